@@ -18,3 +18,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     return runner(f"127.0.0.1:{daemon.http_port}", capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    """Two that know nothing of each other."""
+    path = tmp_path_factory.mktemp("two")
+    with Daemon(path / "a", "--durability=os") as one, Daemon(path / "b", "--durability=os") as two:
+        yield [one, two]

@@ -18,8 +18,7 @@ def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -
     for _ in range(3):
         daemon.post("/pub?topic=plan&defer=3000000", b"later")
     first, second, third = run("channel", "messages", "plan", "a")[1].splitlines()
-    assert "  offset 1  attempts 0  due in 5" in first
-    assert first.rstrip().endswith("m")
+    assert "  offset 1  attempts 0  due in 49m" in first
     id = first.split()[1]
     assert f"{id} finished" in run("channel", "finish", "plan", "a", id)[1]
     code, _, err = run("channel", "finish", "plan", "a", id)

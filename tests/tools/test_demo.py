@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from e2e.ports import FIRST, STRIPE, STRIPES, kept_port
 from penstock.net.listener import Address
-from penstock.tools import cluster, demo, programs
+from penstock.tools import cluster, demo, up_fleet
 from penstock.tools.main import main
 from penstock.tools.up import Figures, Keys, picture, summary
 from penstock.tools.up_traffic import Account
@@ -259,7 +259,7 @@ def free_block() -> int:
     """Of a port below 400 that nothing listens on."""
     for first in range(FIRST + STRIPES * STRIPE - 500, FIRST, -STRIPE):
         ports = [first + 100 * node + port for node in range(3) for port in range(50, 81)]
-        if not programs.taken([Address("127.0.0.1", port, "") for port in ports]):
+        if not up_fleet.taken([Address("127.0.0.1", port, "") for port in ports]):
             return first
     raise OSError("no free block of ports")
 

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import threading
-from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,44 +20,31 @@ from penstock import limits
 from penstock.client import Message
 from penstock.errors import ServerRefused
 from penstock.tools.archive_file import ArchiveFile, Layout
-from penstock.tools.carrier import Carrier, Unfit
 from penstock.tools.envelopes import read_headers
 from penstock.tools.main import main
 from penstock.tools.nsq_to_http import extension
+from penstock.tools.nsq_to_nsq import Carrier, Unfit
 from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
-from .utilities import Utility, ask, is_done, until
+from .utilities import Utility, ask, http, is_done, listen, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
+EXTENDED = "&extend=true"
 MARKED = {"zan_test": True, "##trace_id": "7"}  # one is no text, the other has another answer
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
     name = str(request.function.__name__).removeprefix("test_")[:64]
-    make(daemon, name)
+    listen(daemon, name, EXTENDED)
     return name
-
-
-def make(daemon: Daemon, name: str, extended: bool = True, partitions: int = 1) -> None:
-    shape = f"partition_num={partitions}&extend={str(extended).lower()}"
-    ask(daemon, f"/topic/create?topic={name}&{shape}", b"")
-    ask(daemon, f"/channel/create?topic={name}&channel=c", b"")
 
 
 def publish(
     daemon: Daemon, topic: str, body: bytes, headers: dict[str, Any], more: str = ""
 ) -> None:
     ask(daemon, f"/pub_ext?topic={topic}&ext={quote(json.dumps(headers))}{more}", body)
-
-
-def tcp(daemon: Daemon) -> str:
-    return f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
-
-
-def http(daemon: Daemon) -> str:
-    return f"--nsqd-http-address=127.0.0.1:{daemon.http_port}"
 
 
 def stored(daemon: Daemon, topic: str, partition: int = 0) -> list[dict[str, Any]]:
@@ -75,23 +61,14 @@ def said(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
 # --- nsq_to_nsq ---
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("other") / "data", "--durability=os") as running:
-        yield running
-
-
-def forward(daemon: Daemon, other: Daemon, topic: str, *more: str) -> list[str]:
-    to = f"--destination-nsqd-tcp-address=127.0.0.1:{other.tcp_port}"
-    return [tcp(daemon), to, f"--topic={topic}", "--channel=c", *more]
-
-
-def test_nsq_to_nsq_takes_them_along(daemon: Daemon, other: Daemon, tmp_path: Path) -> None:
-    make(daemon, "along", partitions=3)
-    make(other, "along", partitions=3)
+def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> None:
+    daemon, other = daemons
+    for one in daemons:
+        listen(one, "along", f"{EXTENDED}&partition_num=3")
     publish(daemon, "along", b"one", HEADERS, "&partition=2")
     publish(daemon, "along", b"two", MARKED, "&partition=1")
-    command = forward(daemon, other, "along", "--keep-partition")
+    to = f"--destination-nsqd-tcp-address=127.0.0.1:{other.tcp_port}"
+    command = [tcp(daemon), to, "--topic=along", "--channel=c", "--keep-partition"]
     with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
         until(partial(is_done, daemon, "along", "c"), "all finished")
         assert utility.end() == 0
@@ -115,7 +92,7 @@ def test_nsq_tail_prints_them(daemon: Daemon, topic: str, tmp_path: Path) -> Non
 
 
 def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) -> None:
-    make(daemon, "keyed", extended=False, partitions=3)
+    listen(daemon, "keyed", "&partition_num=3")
     publish(daemon, topic, b"one", HEADERS)
     ask(daemon, "/pub?topic=keyed&key=k", b"\xff")
     flags = [f"--topic={topic}", "--topic=keyed", "--channel=c", tcp(daemon), "--gzip=false"]
@@ -192,7 +169,7 @@ def test_headers_that_are_refused(given: list[str], rule: str) -> None:
 
 
 def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    make(daemon, "bare", extended=False)
+    listen(daemon, "bare")
     publish(daemon, topic, b"one", HEADERS)
     ask(daemon, "/pub?topic=bare&key=k", b"two")
     for name in (topic, "bare"):
@@ -205,7 +182,7 @@ def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_tail_shows_them(daemon: Daemon, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"tailed-{form}"
-    make(daemon, topic)
+    listen(daemon, topic, EXTENDED)
 
     def later() -> None:
         until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
@@ -293,8 +270,8 @@ def test_headers_and_keys_go_along() -> None:
     taker = Taker()
     carry(taker, Brought(HEADERS_CARRIER), Brought({}, "k"), Brought({}))
     assert taker.published == [
-        (b"body", {"headers": HEADERS_CARRIER, "partition": None}),
-        (b"body", {"headers": {"key": "k"}, "partition": None}),
+        (b"body", {"headers": HEADERS_CARRIER}),
+        (b"body", {"headers": {"key": "k"}}),
         (b"body", {}),
     ]
 
@@ -319,10 +296,7 @@ def test_headers_are_not_dropped_unasked(refusal: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("refusal", "left", "tries"),
-    [
-        (NOT_EXTENDED, {"headers": {"key": "k", "##trace_id": "7"}, "partition": None}, 4),
-        (NOT_KNOWN, {}, 4),
-    ],
+    [(NOT_EXTENDED, {"headers": {"key": "k", "##trace_id": "7"}}, 4), (NOT_KNOWN, {}, 4)],
 )
 def test_what_is_dropped_is_said_once(
     refusal: bytes, left: dict[str, Any], tries: int, caplog: pytest.LogCaptureFixture
@@ -370,9 +344,7 @@ def test_a_message_is_a_line(tmp_path: Path) -> None:
     assert file.write(b"one") is True  # the first of its file
     file.sync()
     assert file.write(b"two") is False
-    assert file.unsynced == 1
     file.close()
-    assert file.unsynced == 0
     assert names(tmp_path) == ["orders.box.2026-03-04_05.log"]
     assert (tmp_path / "orders.box.2026-03-04_05.log").read_bytes() == b"one\ntwo\n"
 

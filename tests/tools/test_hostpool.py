@@ -82,9 +82,3 @@ def test_greedy_notices_a_change() -> None:
         late.append(host.address)
         hosts.succeeded(host, times[host.address])
     assert Counter(late[50:])["h1"] > 140
-
-
-@pytest.mark.parametrize(("addresses", "mode"), [([], "hostpool"), (["a"], "all")])
-def test_what_is_no_pool(addresses: list[str], mode: str) -> None:
-    with pytest.raises(ValueError, match=r"pool needs|none of"):
-        HostPool(addresses, mode, Clock(), random.Random(1))

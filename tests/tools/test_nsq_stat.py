@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools.nsq_stat import ChannelSum, main, row_text
+from penstock.tools.nsq_stat import FIELDS, main, row_text
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def addresses(daemons: list[Daemon]) -> list[str]:
 
 
 def test_a_row_has_rates_and_sums() -> None:
-    before = ChannelSum(depth=100, message_count=1_000)
-    now = ChannelSum(140, 30, 5, 6, 7, 8, 1_200, 2)
+    before = {"depth": 100, "message_count": 1_000}
+    now = dict(zip(FIELDS, (140, 30, 5, 6, 7, 8, 1_200, 2), strict=True))
     assert row_text(now, before, 2.0) == (
         "    100      80 |     140     110      30     5     6 | "
         "      7       8         1200       2"

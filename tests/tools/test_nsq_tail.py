@@ -8,15 +8,11 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.tools.nsq_tail import main
 
-from .utilities import Utility, ask, channel_row, is_done, publish, until
-
-
-def here(daemon: Daemon) -> str:
-    return f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+from .utilities import Utility, ask, channel_row, is_done, publish, tcp, until
 
 
 def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
-    flags = ["--topic=live", "--channel=c", here(daemon)]
+    flags = ["--topic=live", "--channel=c", tcp(daemon)]
     with Utility("nsq_tail", *flags, cwd=tmp_path) as tail:
         until(lambda: channel_row(daemon, "live", "c").get("client_count"), "a subscription")
         publish(daemon, "live", [b"one", b"two"])
@@ -29,7 +25,7 @@ def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
 
 def test_its_own_channel_is_ephemeral(daemon: Daemon, tmp_path: Path) -> None:
     ask(daemon, "/topic/create?topic=fleeting", b"")
-    with Utility("nsq_tail", "--topic=fleeting", here(daemon), cwd=tmp_path) as tail:
+    with Utility("nsq_tail", "--topic=fleeting", tcp(daemon), cwd=tmp_path) as tail:
         until(lambda: b"#ephemeral" in ask(daemon, "/stats?topic=fleeting"), "a channel")
         assert tail.end() == 0
     until(lambda: b"#ephemeral" not in ask(daemon, "/stats?topic=fleeting"), "no channel")
@@ -38,7 +34,7 @@ def test_its_own_channel_is_ephemeral(daemon: Daemon, tmp_path: Path) -> None:
 def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
     for topic in ("a", "b"):
         publish(daemon, topic, [f"{topic}{n}".encode() for n in range(50)])
-    flags = ["--topic=a", "--topic=b", "--channel=c", "--print-topic", "-n", "80", here(daemon)]
+    flags = ["--topic=a", "--topic=b", "--channel=c", "--print-topic", "-n", "80", tcp(daemon)]
     with Utility("nsq_tail", *flags, cwd=tmp_path) as tail:
         assert tail.wait() == 0
         lines = tail.out.splitlines()

@@ -6,18 +6,12 @@ from pathlib import Path
 
 from e2e.daemon import Daemon
 
-from .utilities import Utility, channel_row, is_done, publish, until
+from .utilities import Utility, channel_row, is_done, publish, tcp, until
 
 
 def flags(daemon: Daemon, out: Path, *more: str) -> list[str]:
-    return [
-        f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}",
-        f"--output-dir={out}",
-        "--channel=c",
-        "--host-identifier=box",
-        "--datetime-format=day",
-        *more,
-    ]
+    names = ("--channel=c", "--host-identifier=box", "--datetime-format=day")
+    return [tcp(daemon), f"--output-dir={out}", *names, *more]
 
 
 def bodies(count: int) -> list[bytes]:

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.daemon import Daemon
 
-from .utilities import Utility, channel_row, is_done, publish, until
+from .utilities import Utility, channel_row, is_done, publish, tcp, until
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -71,8 +71,7 @@ def second() -> Iterator[Server]:
 
 
 def flags(daemon: Daemon, topic: str, *more: str) -> list[str]:
-    address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
-    return [f"--topic={topic}", "--channel=c", address, *more]
+    return [f"--topic={topic}", "--channel=c", tcp(daemon), *more]
 
 
 BODIES = [b"message %d" % number for number in range(300)]

@@ -1,40 +1,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from cases import each
 from e2e.daemon import Daemon
 from e2e.ports import kept_port
 from penstock.tools.nsq_to_nsq import Filter
 
-from .utilities import Utility, ask, channel_row, is_done, publish, until
-
-
-@pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
-    path = tmp_path_factory.mktemp("nsq")
-    with Daemon(path / "a", "--durability=os") as one, Daemon(path / "b", "--durability=os") as two:
-        yield [one, two]
+from .utilities import Utility, channel_row, is_done, listen, publish, tcp, until
 
 
 def flags(daemons: list[Daemon], *more: str) -> list[str]:
     source, destination = daemons
-    return [
-        f"--nsqd-tcp-address=127.0.0.1:{source.tcp_port}",
-        f"--destination-nsqd-tcp-address=127.0.0.1:{destination.tcp_port}",
-        "--channel=c",
-        *more,
-    ]
-
-
-def listen(daemon: Daemon, topic: str) -> None:
-    ask(daemon, f"/topic/create?topic={topic}", b"")
-    ask(daemon, f"/channel/create?topic={topic}&channel=all", b"")
+    to = f"--destination-nsqd-tcp-address=127.0.0.1:{destination.tcp_port}"
+    return [tcp(source), to, "--channel=c", *more]
 
 
 def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
@@ -46,7 +27,7 @@ def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
     with Utility("nsq_to_nsq", *flags(daemons, *more), cwd=tmp_path) as utility:
         for topic in ("one", "two"):
             until(partial(is_done, source, topic, "c"), "all finished")
-            assert channel_row(destination, topic, "all")["depth"] == 2_000
+            assert channel_row(destination, topic, "c")["depth"] == 2_000
         assert utility.end() == 0
 
 
@@ -60,12 +41,11 @@ def test_another_topic_and_a_filter(daemons: list[Daemon], tmp_path: Path) -> No
         until(lambda: is_done(source, "raw", "c"), "all finished")
         assert utility.end() == 0
         assert "is not JSON: dropped" in utility.err
-    tail = ["--topic=chosen", "--channel=all", "--n=1"]
-    tail += [f"--nsqd-tcp-address=127.0.0.1:{destination.tcp_port}"]
-    with Utility("nsq_tail", *tail, cwd=tmp_path) as printer:
+    tail = ["--topic=chosen", "--channel=c", "--n=1"]
+    with Utility("nsq_tail", *tail, tcp(destination), cwd=tmp_path) as printer:
         assert printer.wait() == 0
         assert printer.out == b'{"kind":"a","n":1}\n'
-    assert channel_row(destination, "chosen", "all")["message_count"] == 1
+    assert channel_row(destination, "chosen", "c")["message_count"] == 1
 
 
 def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
@@ -83,7 +63,7 @@ def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
             until(lambda: channel_row(source, "t", "c").get("in_flight_count"), "some in hand")
             destination.start()
             until(lambda: is_done(source, "t", "c"), "all finished")
-            assert channel_row(destination, "t", "all")["depth"] >= count
+            assert channel_row(destination, "t", "c")["depth"] >= count
             assert utility.end() == 0
         destination.kill()
 

@@ -194,104 +194,60 @@ def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Ru
 # --- making topics of a shape from the command line, changing it, and publishing into a place ---
 
 
-@pytest.fixture(scope="module")
-def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        yield running
-
-
-@pytest.fixture
-def run_on_shaped(
-    shaped: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    address = f"127.0.0.1:{shaped.daemon.http_address.port}"
-    return runner(address, capsys, monkeypatch)
-
-
-def config_of(shaped: Running, topic: str) -> dict[str, Any]:
-    answer = shaped.request("GET", f"/topic/config?topic={topic}")
+def config_of(nsqd: Running, topic: str) -> dict[str, Any]:
+    answer = nsqd.request("GET", f"/topic/config?topic={topic}")
     found: dict[str, Any] = json.loads(answer.body)
     return found
 
 
-def test_a_topic_is_made_with_partitions_and_gets_more(shaped: Running, run_on_shaped: Run) -> None:
-    assert run_on_shaped("topic", "create", "wide", "--partitions", "3")[0] == 0
-    assert run_on_shaped("topic", "create", "wide")[0] == 0
-    code, out, _ = run_on_shaped("topic", "create", "copied", "--replicas", "3")
+def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) -> None:
+    assert run("topic", "create", "wide", "--partitions", "3")[0] == 0
+    assert run("topic", "create", "wide")[0] == 0
+    code, out, _ = run("topic", "create", "copied", "--replicas", "3")
     assert (code, "a node by itself" in out) == (1, True)
-    code, out, _ = run_on_shaped("topic", "create", "wide", "--partitions", "4")
+    code, out, _ = run("topic", "create", "wide", "--partitions", "4")
     assert code == 1
     assert "topic wide has 3" in out
-    assert run_on_shaped("topic", "expand", "wide", "--partitions", "5")[0] == 0
-    shape = config_of(shaped, "wide")
+    assert run("topic", "expand", "wide", "--partitions", "5")[0] == 0
+    shape = config_of(nsqd, "wide")
     assert (shape["partitions"], shape["hash_partitions"]) == (5, 3)
-    assert run_on_shaped("topic", "expand", "wide", "--partitions", "5", "--rehash")[0] == 0
-    assert config_of(shaped, "wide")["hash_partitions"] == 5
+    assert run("topic", "expand", "wide", "--partitions", "5", "--rehash")[0] == 0
+    assert config_of(nsqd, "wide")["hash_partitions"] == 5
 
 
-def test_headers_are_allowed_at_creation_or_later(run_on_shaped: Run) -> None:
-    assert run_on_shaped("topic", "create", "headed", "--extended")[0] == 0
-    run_on_shaped("topic", "create", "plain")
-    code, out, _ = run_on_shaped("topic", "create", "plain", "--extended")
+def test_headers_are_allowed_at_creation_or_later(run: Run) -> None:
+    assert run("topic", "create", "headed", "--extended")[0] == 0
+    run("topic", "create", "plain")
+    code, out, _ = run("topic", "create", "plain", "--extended")
     assert code == 1
     assert "NOT_EXTENDED" in out
-    assert run_on_shaped("topic", "extend", "plain")[0] == 0
-    assert run_on_shaped("topic", "create", "plain", "--extended")[0] == 0
+    assert run("topic", "extend", "plain")[0] == 0
+    assert run("topic", "create", "plain", "--extended")[0] == 0
 
 
 # --- `penstock topic concede`, at a daemon that waits for nothing, and its report ---
 
 
-@pytest.fixture(scope="module")
-def corrupt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        running.request("POST", "/topic/create?topic=orders&partition_num=2")
-        yield running
-
-
-@pytest.fixture
-def run_on_corrupt(
-    corrupt: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    address = f"127.0.0.1:{corrupt.daemon.http_address.port}"
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(("topic", "concede", *arguments))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-def test_a_node_by_itself_waits_for_nothing(run_on_corrupt: Run) -> None:
-    code, out, err = run_on_corrupt("orders", "--yes")
+def test_a_node_by_itself_waits_for_nothing(run: Run) -> None:
+    code, out, err = run("topic", "concede", "t", "--yes")
     assert (code, err) == (0, "")
     assert out.endswith(": nothing is waited for\n")
-    found = json.loads(run_on_corrupt("orders", "--partition", "1", "--json", "--yes")[1])
+    found = as_json(run("topic", "concede", "t", "--partition", "1", "--json", "--yes"))
     assert [node["conceded"] for node in found["nodes"].values()] == [[]]
 
 
-def test_it_asks_first(run_on_corrupt: Run) -> None:
-    code, _, err = run_on_corrupt("orders")
-    assert code == 1
-    assert "--yes" in err
+CONCEDED = [
+    ("t", 1, "give --yes"),  # it asks first
+    ("none --yes", 1, "TOPIC_NOT_FOUND"),
+    ("t --partition 7 --yes", 1, "E_BAD_PARTITION"),
+    ("t --partition 255 --yes", 2, "'--partition'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("none", "--yes"), 1, "TOPIC_NOT_FOUND"),
-        (("orders", "--partition", "7", "--yes"), 1, "E_BAD_PARTITION"),
-        (("orders", "--partition", "255", "--yes"), 2, "'--partition'"),
-    ],
-)
-def test_what_is_refused(
-    run_on_corrupt: Run, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    found, _, err = run_on_corrupt(*arguments)
-    assert found == code
-    assert said in err
+def test_what_is_not_conceded(run: Run) -> None:
+    for words, code, said in CONCEDED:
+        found, _, err = run("topic", "concede", *words.split())
+        assert (found, said in err) == (code, True), words
 
 
 def test_the_report_names_the_offsets() -> None:

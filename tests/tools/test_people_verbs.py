@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -105,7 +106,8 @@ def test_a_person_types_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", Typed(typed))
-    assert confirm(False, "delete it", "dear") is done
+    with nullcontext() if done else pytest.raises(PenstockError, match="nothing was done"):
+        confirm(False, "delete it", "dear")
     out, err = capsys.readouterr()
     assert (out, err.startswith("delete it? Type dear to do it: ")) == ("", True)
 

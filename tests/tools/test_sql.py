@@ -15,9 +15,8 @@ import pytest
 from penstock import limits
 from penstock.ids import guid
 from penstock.kernel import Section
-from penstock.tools import sql_output
 from penstock.tools.main import main
-from penstock.tools.sql_output import Result
+from penstock.tools.sql import Result, write_csv, write_json, write_table
 from pipelines.test_delta_reader import append, rows
 from spark.fakebroker import FakeBroker
 
@@ -35,20 +34,20 @@ def written(write: Any, *found: list[Any], **more: Any) -> str:
 
 
 def test_a_cell_is_cut_where_somebody_looks() -> None:
-    text = written(sql_output.write_table, ["a" * 20, 1], cell_chars_max=5)
+    text = written(write_table, ["a" * 20, 1], cell_chars_max=5)
     assert text.splitlines()[-1] == "aaaa…  1"
-    assert written(sql_output.write_table).splitlines() == ["name  n", "----  -"]
+    assert written(write_table).splitlines() == ["name  n", "----  -"]
 
 
 def test_json_lines_and_csv() -> None:
     found = (["a,\n", Decimal("1.5")], [{"b": [1]}, None], [True, 2])
-    lines = written(sql_output.write_json, *found).splitlines()
+    lines = written(write_json, *found).splitlines()
     assert [json.loads(line) for line in lines] == [
         {"name": "a,\n", "n": 1.5},
         {"name": {"b": [1]}, "n": None},
         {"name": True, "n": 2},
     ]
-    text = written(sql_output.write_csv, *found)
+    text = written(write_csv, *found)
     assert text == 'name,n\n"a,\n",1.5\n"{""b"": [1]}",\ntrue,2\n'
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,7 @@ from hypothesis import strategies as st
 from e2e.daemon import Daemon
 from penstock.tools.to_nsq import Records, main
 
-from .utilities import Utility, ask, channel_row
-
-
-@pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
-    path = tmp_path_factory.mktemp("to")
-    with Daemon(path / "a", "--durability=os") as one, Daemon(path / "b", "--durability=os") as two:
-        yield [one, two]
-
-
-def make(daemons: list[Daemon], topic: str) -> None:
-    for daemon in daemons:
-        ask(daemon, f"/topic/create?topic={topic}", b"")
-        ask(daemon, f"/channel/create?topic={topic}&channel=c", b"")
-
-
-def addresses(daemons: list[Daemon]) -> list[str]:
-    return [f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}" for daemon in daemons]
+from .utilities import Utility, channel_row, listen, tcp
 
 
 def run(tmp_path: Path, data: bytes, *flags: str) -> tuple[int, str]:
@@ -40,35 +22,36 @@ def run(tmp_path: Path, data: bytes, *flags: str) -> tuple[int, str]:
 
 
 def test_every_record_goes_to_every_nsqd(daemons: list[Daemon], tmp_path: Path) -> None:
-    make(daemons, "all")
+    for daemon in daemons:
+        listen(daemon, "all")
     data = b"".join(b"record %d\n" % n for n in range(5_000)) + b"\n\nlast"
-    code, err = run(tmp_path, data, "--topic=all", *addresses(daemons))
+    code, err = run(tmp_path, data, "--topic=all", *map(tcp, daemons))
     assert (code, err) == (0, "")
     assert [channel_row(daemon, "all", "c")["depth"] for daemon in daemons] == [5_001, 5_001]
 
 
 def test_the_last_record_is_whole(daemons: list[Daemon], tmp_path: Path) -> None:
-    make(daemons, "whole")
-    run(tmp_path, b"one;last", "--topic=whole", "--delimiter=;", *addresses(daemons[:1]))
+    listen(daemons[0], "whole")
+    run(tmp_path, b"one;last", "--topic=whole", "--delimiter=;", tcp(daemons[0]))
     with Utility(
-        "nsq_tail", "--topic=whole", "--channel=c", "--n=2", *addresses(daemons[:1]), cwd=tmp_path
+        "nsq_tail", "--topic=whole", "--channel=c", "--n=2", tcp(daemons[0]), cwd=tmp_path
     ) as tail:
         assert tail.wait() == 0
         assert tail.out == b"one\nlast\n"
 
 
 def test_a_rate(daemons: list[Daemon], tmp_path: Path) -> None:
-    make(daemons, "slow")
+    listen(daemons[0], "slow")
     began_s = time.monotonic()
-    code, _ = run(tmp_path, b"x\n" * 10, "--topic=slow", "--rate=20", *addresses(daemons[:1]))
+    code, _ = run(tmp_path, b"x\n" * 10, "--topic=slow", "--rate=20", tcp(daemons[0]))
     assert code == 0
     assert time.monotonic() - began_s >= 9 / 20
     assert channel_row(daemons[0], "slow", "c")["depth"] == 10
 
 
 def test_a_signal_ends_it_while_the_input_is_silent(daemons: list[Daemon], tmp_path: Path) -> None:
-    make(daemons, "silent")
-    flags = ["--topic=silent", *addresses(daemons[:1])]
+    listen(daemons[0], "silent")
+    flags = ["--topic=silent", tcp(daemons[0])]
     with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
         assert utility.process.stdin is not None
         utility.process.stdin.write(b"said\n")

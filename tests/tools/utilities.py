@@ -37,6 +37,20 @@ def runner(
     return call
 
 
+def tcp(daemon: Daemon) -> str:
+    return f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+
+
+def http(daemon: Daemon) -> str:
+    return f"--nsqd-http-address=127.0.0.1:{daemon.http_port}"
+
+
+def listen(daemon: Daemon, topic: str, more: str = "", channel: str = "c") -> None:
+    """A topic, `more` of its shape, and a channel that gets what is published from now on."""
+    ask(daemon, f"/topic/create?topic={topic}{more}", b"")
+    ask(daemon, f"/channel/create?topic={topic}&channel={channel}", b"")
+
+
 def ask(daemon: Daemon, target: str, body: bytes | None = None) -> bytes:
     url = f"http://127.0.0.1:{daemon.http_port}{target}"
     method = "GET" if body is None else "POST"

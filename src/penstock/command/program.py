@@ -30,67 +30,45 @@ FETCH_RANGES: Ranges = {
 
 
 def first_flags(program: str) -> tuple[Flag, ...]:
-    """What every daemon's help begins with."""
+    """Every daemon's help begins with them."""
     return (
         Flag("version", Kind.BOOL, False, "print version string"),
         Flag("config", Kind.STRING, "", "path to a TOML config file"),
         Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
         Flag("log-prefix", Kind.STRING, f"[{program}] ", "log message prefix"),
-        Flag(
-            "log-format", Kind.STRING, "text", "log lines as text or json", choices=("text", "json")
-        ),
+        Flag("log-format", Kind.STRING, "text", "log lines as text or json",
+             choices=("text", "json")),
         Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
-    )
+    )  # fmt: skip
 
 
 def fetch_flags() -> tuple[Flag, ...]:
     """Of daemons that ask others over HTTP."""
     return (
-        Flag(
-            "http-client-connect-timeout",
-            Kind.DURATION,
-            limits.FETCH_CONNECT_NS,
-            "time to connect for an outgoing HTTP request",
-        ),
-        Flag(
-            "http-client-request-timeout",
-            Kind.DURATION,
-            limits.FETCH_REQUEST_NS,
-            "time for an outgoing HTTP request, in all",
-        ),
-    )
+        Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS,
+             "time to connect for an outgoing HTTP request"),
+        Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS,
+             "time for an outgoing HTTP request, in all"),
+    )  # fmt: skip
 
 
 def gate_flags() -> tuple[Flag, ...]:
     """Of daemons that are commanded over HTTP."""
     return (
-        Flag(
-            "http-allowed-host",
-            Kind.STRINGS,
-            (),
-            "host name under which HTTP clients and web pages may send requests, besides this"
-            " host's own; * for any (may be repeated)",
-        ),
-        Flag(
-            "http-secret-file",
-            Kind.STRING,
-            "",
-            "file with the secret that HTTP requests must carry to change anything",
-        ),
-    )
+        Flag("http-allowed-host", Kind.STRINGS, (), "host name under which HTTP clients and web "
+             "pages may send requests, besides this host's own; * for any (may be repeated)"),
+        Flag("http-secret-file", Kind.STRING, "", "file with the secret that HTTP requests must "
+             "carry to change anything"),
+    )  # fmt: skip
 
 
 def etcd_flags() -> tuple[Flag, ...]:
     """Of daemons of a cluster."""
     return (
-        Flag(
-            "cluster-etcd-ca",
-            Kind.STRING,
-            "",
-            "the authority that signs etcd's certificate (default: the system's)",
-        ),
+        Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate "
+             "(default: the system's)"),
         Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

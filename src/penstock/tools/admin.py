@@ -9,37 +9,37 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.nsqadmin.access import ROLE_NAMES, Role
+from penstock.nsqadmin.access import ROLE_NAMES
 from penstock.nsqadmin.options import default_data_path
-from penstock.nsqadmin.store import Store, Token, User, check_user_name, hash_password
-from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
-from penstock.tools.output import DONE, FAILED, confirm, print_json, tell
+from penstock.nsqadmin.store import Store, check_user_name, hash_password
+from penstock.tools.app import Yes, arg, group, opt, switch, verb
+from penstock.tools.output import Output, confirm, system_user
 
 UNIT_DATA_PATH = Path("/var/lib/penstock/nsqadmin")  # deploy/systemd/penstock-nsqadmin.service
 
 DataPath = Annotated[str, opt("PATH", "nsqadmin's files")]
 Name = Annotated[str, arg("NAME")]
-RoleName = Annotated[Literal["view", "operate", "destroy"], opt("", "--role")]
+RoleName = Annotated[Literal["view", "operate", "destroy"], opt("", "what it may do")]
 
 app = group(
-    "Users of nsqadmin, and tokens of programs. It may run meanwhile.",
+    "Users of nsqadmin, and tokens of programs. nsqadmin may run meanwhile.",
     "penstock admin users",
     "penstock admin put-user ann --role operate",
 )
 
 
 @verb(app, "penstock admin users --json")
-def users(data_path: DataPath = "", as_json: Json = False) -> int:
-    """Who may log in."""
+def users(data_path: DataPath = "") -> Output:
+    """List who may log in."""
     with _opened(data_path) as store:
-        return _show_users(store.users(), as_json)
+        return _users(store)
 
 
 @verb(app, "penstock admin put-user ann --role operate --password-stdin")
@@ -48,74 +48,56 @@ def put_user(
     role: RoleName = "view",
     from_stdin: Annotated[bool, switch("--password-stdin", "read the password from stdin")] = False,
     data_path: DataPath = "",
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Make a user, or set another password and role."""
     check_user_name(name)
     password = hash_password(_password(from_stdin))
     with _opened(data_path) as store:
         with _written_down(store, "put_user", name, role):
             store.put_user(name, password, ROLE_NAMES[role])
-        return _show_users(store.users(), as_json)
+        return _users(store)
 
 
 @verb(app, "penstock admin remove-user ann --yes")
-def remove_user(
-    name: Name, yes: Yes = False, data_path: DataPath = "", as_json: Json = False
-) -> int:
+def remove_user(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a user; their sessions end now."""
-    if not confirm(yes, f"remove the user {name}", name):
-        return FAILED
+    confirm(yes, f"remove the user {name}", name)
     with _opened(data_path) as store:
         with _written_down(store, "remove_user", name):
             store.remove_user(name)
-        return _show_users(store.users(), as_json)
+        return _users(store)
 
 
 @verb(app, "penstock admin tokens --json")
-def tokens(data_path: DataPath = "", as_json: Json = False) -> int:
-    """Programs that may use the API."""
+def tokens(data_path: DataPath = "") -> Output:
+    """List the programs that may use the API."""
     with _opened(data_path) as store:
-        return _show_tokens(store.tokens(), as_json)
+        return _tokens(store)
 
 
 @verb(app, "penstock admin put-token ci --role operate")
-def put_token(
-    name: Name, role: RoleName = "view", data_path: DataPath = "", as_json: Json = False
-) -> int:
+def put_token(name: Name, role: RoleName = "view", data_path: DataPath = "") -> Output:
     """Make a token for a program; it is shown once."""
     with _opened(data_path) as store, _written_down(store, "put_token", name, role):
         token = store.put_token(name, ROLE_NAMES[role])
-    if as_json:
-        print_json({"name": name, "role": role, "token": token})
-    else:
-        print(token)
-        print("It is not shown again. Send it as: Authorization: Bearer <token>", file=sys.stderr)
-    return DONE
+    advice = "It is not shown again. Send it as: Authorization: Bearer <token>"
+    return Output({"name": name, "role": role, "token": token}, [token], errors=[advice])
 
 
 @verb(app, "penstock admin remove-token ci --yes")
-def remove_token(
-    name: Name, yes: Yes = False, data_path: DataPath = "", as_json: Json = False
-) -> int:
+def remove_token(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a token; it no longer gives access."""
-    if not confirm(yes, f"remove the token {name}", name):
-        return FAILED
+    confirm(yes, f"remove the token {name}", name)
     with _opened(data_path) as store:
         with _written_down(store, "remove_token", name):
             store.remove_token(name)
-        return _show_tokens(store.tokens(), as_json)
+        return _tokens(store)
 
 
-@contextmanager
-def _opened(data_path: str) -> Iterator[Store]:
+def _opened(data_path: str) -> closing[Store]:
     path = Path(data_path) if data_path else found_data_path(os.environ)
     become_owner(path)
-    store = Store(path)
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(Store(path))
 
 
 def found_data_path(environment: Mapping[str, str]) -> Path:
@@ -146,20 +128,13 @@ def become_owner(path: Path) -> None:
 @contextmanager
 def _written_down(store: Store, action: str, name: str, role: str = "") -> Iterator[None]:
     """In the audit log, before it is done."""
-    entries = store.begin(_system_user(), "command line", "", [(action, name)], role)
+    entries = store.begin(system_user(), "command line", "", [(action, name)], role)
     try:
         yield
     except PenstockError as error:
         store.end(entries, f"failed: {error}")
         raise
     store.end(entries, "ok")
-
-
-def _system_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"  # one without a name, as in a container
 
 
 def _password(from_stdin: bool) -> str:
@@ -172,27 +147,23 @@ def _password(from_stdin: bool) -> str:
         print("They differ.", file=sys.stderr)
 
 
-def _role(role: Role) -> str:
-    return role.name.lower()
-
-
-def _show_users(found: Sequence[User], as_json: bool) -> int:
-    rows = [{"name": one.name, "role": _role(one.role)} for one in found]
+def _users(store: Store) -> Output:
+    rows = [{"name": one.name, "role": one.role.name.lower()} for one in store.users()]
     lines = [f"{row['name']:<24} {row['role']}" for row in rows]
-    return tell(as_json, rows, lines or ["no users: nobody has to log in"])
+    return Output(rows, lines or ["no users: nobody has to log in"])
 
 
-def _show_tokens(found: Sequence[Token], as_json: bool) -> int:
-    """With the last use of each: what is used no longer can go."""
+def _tokens(store: Store) -> Output:
+    """With the last use of each: a token that nobody uses any more can go."""
     rows = [
-        {"name": one.name, "role": _role(one.role), "last_used": _moment(one.used_s)}
-        for one in found
+        {"name": one.name, "role": one.role.name.lower(), "last_used": _moment(one.used_s)}
+        for one in store.tokens()
     ]
     lines = []
     for row in rows:
         used = f"last used {row['last_used']}" if row["last_used"] else "never used"
         lines.append(f"{row['name']:<24} {row['role']:<8} {used}")
-    return tell(as_json, rows, lines or ["no tokens"])
+    return Output(rows, lines or ["no tokens"])
 
 
 def _moment(time_s: float) -> str | None:

@@ -1,13 +1,14 @@
 """`penstock` as typer has it: the decorator that makes a verb of a function, what verbs take, and
 the root, which imports a verb when it is asked for.
 
-A verb is a function with annotated parameters whose docstring is its help; it returns the exit
-code. A parameter of a class of `Options` stands for several of them.
+A verb is a function with annotated parameters whose docstring is its help. It returns an `Output`,
+and then has `--json`, or prints by itself and returns the exit code. A parameter of a class of
+`Options` stands for several of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -20,9 +21,9 @@ from typer.main import get_command
 from penstock.command.flags import Flag
 from penstock.tools import completion
 from penstock.tools.connection import Options
-from penstock.tools.output import DONE
+from penstock.tools.output import DONE, Output
 
-Verb = TypeVar("Verb", bound=Callable[..., int])
+Verb = TypeVar("Verb", bound=Callable[..., int | Output])
 
 
 def opt(metavar: str = "", about: str = "", *spelled: str, **more: Any) -> Any:
@@ -44,7 +45,7 @@ OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=comp
 Partition = Annotated[
     int | None, opt("N", "only this partition", autocompletion=completion.partitions)
 ]
-Json = Annotated[bool, switch("--json", "for programs")]
+Json = Annotated[bool, switch("--json", "print JSON, for programs")]
 Yes = Annotated[bool, switch("--yes", "do it without asking")]
 Limit = Annotated[int, opt("N", "only the first N")]
 
@@ -61,21 +62,25 @@ def _epilog(examples: Sequence[str]) -> str:
 
 
 def verb(
-    app: typer.Typer, *examples: str, name: str = "", about: str = "", **settings: Any
-) -> Callable[[Verb], Verb]:
-    """Make the function a verb of `app`. Its help ends with the examples, which a test tries."""
+    app: typer.Typer, *examples: str, name: str = "", about: str = "",
+    without: Collection[str] = (), **settings: Any,
+) -> Callable[[Verb], Verb]:  # fmt: skip
+    """Make the function a verb of `app`, `without` these of its parameters, which are None then.
+    Its help ends with the examples, which a test tries."""
 
     def register(function: Verb) -> Verb:
         app.command(
             name or function.__name__.strip("_").replace("_", "-"), help=about or None,
             epilog=_epilog(examples), context_settings=settings or None,
-        )(_with_options(function))  # fmt: skip
+        )(_with_options(function, without))  # fmt: skip
         return function
 
     return register
 
 
-def _with_options(function: Callable[..., int]) -> Callable[..., int]:
+def _with_options(
+    function: Callable[..., int | Output], without: Collection[str]
+) -> Callable[..., int]:
     """The same function, to be called with each option by itself; those that a parameter stands for
     come last in the help."""
     hints = get_type_hints(function, include_extras=True)
@@ -83,21 +88,29 @@ def _with_options(function: Callable[..., int]) -> Callable[..., int]:
     bundles: dict[str, type[Options]] = {}
     for one in signature(function).parameters.values():
         kind = hints[one.name]
+        if one.name in without:
+            continue
         if isinstance(kind, type) and issubclass(kind, Options):
             bundles[one.name] = kind
         else:
-            if not one.default:  # "nothing" is no news in a help
-                kind.__metadata__[0].show_default = False
             own.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+    has_json = hints["return"] in (Output, int | Output)
+    if has_json:
+        own.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**given: Any) -> int:
         for name, kind in bundles.items():
             given[name] = kind({one.name: given.pop(one.name) for one in kind.parameters()})
-        return function(**given)
+        as_json = has_json and given.pop("as_json")
+        answer = function(**given, **dict.fromkeys(without))
+        return answer if isinstance(answer, int) else answer.print(as_json)
 
-    others = [one for kind in bundles.values() for one in kind.parameters()]
+    own += [one for kind in bundles.values() for one in kind.parameters()]
+    for one in own:
+        if not one.default:  # "nothing" is no news in a help
+            one.annotation.__metadata__[0].show_default = False
     call.__doc__ = function.__doc__
-    return _called_with(call, [*own, *others])
+    return _called_with(call, own)
 
 
 def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> Callable[..., int]:

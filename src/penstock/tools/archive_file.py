@@ -20,7 +20,7 @@ import gzip
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -35,7 +35,7 @@ FILE_MODE = 0o640
 
 @dataclass(frozen=True)
 class Layout:
-    """Where files go and what they are called; the same for all topics."""
+    """Where files go and their names; the same for all topics."""
 
     output_dir: Path
     work_dir: Path | None
@@ -48,42 +48,36 @@ class Layout:
     skip_empty: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.gzip_level <= 9:
-            raise ConfigError("gzip-level", self.gzip_level, "must be 1 to 9")
-        if self.needs_revision and "<REV>" not in self.filename_format:
+        if self.is_numbered and "<REV>" not in self.filename_format:
             raise ConfigError(
                 "filename-format", self.filename_format, "must have <REV> with gzip, rotation or "
                 "a work directory, or files would meet",
             )  # fmt: skip
 
     @property
-    def needs_revision(self) -> bool:
-        return bool(self.gzip_level or self.rotate_bytes or self.rotate_ns or self._moves)
+    def write_dir(self) -> Path:
+        return self.work_dir or self.output_dir
 
     @property
-    def revisions(self) -> range:
-        """As the official one: with gzip, rotation or a work directory every name has a number,
-        from -000000 on; otherwise none has (-1), and a file is continued."""
-        return range(0 if self.needs_revision else -1, REVISIONS_MAX)
+    def moves(self) -> bool:
+        return self.write_dir != self.output_dir
 
     @property
-    def _moves(self) -> bool:
-        return self.work_dir is not None and self.work_dir != self.output_dir
-
-    @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         return bool(self.gzip_level or self.rotate_ns)
 
     @property
-    def write_dir(self) -> Path:
-        return self.work_dir if self.work_dir is not None else self.output_dir
+    def is_numbered(self) -> bool:
+        return bool(self.is_exclusive or self.rotate_bytes or self.moves)
 
-    def name(self, topic: str, moment: str, revision: int) -> str:
-        """`revision` -1: none."""
+    def names(self, topic: str, moment: str) -> Iterator[str]:
+        """In the order in which they are tried. As the official one: with gzip, rotation or a work
+        directory every name has a number, from -000000 on; otherwise a file is continued."""
         text = self.filename_format.replace("<TOPIC>", topic).replace("<HOST>", self.host)
         text = text.replace("<PID>", str(os.getpid())).replace("<DATETIME>", moment)
-        text = text.replace("<REV>", f"-{revision:06d}" if revision >= 0 else "")
-        return text + (".gz" if self.gzip_level and not text.endswith(".gz") else "")
+        text += ".gz" if self.gzip_level and not text.endswith(".gz") else ""
+        for number in range(0 if self.is_numbered else -1, REVISIONS_MAX):
+            yield text.replace("<REV>", f"-{number:06d}" if number >= 0 else "")
 
 
 class ArchiveFile:
@@ -92,7 +86,6 @@ class ArchiveFile:
     def __init__(self, topic: str, layout: Layout, now_ns: Callable[[], int]) -> None:
         self.topic = topic
         self.path: Path | None = None  # of the open file
-        self.unsynced = 0  # messages
         self._layout = layout
         self._now_ns = now_ns
         self._file: BinaryIO | None = None
@@ -107,24 +100,15 @@ class ArchiveFile:
     def write(self, body: bytes) -> bool:
         """True: it is the first of its file, and should be made safe at once."""
         self.rotate_if_due()
-        if self._file is None:
-            self._open()
-        out = self._sink()
-        out.write(body)
-        out.write(b"\n")
+        file = self._file or self._open()
+        if level := self._layout.gzip_level:
+            made_s = self._now_ns() // limits.SECOND
+            self._member = self._member or gzip.GzipFile("", "wb", level, file, made_s)
+            file = cast(BinaryIO, self._member)
+        file.write(body)
+        file.write(b"\n")
         self._bytes += len(body) + 1
-        self.unsynced += 1
         return self._fresh
-
-    def _sink(self) -> BinaryIO:
-        file = cast(BinaryIO, self._file)
-        if not self._layout.gzip_level:
-            return file
-        if self._member is None:
-            self._member = gzip.GzipFile(
-                "", "wb", self._layout.gzip_level, file, self._now_ns() // limits.SECOND
-            )
-        return cast(BinaryIO, self._member)
 
     def sync(self) -> None:
         """What was written is on the disk when this returns. Raises OSError."""
@@ -135,7 +119,6 @@ class ArchiveFile:
             self._member = None
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.unsynced = 0
         self._fresh = False
 
     # --- the end of a file ---
@@ -156,11 +139,12 @@ class ArchiveFile:
         layout = self._layout
         if self._file is None:
             return False
-        if self._moment != self._current_moment():
-            return True
-        if layout.rotate_bytes and self._bytes >= layout.rotate_bytes:
-            return True
-        return bool(layout.rotate_ns) and self._now_ns() - self._opened_ns >= layout.rotate_ns
+        age_ns = self._now_ns() - self._opened_ns
+        return (
+            self._moment != self._current_moment()
+            or 0 < layout.rotate_bytes <= self._bytes
+            or 0 < layout.rotate_ns <= age_ns
+        )
 
     def _current_moment(self) -> str:
         local = time.localtime(self._now_ns() / limits.SECOND)
@@ -174,46 +158,44 @@ class ArchiveFile:
         self._file.close()
         self._file = None
         path, self.path = self.path, None
-        if self._layout.write_dir != self._layout.output_dir:
+        if self._layout.moves:
             self._move(path)
 
     # --- names ---
 
-    def _open(self) -> None:
+    def _open(self) -> BinaryIO:
         layout = self._layout
         self._moment = self._current_moment()
-        for revision in layout.revisions:
-            name = layout.name(self.topic, self._moment, revision)
-            path, final = layout.write_dir / name, layout.output_dir / name
-            if layout.write_dir != layout.output_dir and final.exists():
+        for name in layout.names(self.topic, self._moment):
+            if layout.moves and (layout.output_dir / name).exists():
                 continue
-            if self._try(path):
-                return
+            if file := self._opened(layout.write_dir / name):
+                return file
         raise FileExistsError(
             f"{layout.write_dir}: all names of {layout.filename_format} are taken"
         )
 
-    def _try(self, path: Path) -> bool:
+    def _opened(self, path: Path) -> BinaryIO | None:
+        """None: another file has the name."""
         path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        flags |= os.O_EXCL if self._layout.exclusive else os.O_APPEND
+        flags |= os.O_EXCL if self._layout.is_exclusive else os.O_APPEND
         try:
             descriptor = os.open(path, flags, FILE_MODE)
         except FileExistsError:
-            return False
+            return None
         size = os.fstat(descriptor).st_size
-        if size and self._layout.rotate_bytes and size >= self._layout.rotate_bytes:
+        if 0 < self._layout.rotate_bytes <= size:
             os.close(descriptor)
-            return False
+            return None
         _sync_directory(path.parent)
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 16)
         self.path, self._bytes, self._opened_ns, self._fresh = path, size, self._now_ns(), True
-        return True
+        return self._file
 
     def _move(self, path: Path) -> None:
-        layout = self._layout
-        for revision in layout.revisions:
-            final = layout.output_dir / layout.name(self.topic, self._moment, revision)
+        for name in self._layout.names(self.topic, self._moment):
+            final = self._layout.output_dir / name
             final.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             try:
                 _link(path, final)
@@ -222,28 +204,24 @@ class ArchiveFile:
             _sync_directory(final.parent)
             path.unlink()
             return
-        raise FileExistsError(f"{layout.output_dir}: no name is left for {path.name}")
+        raise FileExistsError(f"{self._layout.output_dir}: no name is left for {path.name}")
 
 
 def _link(path: Path, final: Path) -> None:
     """Give the file a second name. Raises FileExistsError."""
     try:
         os.link(path, final)
-    except OSError as error:
-        if isinstance(error, FileExistsError):
-            raise
-        _copy(path, final)  # another disk, or one without hard links
-
-
-def _copy(path: Path, final: Path) -> None:
-    partial = final.with_name(final.name + ".partial")
-    try:
-        shutil.copyfile(path, partial)
-        with partial.open("rb") as copied:
-            os.fsync(copied.fileno())
-        os.link(partial, final)
-    finally:
-        partial.unlink(missing_ok=True)
+    except FileExistsError:
+        raise
+    except OSError:  # another disk, or one without hard links
+        partial = final.with_name(final.name + ".partial")
+        try:
+            shutil.copyfile(path, partial)
+            with partial.open("rb") as copied:
+                os.fsync(copied.fileno())
+            os.link(partial, final)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _sync_directory(path: Path) -> None:

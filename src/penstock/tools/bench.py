@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import MappingProxyType
@@ -21,9 +21,9 @@ from penstock.client import Consumer, Message, Producer
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools.app import Json, arg, group, opt, verb
+from penstock.tools.app import arg, group, opt, verb
 from penstock.tools.connection import Tcp
-from penstock.tools.output import tell
+from penstock.tools.output import Output
 
 COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
 CHANNEL = "bench"
@@ -82,8 +82,7 @@ def bench(
     batch: Annotated[int, opt("N", "messages of a request; above 1 an MPUB", min=1)] = 1,
     connections: Annotated[int, opt("N", "of publishers, or of consumers", min=1)] = 1,
     rate: Annotated[float, opt("N", "of latency: messages a second", min=0.001)] = 200.0,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Measure a running nsqd: publish to it, consume what is there, or both for the latency.
 
     The messages that are published stay in the topic."""
@@ -93,7 +92,8 @@ def bench(
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
     with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
-    return tell(as_json, as_document(plan, result), [as_text(plan, result)])
+    document = as_document(plan, result)
+    return Output(document, _lines(plan, document, result.seconds))
 
 
 # --- publish ---
@@ -106,8 +106,8 @@ async def publish(plan: Plan) -> Result:
             await stack.enter_async_context(plan.producer()) for _ in range(plan.connections)
         ]
         begun_ns = time.perf_counter_ns()
-        shares = shared(plan.messages, plan.connections)
-        work = [_publish(one, plan, share) for one, share in zip(producers, shares, strict=True)]
+        share, left = divmod(plan.messages, plan.connections)
+        work = [_publish(one, plan, share + (n < left)) for n, one in enumerate(producers)]
         found = await asyncio.gather(*work)
         seconds = (time.perf_counter_ns() - begun_ns) / limits.SECOND
     return Result(plan.messages, seconds, sorted(taken for one in found for taken in one))
@@ -137,11 +137,6 @@ async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
 
 def _answered(taken: list[int], sent_ns: int, _: object) -> None:
     taken.append(time.perf_counter_ns() - sent_ns)
-
-
-def shared(count: int, parts: int) -> list[int]:
-    """As equal as can be."""
-    return [count // parts + (part < count % parts) for part in range(parts)]
 
 
 # --- consume ---
@@ -239,21 +234,15 @@ def percentile(taken_ns: Sequence[int], share: float) -> float:
 
 
 def as_document(plan: Plan, result: Result) -> dict[str, Any]:
-    seconds = max(result.seconds, 1e-9)
     document = {
-        "what": plan.what,
-        "topic": plan.topic,
-        "messages": result.messages,
-        "size_bytes": plan.size_bytes,
-        "batch": plan.batch,
-        "connections": plan.connections,
+        "what": plan.what, "topic": plan.topic, "messages": result.messages,
+        "size_bytes": plan.size_bytes, "batch": plan.batch, "connections": plan.connections,
         "seconds": round(result.seconds, 6),
-        "messages_per_second": round(result.messages / seconds, 1),
-    }
+        "messages_per_second": round(result.messages / max(result.seconds, 1e-9), 1),
+    }  # fmt: skip
     if result.taken_ns:
-        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1)):
             document[name] = round(percentile(result.taken_ns, share), 3)
-        document["max_ms"] = round(result.taken_ns[-1] / limits.MS, 3)
     return document
 
 
@@ -261,18 +250,13 @@ _DONE = {"publish": "published to", "consume": "consumed from", "latency": "thro
 _TIMED = {"publish": "answered", "latency": "delivered"}
 
 
-def as_text(plan: Plan, result: Result) -> str:
-    document = as_document(plan, result)
-    rate = document["messages_per_second"]
-    text = (
-        f"{result.messages:,} messages {_DONE[plan.what]} {plan.topic} in {result.seconds:.2f} s: "
-    )
+def _lines(plan: Plan, found: dict[str, Any], seconds: float) -> Iterator[str]:
+    rate = found["messages_per_second"]
+    text = f"{found['messages']:,} messages {_DONE[plan.what]} {plan.topic} in {seconds:.2f} s: "
     text += f"{rate:,.0f} messages/s"
     if plan.what == "publish":
         text += f", {rate * plan.size_bytes / 1e6:,.1f} MB/s"
-    if result.taken_ns:
-        text += (
-            f"\n{_TIMED[plan.what]} after {document['p50_ms']} ms (p50), {document['p99_ms']} ms "
-            f"(p99), {document['max_ms']} ms (longest)"
-        )
-    return text
+    yield text
+    if "max_ms" in found:
+        yield (f"{_TIMED[plan.what]} after {found['p50_ms']} ms (p50), {found['p99_ms']} ms (p99), "
+               f"{found['max_ms']} ms (longest)")  # fmt: skip

@@ -9,25 +9,25 @@ warnings, 2 faults, 3 the file is no bundle, or the command line is wrong.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from penstock import limits
-from penstock.command import terminal
+from penstock.command.terminal import Progress, printable
 from penstock.errors import BundleBroken, PenstockError
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Bundle, Failure
 from penstock.nsqadmin.bundle.gather import Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
-from penstock.tools.app import Json, arg, group, opt, verb
+from penstock.tools.app import arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.connection import DEFAULT_ADDRESS, HTTP, Http, Where
-from penstock.tools.output import DONE, print_json
+from penstock.tools.output import Output, system_user
 
 _CODES = {Level.NOTE: OK, Level.WARN: WARNING, Level.BAD: CRITICAL}
 
@@ -57,15 +57,14 @@ def gather(
     seconds: Annotated[
         int, opt("N", "between two samples, for rates", min=0, max=limits.BUNDLE_SECONDS_MAX)
     ] = limits.BUNDLE_SECONDS,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Ask all daemons, and write FILE.zip."""
     path = Path(output or file_name(time.time()))
     nsqds, lookupds = _addresses(at.where)
     tls = at.where.tls()
     command = shlex.join(["penstock", *sys.argv[1:]])
-    wish = Wish(_user(), command, nsqds, lookupds, seconds)
-    with terminal.Progress("gathering", 100) as progress:
+    wish = Wish(system_user(), command, nsqds, lookupds, seconds)
+    with Progress("gathering", 100) as progress:
 
         async def run() -> list[Failure]:
             fetcher = make_fetcher(wish.seconds, tls)
@@ -77,16 +76,12 @@ def gather(
                 await fetcher.close()
 
         failures = asyncio.run(run())
-    size = path.stat().st_size
-    if as_json:
-        rows = [one._asdict() for one in failures]
-        print_json({"file": str(path), "bytes": size, "failures": rows})
-        return DONE
-    print(f"{path}: {size:,} bytes")
+    size, rows = path.stat().st_size, [one._asdict() for one in failures]
+    lines = [f"{path}: {size:,} bytes"]
     if failures:
-        print(f"{len(failures)} questions had no answer; the file says which and why")
-    print(f"What is wrong: penstock bundle analyze {shlex.quote(str(path))}")
-    return DONE
+        lines.append(f"{len(failures)} questions had no answer; the file says which and why")
+    lines.append(f"What is wrong: penstock bundle analyze {shlex.quote(str(path))}")
+    return Output({"file": str(path), "bytes": size, "failures": rows}, lines)
 
 
 def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -105,15 +100,8 @@ def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return nsqds, lookupds
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container may have no name for its user
-        return ""
-
-
 @verb(app, "penstock bundle analyze report.zip", "penstock bundle analyze report.zip --json")
-def analyze(file: Annotated[str, arg("FILE")], as_json: Json = False) -> int:
+def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
     """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
     try:
         held = files.read(file)
@@ -122,26 +110,18 @@ def analyze(file: Annotated[str, arg("FILE")], as_json: Json = False) -> int:
         print(f"penstock bundle: {error}", file=sys.stderr)
         return UNKNOWN
     code = max((_CODES[one.level] for one in found), default=OK)
-    _tell(as_json, held, found, code)
-    return code
+    about = {key: held.manifest.get(key) for key in ("made", "daemons")}
+    document = {"status": WORDS[code], **about, "findings": rows_of(found)}
+    return Output(document, _lines(held, found, code), code)
 
 
-def _tell(as_json: bool, held: Bundle, found: list[Finding], code: int) -> None:
-    if as_json:
-        about = {key: held.manifest.get(key) for key in ("made", "daemons")}
-        print_json({"status": WORDS[code], **about, "findings": rows_of(found)})
-        return
+def _lines(held: Bundle, found: list[Finding], code: int) -> Iterator[str]:
     daemons = held.manifest.get("daemons")
     count = len(daemons) if isinstance(daemons, list) else 0
     daemons_shown = f"{count} daemon{'' if count == 1 else 's'}"
-    print(f"PENSTOCK {WORDS[code]} - {daemons_shown}, gathered {held.manifest.get('made', '?')}")
+    yield f"PENSTOCK {WORDS[code]} - {daemons_shown}, gathered {held.manifest.get('made', '?')}"
     for row in rows_of(found):
-        print(f"\n{row['level']:<8} {_plain(row['what'])}")
-        print(f"         {_plain(row['why'])}\n         {_plain(row['next_step'])}")
+        what, why, next_step = map(printable, (row["what"], row["why"], row["next_step"]))
+        yield f"\n{row['level']:<8} {what}\n         {why}\n         {next_step}"
     if not found:
-        print("Nothing is wrong, as far as it shows.")
-
-
-def _plain(text: str) -> str:
-    """What others have written moves no cursor."""
-    return "".join(char if char.isprintable() else " " for char in text)
+        yield "Nothing is wrong, as far as it shows."

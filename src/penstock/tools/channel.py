@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from penstock import limits
+from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.times import format_seconds
 from penstock.tools import reports
 from penstock.tools.app import (
     Channel,
-    Json,
     Limit,
     OnlyChannel,
     OnlyTopic,
@@ -25,14 +26,13 @@ from penstock.tools.app import (
     opt,
     switch,
     verb,
-)
-from penstock.tools.changes import Target, act, configure
+)  # fmt: skip
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Answers, Node, ask_each
-from penstock.tools.output import FAILED, Row, confirm, print_json
+from penstock.tools.output import Output, Row, confirm
 from penstock.tools.peek import given_time
 from penstock.tools.stats import Pace, look
-from penstock.tools.topic import Settings
+from penstock.tools.topic import Settings, Target, act, add_change, configure
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, Snapshot
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
 _SORTS: Mapping[str, str] = {"oldest": "oldest_s", "in": "in_rate", "out": "finish_rate",
                              "in-flight": "in_flight", "delayed": "deferred"}  # fmt: skip
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
 
 _POSITION = (
     "earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
@@ -55,17 +54,15 @@ app = group(
 
 
 @verb(app, "penstock channel list orders", name="list")
-def list_channels(topic: Topic, at: Http, as_json: Json = False) -> int:
-    """The names, sorted."""
+def list_channels(topic: Topic, at: Http) -> Output:
+    """List the channels of a topic."""
     state = look(at.nodes(), topic)
     if not state.rows:
         raise PenstockError(state.reasons() or f"no such topic: {topic}")
-    if not as_json:
-        return state.tell_names([channel for _, channel in sorted(state.rows) if channel])
     found = state.as_json()
     channels = found["topics"][topic]["channels"]
-    print_json({"nodes": found["nodes"], "topic": topic, "channels": channels})
-    return state.tell_names([])
+    document = {"nodes": found["nodes"], "topic": topic, "channels": channels}
+    return state.output(document, [channel for _, channel in sorted(state.rows) if channel])
 
 
 @verb(
@@ -83,26 +80,20 @@ def report(
         opt("", "most first"),
     ] = "depth",
     limit: Limit = 0,
-    as_json: Json = False,
 ) -> int:
-    """Depth, age of the oldest, rates, time until empty.
+    """Report depth, age of the oldest, rates, time until empty.
 
-    Of one channel its partitions and its consumers, too."""
+    For one channel it lists partitions and consumers, too."""
     members = at.nodes()
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
-        reports.need_answer(now)
+    def show(now: Snapshot, before: Snapshot) -> Output:
         found = chosen(now, sort, limit)
         if topic and not found and not pace.goes_on:
             raise PenstockError(f"no such channel: {' '.join(filter(None, (topic, channel)))}")
-        return reports.channels_document(now, before, found)
-
-    def lines(found: Row, now: Snapshot) -> list[str]:
-        order = chosen(now, sort, limit)
-        return [*reports.node_errors(now), *reports.channel_lines(found, order, bool(channel))]
+        return reports.channels_output(now, before, found, bool(channel))
 
     take = partial(reports.look, members, topic, channel, bool(channel))
-    return reports.report(take, document, lines, pace, as_json)
+    return reports.report(take, show, pace)
 
 
 def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:
@@ -118,73 +109,32 @@ def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:
 
 
 def _of(topic: str, channel: str, partition: int | None = None) -> Target:
-    return {"topic": topic, "channel": channel} | (
-        {} if partition is None else {"partition": str(partition)}
-    )
+    return {"topic": topic, "channel": channel, "partition": partition}
 
 
-def _add(word: str, about: str) -> None:
-    @verb(app, f"penstock channel {word} orders billing", name=word, about=about)
-    def change(topic: Topic, channel: Channel, at: Http, as_json: Json = False) -> int:
-        return act(at, word, _of(topic, channel), as_json)
-
-
-def _add_asking(word: str, about: str) -> None:
-    example = f"penstock channel {word} orders billing --yes"
-
-    @verb(app, example, name=word, about=f"{about}; asks for --yes.")
-    def change(
-        topic: Topic, channel: Channel, at: Http, yes: Yes = False, as_json: Json = False
-    ) -> int:
-        return act(at, word, _of(topic, channel), as_json, yes)
-
-
-_add("create", "Make it, for messages from now on; a first one for all.")
-_add_asking("delete", "Remove it and what it has yet to deliver")
-_add_asking("empty", "Drop what waits, in flight or delayed too")
-_add_asking("emptydelayed", "Drop what is delayed")
-_add("pause", "Stop delivering.")
-_add("unpause", "Deliver again.")
+_create = "Create it for new messages; a topic's first gets all"
+add_change(app, "channel", "create", _create, "partition", "yes")
+add_change(app, "channel", "delete", "Delete it with its undelivered messages", "partition")
+add_change(app, "channel", "empty", "Drop all its undelivered messages", "partition")
+add_change(app, "channel", "emptydelayed", "Drop its delayed messages", "partition")
+add_change(app, "channel", "pause", "Stop delivering", "partition", "yes")
+add_change(app, "channel", "unpause", "Deliver again", "partition", "yes")
 
 
 @verb(app, "penstock channel requeuedelayed orders billing 24")
 def requeuedelayed(
     topic: Topic,
     channel: Channel,
-    hours: Annotated[int, arg("HOURS", "0: what is due now")],
+    hours: Annotated[int, arg("HOURS", "0: those that are due now")],
     at: Http,
-    as_json: Json = False,
-) -> int:
-    """Send what is delayed and due within some hours now."""
-    target = _of(topic, channel) | {"offset": str(hours)}
-    return act(at, "requeuedelayed", target, as_json)
+) -> Output:
+    """Deliver delayed messages now that are due within HOURS."""
+    return act(at, "requeuedelayed", _of(topic, channel) | {"offset": hours})
 
 
-@verb(
-    app,
-    "penstock channel skip orders billing --yes",
-    "penstock channel skip orders billing --partition 0 --yes",
-)
-def skip(
-    topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False,
-    as_json: Json = False,
-) -> int:  # fmt: skip
-    """Drop all that it has and gets; asks for --yes.
-
-    `unskip` ends it."""
-    return act(at, "skip", _of(topic, channel, partition), as_json, yes)
-
-
-@verb(
-    app,
-    "penstock channel unskip orders billing",
-    "penstock channel unskip orders billing --partition 0",
-)
-def unskip(
-    topic: Topic, channel: Channel, at: Http, partition: Partition = None, as_json: Json = False
-) -> int:
-    """Deliver what comes from now on."""
-    return act(at, "unskip", _of(topic, channel, partition), as_json)
+_ends = "\n\n`unskip` ends it."
+add_change(app, "channel", "skip", "Drop its messages, and those that come", more=_ends)
+add_change(app, "channel", "unskip", "Stop skipping: deliver new messages", "yes")
 
 
 @verb(
@@ -193,13 +143,12 @@ def unskip(
     "penstock channel config orders billing max_attempts=10",
 )
 def config(
-    topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False,
-    as_json: Json = False,
-) -> int:  # fmt: skip
+    topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False
+) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
-    What lets messages go that are there now asks first."""
-    return configure(at, "/channel/config", _of(topic, channel), settings or (), yes, as_json)
+    A setting that lets stored messages go asks first."""
+    return configure(at, "/channel/config", _of(topic, channel), settings or (), yes)
 
 
 @verb(app, "penstock channel redrive orders billing --count 100")
@@ -208,12 +157,10 @@ def redrive(
     channel: Channel,
     at: Http,
     count: Annotated[int, opt("N", "this many; 0: all", min=0)] = 0,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Deliver its dead letters again."""
-    target = _of(topic, channel) | ({"count": str(count)} if count else {})
-    found = ask_each(at.nodes(changes=True), lambda node: node.post("/channel/redrive", target))
-    return found.tell(as_json, lambda address, one: [f"{address}: {one['redriven']} redriven"])
+    found = at.post("/channel/redrive", _of(topic, channel) | {"count": count or None})
+    return found.output(lambda address, one: [f"{address}: {one['redriven']} redriven"])
 
 
 # --- seek ---
@@ -230,10 +177,9 @@ def seek(
     position: Annotated[str, arg("POSITION", _POSITION)],
     at: Http,
     partition: Partition = None,
-    dry_run: Annotated[bool, switch("--dry-run", "only say what would come")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "only show what would happen")] = False,
     yes: Yes = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Move to a position in the log and deliver from there.
 
     It asks first when messages would be skipped or given up. offset:N needs --partition."""
@@ -245,27 +191,25 @@ def seek(
         time_ns = given_time(value if kind == "timestamp" else position)
         position = f"timestamp:{format_seconds(time_ns)}"
     target = _of(topic, channel, partition) | {"position": position}
-    found = _moves(members, target, "true")
+    found = _moves(members, target, dry_run=True)
     if not dry_run:
-        if not _may_lose(yes, channel, found.good):
-            return FAILED
-        found = _moves(members, target, "false")
-    return found.tell(as_json, lambda address, move: [f"{address}: {_moved(move, dry_run)}"])
+        _confirm_loss(yes, channel, found.good)
+        found = _moves(members, target, dry_run=False)
+    return found.output(lambda address, move: [f"{address}: {_moved(move, dry_run)}"])
 
 
-def _moves(members: Sequence[Node], target: Target, dry_run: str) -> Answers:
+def _moves(members: Sequence[Node], target: Target, dry_run: bool) -> Answers:
     wanted = target | {"dry_run": dry_run}
     return ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
 
 
-def _may_lose(yes: bool, channel: str, moves: Mapping[str, Row]) -> bool:
+def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
     """Nothing asks about a replay that only delivers again."""
     skipped = sum(move["messages_skipped"] for move in moves.values())
     given_up = sum(move.get("messages_given_up", 0) for move in moves.values())
-    if not skipped and not given_up:
-        return True
-    question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
-    return confirm(yes, f"{question} of {channel}", channel)
+    if skipped or given_up:
+        question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
+        confirm(yes, f"{question} of {channel}", channel)
 
 
 def _moved(move: Row, dry_run: bool) -> str:
@@ -294,14 +238,12 @@ def messages(
         Literal["in_flight", "deferred", "requeued", "behind", "held", "dead"], opt()
     ] = "deferred",
     limit: Annotated[int, opt("N", "of each node")] = 100,
-    as_json: Json = False,
-) -> int:
-    """The messages inside it: deferred, in flight and others.
+) -> Output:
+    """List its messages: deferred, in flight and others.
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
-    wanted = _of(topic, channel) | {"state": state, "limit": str(limit)}
-    found = ask_each(at.nodes(), lambda node: node.get("/channel/messages", wanted))
-    return found.tell(as_json, _message_lines)
+    wanted = _of(topic, channel) | {"state": state, "limit": limit}
+    return at.ask("/channel/messages", wanted).output(_message_lines)
 
 
 def _message_lines(address: str, answer: Row) -> Iterator[str]:
@@ -310,29 +252,19 @@ def _message_lines(address: str, answer: Row) -> Iterator[str]:
         place = f"{partition}offset {one['offset']}"
         text = f"{address}  {one['id']}  {place}  attempts {one['attempts']}"
         if "due_in_ms" in one:
-            text += f"  due in {_span(one['due_in_ms'])}"
+            text += f"  due in {format_duration(one['due_in_ms'] * limits.MS)}"
         if "deadline_ms" in one:
-            text += f"  times out in {_span(one['deadline_ms'])}"
+            text += f"  times out in {format_duration(one['deadline_ms'] * limits.MS)}"
         cause = one.get("cause") or ""
         yield f"{text}  {cause.replace('_', ' ')}".rstrip()
 
 
-def _span(duration_ms: int) -> str:
-    for unit_ms, unit in _UNITS:
-        if duration_ms >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f}{unit}"
-    return f"{duration_ms}ms"
-
-
 @verb(app, "penstock channel finish orders billing 18a2000000001000")
-def finish(
-    topic: Topic, channel: Channel, message_id: MessageId, at: Http, as_json: Json = False
-) -> int:
+def finish(topic: Topic, channel: Channel, message_id: MessageId, at: Http) -> Output:
     """Finish one message; this cancels a delay, too.
 
     It is in flight, deferred or requeued."""
-    wanted = _of(topic, channel) | {"id": message_id}
-    return _settle(at, "finish", "finished", wanted, as_json)
+    return _settle(at, "finish", "finished", _of(topic, channel) | {"id": message_id})
 
 
 @verb(app, "penstock channel requeue orders billing 18a2000000001000 --delay-ms 60000")
@@ -342,14 +274,13 @@ def requeue(
     message_id: MessageId,
     at: Http,
     delay_ms: Annotated[int, opt("N", "0: at once")] = 0,
-    as_json: Json = False,
-) -> int:
-    """Send one message again now, or after a delay."""
-    wanted = _of(topic, channel) | {"id": message_id, "delay_ms": str(delay_ms)}
-    return _settle(at, "requeue", "requeued", wanted, as_json)
+) -> Output:
+    """Requeue one message, now or after a delay."""
+    wanted = _of(topic, channel) | {"id": message_id, "delay_ms": delay_ms}
+    return _settle(at, "requeue", "requeued", wanted)
 
 
-def _settle(at: Http, word: str, done: str, wanted: Target, as_json: bool) -> int:
+def _settle(at: Http, word: str, done: str, wanted: Target) -> Output:
     """On the node that has the message: ids of different nodes differ."""
 
     def ask(node: Node) -> Any:
@@ -357,4 +288,4 @@ def _settle(at: Http, word: str, done: str, wanted: Target, as_json: bool) -> in
         return "done"
 
     found = ask_each(at.nodes(changes=True), ask)
-    return found.tell(as_json, lambda address, _: [f"{address}: {wanted['id']} {done}"])
+    return found.output(lambda address, _: [f"{address}: {wanted['id']} {done}"])

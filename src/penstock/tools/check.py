@@ -8,14 +8,14 @@ and its like have bounds that the caller gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from inspect import Parameter
 from typing import Annotated, NamedTuple
 
+from penstock.command.terminal import span
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.app import Json, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.app import OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
-from penstock.tools.output import WrongUse, print_json
+from penstock.tools.output import Output, WrongUse
 from penstock.tools.stats import Look, look
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
@@ -34,46 +34,41 @@ app = group("")
 class Finding(NamedTuple):
     level: int
     text: str
+    since_seconds: float = 0.0  # 0: it is not known since when
+    do: str = ""  # about it
+
+    def line(self) -> str:
+        since = f", since {span(self.since_seconds)}" if self.since_seconds else ""
+        return f"{self.text}{since}" + (f". {self.do}" if self.do else "")
 
 
 class Bounds(Options):
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        abouts = {
-            f"{name}_{level}": f"{word} above so much {called}"
-            for name, (_, called) in _BOUNDED.items()
-            for level, word in (("warn", "warning"), ("crit", "critical"))
-        }
-        abouts["consumers"] = "critical below this many"
-        return [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-                int | None, opt("N", about, min=0)])
-            for name, about in abouts.items()
-        ]  # fmt: skip
+    depth_warn: Annotated[int | None, opt("N", "warning above so much waiting", min=0)] = None
+    depth_crit: Annotated[int | None, opt("N", "critical above so much waiting", min=0)] = None
+    in_flight_warn: Annotated[int | None, opt("N", "warning above so much in flight", min=0)] = None
+    in_flight_crit: Annotated[int | None, opt("N", "critical above so much in flight", min=0)] = (
+        None
+    )
+    delayed_warn: Annotated[int | None, opt("N", "warning above so much delayed", min=0)] = None
+    delayed_crit: Annotated[int | None, opt("N", "critical above so much delayed", min=0)] = None
+    consumers: Annotated[int | None, opt("N", "critical below this many", min=0)] = None
 
 
 @verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
-def check(
-    at: Http,
-    bounds: Bounds,
-    topic: OnlyTopic = "",
-    channel: OnlyChannel = "",
-    as_json: Json = False,
-) -> int:
-    """Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong use)."""
+def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel = "") -> Output:
+    """Check health. Exit code 0: well, 1: warning, 2: critical, 3: unknown (wrong use)."""
 
     def found() -> Iterator[Finding]:
         now = look(at.nodes(), topic, channel)
         yield from _about_nodes(now)
         if topic and not now.rows and now.documents:
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
-        yield from _about_channels(now, bounds.given)
+        yield from _about_channels(now, vars(bounds))
 
-    return tell(found, as_json)
+    return verdict(found)
 
 
-def tell(judge: Callable[[], Iterable[Finding]], as_json: bool) -> int:
-    """The exit code."""
+def verdict(judge: Callable[[], Iterable[Finding]]) -> Output:
     try:
         found = list(judge())
     except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the installation
@@ -81,14 +76,10 @@ def tell(judge: Callable[[], Iterable[Finding]], as_json: bool) -> int:
     except PenstockError as error:
         found = [Finding(CRITICAL, str(error))]
     level = max((one.level for one in found), default=OK)
-    if as_json:
-        rows = [{"level": WORDS[one.level], "text": one.text} for one in found]
-        print_json({"status": WORDS[level], "findings": rows})
-        return level
-    found.sort(key=lambda one: -one.level)
-    texts = "; ".join(one.text for one in found)
-    print(f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else ""))
-    return level
+    rows = [{"level": WORDS[one.level], "text": one.line()} for one in found]
+    texts = "; ".join(one.line() for one in sorted(found, key=lambda one: -one.level))
+    line = f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else "")
+    return Output({"status": WORDS[level], "findings": rows}, [line], level)
 
 
 def _about_channels(now: Look, bounds: Mapping[str, int | None]) -> Iterator[Finding]:

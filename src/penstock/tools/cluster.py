@@ -7,21 +7,23 @@ partition the answer of the newest epoch counts, the leader's before others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import bracketed
 from penstock.tools import check, nodes
-from penstock.tools import restore as restoring
 from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, opt, verb
-from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
+from penstock.tools.check import CRITICAL, OK, WARNING, WORDS, Finding
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import FAILED, Row, WrongUse, columns_table, confirm, plain, tell
+from penstock.tools.output import DONE, FAILED, Output, Row, WrongUse, columns_table, confirm, plain
 
 T = TypeVar("T")
-NAMES_SHOWN = 3
+NAMES_SHOWN, RESTORED_SHOWN = 3, 10
 ANSWER_SECONDS_MAX = 3.0
 
 app = group(
@@ -37,17 +39,6 @@ class NoCluster(WrongUse):
             f"{address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a node"
             " of a cluster (docs/cluster.md)"
         )
-
-
-class Finding(NamedTuple):
-    level: int
-    text: str
-    since_seconds: float  # 0: it is not known since when
-    do: str
-
-    def line(self) -> str:
-        since = f", since {terminal.span(self.since_seconds)}" if self.since_seconds else ""
-        return f"{self.text}{since}. {self.do}"
 
 
 class Cluster(NamedTuple):
@@ -89,13 +80,11 @@ def _others(at: Http, node: Node, answer: Row) -> dict[int, Node]:
 
 def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
     """Who answers first in turn: any node knows the others."""
-    for number, node in enumerate(members, 1):
-        try:
+    *others, last = members
+    for node in others:
+        with suppress(NodeFailed):
             return node, ask(node)
-        except NodeFailed:
-            if number == len(members):
-                raise
-    raise PenstockError("no nsqd is known")
+    return last, ask(last)
 
 
 def ask(node: Node) -> Row:
@@ -162,10 +151,8 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
     for (level, fault, do), rows in sorted(groups.items(), key=lambda item: -item[0][0]):
         if level == OK:
             continue
-        names = ", ".join(title(row) for row in rows[:NAMES_SHOWN])
-        more = f" and {len(rows) - NAMES_SHOWN} more" if len(rows) > NAMES_SHOWN else ""
         since = max(row["since_seconds"] for row in rows)
-        yield Finding(level, f"{names}{more}: {fault}", since, do)
+        yield Finding(level, f"{_some([*map(title, rows)], NAMES_SHOWN)}: {fault}", since, do)
 
 
 def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
@@ -203,10 +190,7 @@ def _nodes(numbers: Iterable[int]) -> str:
 
 def _place(row: Row) -> str:
     """Of a node that is down it is not known."""
-    if not row["alive"]:
-        return ""
-    host = f"[{row['host']}]" if ":" in row["host"] else row["host"]
-    return f"{host}:{row['http_port']}"
+    return f"{bracketed(row['host'])}:{row['http_port']}" if row["alive"] else ""
 
 
 # --- telling ---
@@ -234,11 +218,6 @@ def _links(found: Cluster, number: int) -> list[int] | None:
         return None
     nodes = found.answers[number]["nodes"]
     return [one["node"] for one in nodes if one["linked"] and one["node"] != number]
-
-
-def _node_rows(found: Cluster) -> list[Row]:
-    keys = "tcp_port", "replication_address", "zone", "version", "generation"
-    return [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
 
 
 def _topic_rows(found: Cluster) -> list[Row]:
@@ -269,51 +248,61 @@ def partition_rows(found: Cluster) -> list[Row]:
     ]  # fmt: skip
 
 
-ROWS = {
-    "status": (status_rows, "What is wrong, and one line for each node."),
-    "nodes": (_node_rows, "The nodes, where they are and what they run."),
-    "topics": (_topic_rows, "The topics: which partitions are offline, what lags."),
-    "partitions": (partition_rows, "The partitions: leader, epoch, in-sync set, offsets, lag."),
-}
+def _show(found: Cluster, rows: list[Row], left: int = 1) -> Output:
+    """Any table, below what is wrong."""
+    wrong = sorted(findings(found), key=lambda finding: -finding.level)
+    texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
+    lines = []
+    for finding in wrong:
+        style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
+        lines.append(terminal.painted(terminal.printable(f"{finding.line()}."), style))
+    columns = [(key.replace("_", " ").upper(), key, plain) for key in (rows[0] if rows else ())]
+    lines += columns_table(columns, rows, left) if rows else [f"cluster {found.name}: none yet"]
+    return Output({"cluster": found.name, "findings": texts, "rows": rows}, lines)
 
 
-def _add(word: str) -> None:
-    about, line = ROWS[word][1], f"penstock cluster {word}"
-
-    @verb(app, line, f"{line} --nsqd-http-address node2:4151 --json", name=word, about=about)
-    def show(at: Http, as_json: Json = False) -> int:
-        return _show(gather(at), word, "", as_json)
+def _examples(word: str) -> tuple[str, str]:
+    line = f"penstock cluster {word}"
+    return line, f"{line} --nsqd-http-address node2:4151 --json"
 
 
-for word in ("status", "nodes", "topics"):
-    _add(word)
+@verb(app, *_examples("status"))
+def status(at: Http) -> Output:
+    """Show what is wrong, and one line for each node."""
+    found = gather(at)
+    return _show(found, status_rows(found), left=2)
 
 
-@verb(
-    app,
-    "penstock cluster partitions",
-    "penstock cluster partitions --nsqd-http-address node2:4151 --json",
-    about=ROWS["partitions"][1],
-)
-def partitions(at: Http, topic: OnlyTopic = "", as_json: Json = False) -> int:
-    return _show(gather(at), "partitions", topic, as_json)
+@verb(app, *_examples("nodes"), name="nodes")
+def list_nodes(at: Http) -> Output:
+    """List the nodes with their addresses and versions."""
+    found = gather(at)
+    keys = "tcp_port", "replication_address", "zone", "version", "generation"
+    rows = [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
+    return _show(found, rows, left=2)
 
 
-@verb(
-    app, "penstock cluster check", "penstock cluster check --nsqd-http-address node2:4151 --json",
-    name="check",
-)  # fmt: skip
-def is_well(at: Http, as_json: Json = False) -> int:
-    """Is all well? One line and an exit code.
+@verb(app, *_examples("topics"))
+def topics(at: Http) -> Output:
+    """List the topics: offline partitions, lag."""
+    found = gather(at)
+    return _show(found, _topic_rows(found))
 
-    0: yes, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
+
+@verb(app, *_examples("partitions"))
+def partitions(at: Http, topic: OnlyTopic = "") -> Output:
+    """List the partitions: leader, epoch, in-sync set, offsets, lag."""
+    found = gather(at)
+    return _show(found, [one for one in partition_rows(found) if topic in ("", one["topic"])])
+
+
+@verb(app, *_examples("check"), name="check")
+def is_well(at: Http) -> Output:
+    """Check the cluster: one line and an exit code.
+
+    0: well, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
     3: used wrongly."""
-
-    def judge() -> Iterator[check.Finding]:
-        for one in findings(gather(at)):
-            yield check.Finding(one.level, one.line())
-
-    return check.tell(judge, as_json)
+    return check.verdict(lambda: findings(gather(at)))
 
 
 # --- what an operator wants of a node ---
@@ -321,70 +310,78 @@ def is_well(at: Http, as_json: Json = False) -> int:
 Number = Annotated[int, arg("NODE", "its number", min=0)]
 
 
-@verb(app, "penstock cluster activate 2")
-def activate(node: Number, at: Http, as_json: Json = False) -> int:
-    """Let a node have replicas and lead, as placement wants it."""
-    return _want(at, node, "active", as_json)
+def _add_state(word: str, state: str, about: str, *without: str) -> None:
+    example = f"penstock cluster {word} 2{'' if without else ' --yes'}"
+
+    @verb(app, example, name=word, about=about, without=without)
+    def want(node: Number, at: Http, yes: Yes = False) -> Output:
+        confirm(yes is None or yes, f"{word} node {node} from the cluster", str(node))
+        wanted = {"node": node, "state": state}
+        _first(at.nodes(changes=True), lambda one: one.post("/cluster/node", wanted))
+        return Output(wanted, [f"node {node}: {state}"])
 
 
-@verb(app, "penstock cluster maintain 2")
-def maintain(node: Number, at: Http, as_json: Json = False) -> int:
-    """Let it keep what it has, lead nothing, get nothing new."""
-    return _want(at, node, "maintenance", as_json)
+_add_state("activate", "active", "Let a node hold replicas and lead partitions.", "yes")
+_add_state(
+    "maintain", "maintenance", "Let it keep its replicas, lead none and get no new ones.", "yes"
+)
+_add_state(
+    "drain", "draining", "Move its replicas to other nodes.\n\n`penstock cluster partitions` shows"
+    " how far it is. They stay where no other node has room.", "yes",
+)  # fmt: skip
+_add_state("remove", "removed", "Remove a node that is drained and stopped; asks for --yes.")
 
 
-@verb(app, "penstock cluster drain 2")
-def drain(node: Number, at: Http, as_json: Json = False) -> int:
-    """Make its replicas on other nodes, and drop them here.
-
-    `penstock cluster partitions` shows how far it is. They stay where no other node has room."""
-    return _want(at, node, "draining", as_json)
-
-
-@verb(app, "penstock cluster remove 2 --yes")
-def remove(node: Number, at: Http, yes: Yes = False, as_json: Json = False) -> int:
-    """Forget it, once it is drained and stopped; asks for --yes."""
-    if not confirm(yes, f"remove node {node} from the cluster", str(node)):
-        return FAILED
-    return _want(at, node, "removed", as_json)
-
+# --- the metadata in etcd, made again from what the nodes remember ---
 
 Lost = Annotated[list[int] | None, opt("NODE", "is gone for good; may be repeated", min=0)]
 
 
 @verb(app, "penstock cluster restore --yes", "penstock cluster restore --lost 3 --yes")
 def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False) -> int:
-    """Make the metadata again after etcd went back; asks for --yes.
+    """Rebuild the metadata after etcd went back; asks for --yes.
 
     Start all nodes first: what a node remembers that is not there is waited for, unless --lost
     gives it up. The plan is shown before anything is changed."""
+    # After etcd was restored from a backup, or began with nothing, it gives out old records. Nodes
+    # do not believe them: they serve on as they were, and nothing about who leads changes any more.
+    # Each node says what it remembers; one of them compares that with etcd, and puts the newest
+    # there.
     members = at.nodes(changes=True)
     node, answer = _first(members, ask)
     named = {one.address for one in members}
-    others = [one for one in _others(at, node, answer).values() if one.address not in named]
-    return restoring.restore(
-        answer["cluster"]["name"], [*members, *others], lost or (), yes, as_json
-    )
+    members += [one for one in _others(at, node, answer).values() if one.address not in named]
+    keys = "node", "records", "topics", "channels"
+    answers = nodes.ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
+    memories = {one["node"]: one for one in answers.good.values()}
+    asked = next(one for one in members if one.address in answers.good)
+    body = json.dumps({"memories": list(memories.values())}).encode()
+    query = {"lost": ",".join(map(str, lost or ()))}
+    plan: Row = asked.post("/cluster/restore", query, body)
+    if not as_json:
+        print("\n".join(_plan_lines(plan, sorted(memories), answers.bad.values())), flush=True)
+    name = answer["cluster"]["name"]
+    confirm(yes, f"restore the metadata of cluster {name}", name)
+    plan = asked.post("/cluster/restore", {**query, "apply": True}, body)
+    done = "done: the nodes follow within seconds (penstock cluster status)"
+    return Output(plan, [done], FAILED if plan["left"] else DONE).print(as_json)
 
 
-def _want(at: Http, number: int, state: str, as_json: bool) -> int:
-    wanted = {"node": str(number), "state": state}
-    _first(at.nodes(changes=True), lambda node: node.post("/cluster/node", wanted))
-    return tell(as_json, {"node": number, "state": state}, [f"node {number}: {state}"])
+def _plan_lines(plan: Row, heard: Sequence[int], silent: Iterable[PenstockError]) -> Iterator[str]:
+    yield f"nodes {', '.join(map(str, heard))} have said what they remember"
+    yield from (f"no answer: {error}" for error in silent)
+    yield f"{plan['kept']} partitions stand in etcd as they should"
+    for what in ("topics", "channels"):
+        names = [one if isinstance(one, str) else "/".join(one) for one in plan[what]]
+        if names:
+            yield f"{len(names)} {what} are put back: {_some(names, RESTORED_SHOWN)}"
+    if plan["put"]:
+        names = [f"{topic}/{number}" for topic, number in plan["put"]]
+        yield f"{len(names)} partitions are put back: {_some(names, RESTORED_SHOWN)}"
+    for one in plan["left"]:
+        yield f"{one['topic']}/{one['partition']} is left as it is: {one['reason']}"
 
 
-# --- what all of them print ---
-
-
-def _show(found: Cluster, word: str, topic: str, as_json: bool) -> int:
-    wrong = sorted(findings(found), key=lambda finding: -finding.level)
-    rows = [row for row in ROWS[word][0](found) if not topic or row["topic"] == topic]
-    texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
-    lines = []
-    for finding in wrong:
-        style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
-        lines.append(terminal.painted(terminal.printable(f"{finding.line()}."), style))
-    columns = [(key.replace("_", " ").upper(), key, plain) for key in (rows[0] if rows else ())]
-    left = 2 if word in ("status", "nodes") else 1
-    lines += columns_table(columns, rows, left) if rows else [f"cluster {found.name}: none yet"]
-    return tell(as_json, {"cluster": found.name, "findings": texts, "rows": rows}, lines)
+def _some(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -76,11 +76,10 @@ def channels(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def partitions(ctx: typer.Context, incomplete: str) -> list[str]:
     topic = ctx.params.get("topic") or ""
-
-    def ask(node: Node) -> Iterable[str]:
-        return map(str, node.ask(positions([topic])).topics[topic].partitions)
-
-    return _asked(ctx, None, ask) if topic else []
+    if not topic:
+        return []
+    ask = positions([topic])
+    return _asked(ctx, None, lambda node: map(str, node.ask(ask).topics[topic].partitions))
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,10 +24,9 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
-from penstock.tools.client_options import tls_context
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import WrongUse
+from penstock.tools.nodes import Answers, Node, ask_all, ask_each, tls_context
+from penstock.tools.output import WrongUse, confirm
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
 HTTP = ("nsqd_http_address", "lookupd_http_address")
@@ -52,16 +51,14 @@ OPTIONS = {
 _FILES = ("tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify")
 
 
-def option(name: str, metavar: str, about: str, no: bool = False, **more: Any) -> Parameter:
-    """`no`: of a switch that can be turned off again."""
+def option(name: str, metavar: str, about: str, no: bool = False) -> Parameter:
+    """`no`: a switch can be turned off again."""
     kind: Any = bool if not metavar else list[str] if metavar == "ADDRESS" else str
-    spelled = f"--{name.replace('_', '-')}"
-    if not metavar:
-        spelled += f"/--no-{name.replace('_', '-')}" if no else ""
-    found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False, **more)
-    default = False if kind is bool and not no else None
-    kind = kind | None if default is None else kind
-    hint: Any = Annotated[kind, found]
+    spelled = name.replace("_", "-")
+    spelled = f"--{spelled}/--no-{spelled}" if no and not metavar else f"--{spelled}"
+    found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False)
+    default = None if metavar or no else False
+    hint: Any = Annotated[kind if default is False else kind | None, found]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -72,8 +69,10 @@ def context_names(incomplete: str) -> list[str]:
         return []
 
 
-CONTEXT = option("context", "NAME", "an installation of penstock context list",
-                 autocompletion=context_names)  # fmt: skip
+ContextName = Annotated[str | None, typer.Option(
+    "--context", metavar="NAME", help="an installation of penstock context list",
+    autocompletion=context_names,
+)]  # fmt: skip
 
 
 class Where(NamedTuple):
@@ -158,7 +157,9 @@ def find(given: Mapping[str, Any], kinds: Sequence[str] = HTTP) -> Where:
     others = {name: given[name] for name in OPTIONS if name not in TCP and given.get(name)}
     name, origin = given.get("context") or "", "--context"
     if not name and not any(typed.values()):
-        typed = {kind: _from_environment(f"PENSTOCK_{kind.upper()}") for kind in kinds}
+        commas = {kind: os.environ.get(f"PENSTOCK_{kind.upper()}", "") for kind in kinds}
+        typed = {kind: tuple(filter(None, map(str.strip, text.split(","))))
+                 for kind, text in commas.items()}  # fmt: skip
         if not any(typed.values()):
             name, origin = chosen()
     base = contexts.load().get(name) if name else Context()
@@ -172,21 +173,11 @@ def chosen() -> tuple[str, str]:
     return (name, contexts.VARIABLE) if name else (contexts.load().selected, SELECTED)
 
 
-def _from_environment(name: str) -> tuple[str, ...]:
-    """The members of a comma list."""
-    return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
-
-
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
-    found: dict[str, None] = {}
-    failed: NodeFailed | None = None
-    for lookupd in lookupds:
-        try:
-            found |= dict.fromkeys(http_addresses(Node(lookupd, tls=tls)))
-        except NodeFailed as error:
-            failed = error
-    if failed is not None and not found:
-        raise failed
+    answers = ask_all([Node(one, tls=tls) for one in lookupds], http_addresses)
+    found = {address for addresses in answers.good.values() for address in addresses}
+    if not found and answers.bad:
+        raise [*answers.bad.values()][-1]
     if not found:
         raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
     return sorted(found)
@@ -212,29 +203,32 @@ def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
 
 
 class Options:
-    """A parameter of a verb that stands for several options."""
+    """A parameter of a verb that stands for several options: its annotated fields."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
+        vars(self).update(given)
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        raise NotImplementedError
+        hints = get_type_hints(cls, include_extras=True).items()
+        return [Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name), annotation=hint)
+                for name, hint in hints]  # fmt: skip
 
 
 class Connection(Options):
     """Where a verb works: found when it is first asked for."""
 
-    names: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = HTTP
+    names: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[tuple[str, ...]] = HTTP
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        return [*(option(name, *OPTIONS[name]) for name in cls.names), CONTEXT]
+        context = Parameter("context", Parameter.KEYWORD_ONLY, default=None, annotation=ContextName)
+        return [*(option(name, *OPTIONS[name]) for name in cls.names), context]
 
     @cached_property
     def where(self) -> Where:
-        return find(self.given, self.kinds)
+        return find(vars(self), self.kinds)
 
     def nodes(self, changes: bool = False) -> list[Node]:
         """`changes`: something is about to be changed on them. Where nobody typed an address it
@@ -243,6 +237,18 @@ class Connection(Options):
             self.where.announce()
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
+
+    def confirmed(self, yes: bool, question: str, name: str) -> list[Node]:
+        """The nodes, once somebody wants it on all of them."""
+        members = self.nodes(changes=True)
+        confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
+        return members
+
+    def ask(self, path: str, target: Mapping[str, Any]) -> Answers:
+        return ask_each(self.nodes(), lambda node: node.get(path, target))
+
+    def post(self, path: str, target: Mapping[str, Any]) -> Answers:
+        return ask_each(self.nodes(changes=True), lambda node: node.post(path, target))
 
 
 class Http(Connection):

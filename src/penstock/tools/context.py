@@ -10,10 +10,10 @@ import msgspec
 
 from penstock.command import terminal
 from penstock.tools import connection, contexts
-from penstock.tools.app import Json, Yes, arg, group, switch, verb
+from penstock.tools.app import Yes, arg, group, switch, verb
 from penstock.tools.connection import HTTP, OPTIONS, Connection
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
-from penstock.tools.output import FAILED, Row, WrongUse, confirm, tell
+from penstock.tools.output import Output, Row, WrongUse, confirm
 
 _PATHS = ("tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file", "http_secret_file")
 
@@ -21,7 +21,7 @@ Name = Annotated[str, arg("NAME", autocompletion=connection.context_names)]
 OneName = Annotated[str, arg("[NAME]", "the one in use", autocompletion=connection.context_names)]
 
 app = group(
-    "Installations under a name. The selected one is what all verbs work on, unless --context, "
+    "Named installations. All verbs work on the selected one, unless --context, "
     "$PENSTOCK_CONTEXT or an address says otherwise.",
     "penstock context save prod --lookupd-http-address lookup1:4161 --select",
     "penstock context list",
@@ -39,7 +39,7 @@ class Fields(Connection):
     def chosen(self) -> dict[str, Any]:
         """What is given; an empty value takes a field away."""
         found: dict[str, Any] = {}
-        for name, value in self.given.items():
+        for name, value in vars(self).items():
             if isinstance(value, list):
                 found[name] = tuple(filter(None, value))
             elif value and name in _PATHS:  # the context is used from any directory
@@ -53,12 +53,11 @@ class Fields(Connection):
 
 
 @verb(app, "penstock context list --json", name="list")
-def list_contexts(as_json: Json = False) -> int:
-    """which there are"""
+def list_contexts() -> Output:
+    """List the contexts."""
     found = contexts.load()
     used, origin = connection.chosen()
     rows = sorted(found.context.items())
-    documents = {name: msgspec.to_builtins(one) for name, one in rows}
     cells = [
         ["*" * (name == used), name, ", ".join(one.addresses), one.description]
         for name, one in rows
@@ -68,7 +67,8 @@ def list_contexts(as_json: Json = False) -> int:
         lines = terminal.table(("", "NAME", "ADDRESSES", ""), cells, left=4)
         if origin == contexts.VARIABLE:
             lines.append(f"* is what ${origin} says; selected is {found.selected or 'none'}")
-    return tell(as_json, {**_chosen(found), "used": used or None, "contexts": documents}, lines)
+    documents = {name: msgspec.to_builtins(one) for name, one in rows}
+    return Output({**_chosen(found), "used": used or None, "contexts": documents}, lines)
 
 
 def _chosen(found: Contexts) -> Row:
@@ -76,22 +76,22 @@ def _chosen(found: Contexts) -> Row:
 
 
 @verb(app, "penstock context show prod")
-def show(name: OneName = "", as_json: Json = False) -> int:
-    """what one holds (the one in use)"""
+def show(name: OneName = "") -> Output:
+    """Show a context (without a name the one in use)."""
     found, name = contexts.load(), name or connection.chosen()[0]
     if not name:
         raise ContextTrouble("no context is selected: name one")
     found.get(name)
-    return _tell(found, name, as_json)
+    return _shown(found, name)
 
 
-def _tell(found: Contexts, name: str, as_json: bool) -> int:
+def _shown(found: Contexts, name: str) -> Output:
     shown = msgspec.to_builtins(found.context[name])
     lines = [f"{name} (selected)" if found.selected == name else name]
     for field, value in shown.items():
         text = ", ".join(value) if isinstance(value, list | tuple) else value
         lines.append(f"  {field} = {text}")
-    return tell(as_json, {"name": name, "selected": found.selected == name, **shown}, lines)
+    return Output({"name": name, "selected": found.selected == name, **shown}, lines)
 
 
 @verb(
@@ -103,10 +103,9 @@ def _tell(found: Contexts, name: str, as_json: bool) -> int:
 def save(
     name: Name,
     fields: Fields,
-    select: Annotated[bool, switch("--select", "and use it from now on")] = False,
-    as_json: Json = False,
-) -> int:
-    """make it, or change what is given; an empty value takes one away
+    select: Annotated[bool, switch("--select", "and select it")] = False,
+) -> Output:
+    """Make or change a context; an empty value removes a field.
 
     Secrets do not go in here: name a file or an environment variable."""
     with contexts.changed() as found:
@@ -114,42 +113,40 @@ def save(
         found.put(name, msgspec.structs.replace(before, **fields.chosen()))
         if select:
             found.select(name)
-    return _tell(found, name, as_json)
+    return _shown(found, name)
 
 
-@verb(app, "penstock context select prod", "penstock context select --none", name="select")
-def select_one(
+@verb(app, "penstock context select prod", "penstock context select --none")
+def select(
     name: OneName = "",
     none: Annotated[bool, switch("--none", "use the nsqd of this machine")] = False,
-    as_json: Json = False,
-) -> int:
-    """use it from now on"""
+) -> Output:
+    """Select a context for the verbs that follow."""
     if bool(name) == none:
         raise WrongUse("give a name, or --none")
     with contexts.changed() as found:
         found.select(name)
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
 @verb(app, "penstock context previous")
-def previous(as_json: Json = False) -> int:
-    """use the one before this one"""
+def previous() -> Output:
+    """Select the previous context again."""
     with contexts.changed() as found:
         found.go_back()
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
 @verb(app, "penstock context remove test --yes")
-def remove(name: Name, yes: Yes = False, as_json: Json = False) -> int:
-    """forget it"""
+def remove(name: Name, yes: Yes = False) -> Output:
+    """Remove a context."""
     contexts.load().get(name)
-    if not confirm(yes, f"remove context {name}", name):
-        return FAILED
+    confirm(yes, f"remove context {name}", name)
     with contexts.changed() as found:
         found.remove(name)
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
-def _tell_selected(found: Contexts, as_json: bool) -> int:
+def _selected(found: Contexts) -> Output:
     line = f"selected: {found.selected or 'none, the nsqd of this machine'}"
-    return tell(as_json, _chosen(found), [line])
+    return Output(_chosen(found), [line])

@@ -22,7 +22,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.log.disk import OsDisk, replace_file
 
 VARIABLE = "PENSTOCK_CONTEXT"
 VERSION = 1
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class ContextTrouble(PenstockError):
-    """An unknown name, a value that is none, a damaged file: the text says which."""
+    """An unknown name, an invalid value, a damaged file: the text says which."""
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -197,21 +197,7 @@ def changed() -> Iterator[Contexts]:
         fcntl.flock(directory, fcntl.LOCK_EX)
         contexts = load()
         yield contexts
-        replace_file(place, to_text(contexts).encode())
+        replace_file(OsDisk(), str(place), to_text(contexts).encode())
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def replace_file(place: Path, data: bytes) -> None:
-    """A small file, mode 0600: readers see the old one or the new one, whole."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise

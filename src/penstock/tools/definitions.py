@@ -12,22 +12,21 @@ import asyncio
 import ssl
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
+from penstock.log.disk import OsDisk, replace_file
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin import definitions
-from penstock.nsqadmin.definitions import Change
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
 from penstock.nsqdapi.calls import Call
-from penstock.tools import contexts, reports
+from penstock.tools import reports
 from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, confirm, print_json
+from penstock.tools.output import DONE, FAILED, Output, confirm
 
 FILE_BYTES_MAX = 64 << 20  # a hundred thousand topics are far below
 _WORD = "import"  # that is typed: it is about a whole installation
@@ -62,15 +61,15 @@ class NodeUpstream(Upstream):
 def export(
     at: Http,
     file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
-    as_json: Annotated[bool, switch("--json", "it is JSON anyway")] = False,
+    as_json: Annotated[bool, switch("--json", "changes nothing: it is JSON")] = False,
 ) -> int:
-    """Write what there is, as JSON."""
+    """Write all topics and channels, as JSON."""
     snapshot = _seen(at.nodes())
     text = definitions.to_text(
         asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
     )
     if file:
-        contexts.replace_file(Path(file), text)
+        replace_file(OsDisk(), file, text)
         print(f"written to {file}", file=sys.stderr)
     else:
         sys.stdout.write(text.decode())
@@ -101,7 +100,7 @@ def put(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Make what is missing, and change settings; nothing is deleted.
+    """Create what is missing, and change settings; nothing is deleted.
 
     The changes are shown first. What the document does not name stays as it is."""
     wanted = definitions.read(_read(file))
@@ -113,13 +112,17 @@ def put(
         for change in changes:
             print(change.text)
         print(f"{len(changes)} changes" if changes else "nothing to change")
-    if dry_run or not changes:
-        return _told(as_json, changes, [], "")
-    at.where.announce()
-    if not confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD):
-        return FAILED
-    warning = asyncio.run(definitions.put(upstream, addresses, wanted))
-    return _told(as_json, changes, addresses, warning)
+    warning, done_on = "", list[str]()
+    if changes and not dry_run:
+        at.where.announce()
+        confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD)
+        warning, done_on = asyncio.run(definitions.put(upstream, addresses, wanted)), addresses
+    rows = [change._asdict() for change in changes]
+    document = {"changes": rows, "done_on": done_on, "warning": warning}
+    Output(document, [f"done on {', '.join(done_on)}"] if done_on else ()).print(as_json)
+    if warning:
+        print(terminal.painted(warning, terminal.YELLOW, sys.stderr), file=sys.stderr)
+    return FAILED if warning else DONE
 
 
 def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
@@ -127,17 +130,6 @@ def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
         if one not in addresses:
             raise PenstockError(f"--on {one}: it is none of the nodes ({', '.join(addresses)})")
     return [one for one in addresses if not wanted or one in wanted]
-
-
-def _told(as_json: bool, changes: Sequence[Change], addresses: list[str], warning: str) -> int:
-    if as_json:
-        rows = [change._asdict() for change in changes]
-        print_json({"changes": rows, "done_on": addresses, "warning": warning})
-    elif addresses:
-        print(f"done on {', '.join(addresses)}")
-    if warning:
-        print(terminal.painted(warning, terminal.YELLOW, sys.stderr), file=sys.stderr)
-    return FAILED if warning else DONE
 
 
 def _read(path: str) -> str:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Literal
 from urllib.request import urlopen
 
@@ -27,11 +26,11 @@ import typer
 
 from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
-from penstock.net.listener import Address
-from penstock.tools import programs
+from penstock.net.listener import Address, parse_address
 from penstock.tools.app import group, opt, switch, verb
 from penstock.tools.output import DONE, FAILED, WrongUse
-from penstock.tools.programs import Program, daemon, host_and_port, lacks_web
+from penstock.tools.up_fleet import Program, daemon, lacks_web, taken
+from penstock.tools.utility import pause
 
 TOPIC = "demo"
 TABLE = "messages"
@@ -81,7 +80,7 @@ def demo(
         raise PenstockError(said)
     place.path.mkdir(parents=True, exist_ok=True)
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     nsqd, others = place.nsqd(), place.others()
     try:
         for program in (nsqd, *others.values()):
@@ -101,15 +100,15 @@ def demo(
             print(place.farewell(), end="", flush=True)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _address(text: str) -> Address:
+    """Not what curl or a browser could not be given: a unix socket, any port."""
     try:
-        return host_and_port(text)
-    except ValueError as error:
-        raise WrongUse(str(error)) from None
+        found = parse_address(text)
+    except ConfigError:
+        found = Address("", 0, text)
+    if found.path or not found.port:
+        raise WrongUse(f"{text!r} is not host:port with a port of 1 to 65535")
+    return found
 
 
 def missing_spark() -> str:
@@ -223,7 +222,7 @@ Try, in another terminal:
         wanted = {"--tcp-address": self.tcp, "--http-address": self.http}
         if self.lacks_admin != "off":
             wanted["--admin-address"] = self.admin
-        found = programs.taken(list(wanted.values()))
+        found = taken(list(wanted.values()))
         if not found:
             return ""
         flags = {flag: one for flag, one in wanted.items() if one in found}
@@ -248,7 +247,7 @@ def _given() -> list[str]:
 
 def _free_near(address: Address) -> Address:
     for port in range(address.port + _PORT_STEP, 1 << 16, _PORT_STEP):
-        if not programs.taken([other := Address(address.host, port, "")]):
+        if not taken([other := Address(address.host, port, "")]):
             return other
     return Address(address.host, 0, "")
 
@@ -278,26 +277,22 @@ async def _run(
         if archive := others.get("archive"):
             yield archive_line(archive)
 
-    shown = asyncio.create_task(_show(lines, place, others.get("admin"), seconds, stop))
+    tasks.append(asyncio.create_task(_show(lines, place, others.get("admin"), seconds, stop)))
     try:
-        done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        return _verdict(done - {shown}, nsqd)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        failures = [one.exception() for one in tasks if one.done()]
     finally:
-        for task in (shown, *tasks):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(shown, *tasks, return_exceptions=True)
-
-
-def _verdict(broken: set[asyncio.Task[None]], nsqd: Program) -> int:
-    """The exit code: clients run until they are stopped, so one that ended has failed."""
-    for task in broken:
-        error = task.exception()
-        if isinstance(error, (ClientError, OSError)):
-            gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
-            print(f"the demo stops: {error}{gone}", file=sys.stderr)
-        elif error is not None:
-            raise error
-    return FAILED if broken else DONE
+        await asyncio.gather(*tasks, return_exceptions=True)
+    failure = next(filter(None, failures), None)  # clients run until they are stopped
+    if isinstance(failure, (ClientError, OSError)):
+        gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
+        print(f"the demo stops: {failure}{gone}", file=sys.stderr)
+        return FAILED
+    if failure is not None:
+        raise failure
+    return DONE
 
 
 async def _show(
@@ -308,8 +303,7 @@ async def _show(
     redraws, before = sys.stdout.isatty(), 0
     started_s = time.monotonic()
     while not stop.is_set() and (not seconds or time.monotonic() - started_s < seconds):
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), 1.0)
+        if not await pause(stop, 1.0):
             return  # before the second is over: its numbers would be halves
         shown = list(lines())
         if redraws and before:
@@ -338,24 +332,21 @@ def archive_line(archive: Program) -> str:
     with archive.said.open("rb") as said:
         said.seek(max(0, said.seek(0, 2) - _REPORT_BYTES))
         text = said.read().decode("utf-8", "replace")
-    reports = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):  # what Java says, or half of a line
-            reports.append(json.loads(line))
-    reports = [one for one in reports if isinstance(one, dict)]
     if archive.state != "running":
         last = (text.strip().splitlines() or ["without a word"])[-1]
         return f"{'table':<9} stopped: {last}"
-    event = next((one["event"] for one in reversed(reports) if "event" in one), "Spark is starting")
-    found = next((one for one in reversed(reports) if "rows" in one), None)
-    if found is None:
+    event, rows, rate, lag_s = "Spark is starting", None, 0.0, None
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):  # what Java says, or half of a line
+            report = json.loads(line)
+            if isinstance(report, dict):
+                event, rows = report.get("event", event), report.get("rows", rows)
+                rate = report.get("rows_per_second", rate)
+                lag_s = report["lag_seconds"] if "rows" in report else lag_s
+    if rows is None:
         return f"{'table':<9} {event}"
-    lag = found["lag_seconds"]
-    behind = f"lag {lag:.1f} s" if lag is not None else event
-    return (
-        f"{'table':<9} {'archived':<12} {found['rows_per_second']:>7,.0f}/s  "
-        f"total {found['rows']:>11,}  {behind}"
-    )
+    behind = event if lag_s is None else f"lag {lag_s:.1f} s"
+    return f"{'table':<9} {'archived':<12} {rate:>7,.0f}/s  total {rows:>11,}  {behind}"
 
 
 # --- clients, and what they measure ---
@@ -391,13 +382,16 @@ async def produce(address: str, topic: str, rate: int, body_bytes: int, meter: M
     batch_count = max(1, rate // BATCHES_PER_SECOND)
     loop = asyncio.get_running_loop()
     next_s, number = loop.time(), 0
+
+    def body() -> bytes:
+        nonlocal number
+        number += 1
+        head = json.dumps({"number": number, "made_at": time.time()})[:-1]
+        return f'{head}, "pad": "'.encode().ljust(body_bytes - 2, b".") + b'"}'
+
     async with Producer(address, client_id="producer") as producer:
         while True:
-            bodies = []
-            for _ in range(batch_count):
-                number += 1
-                head = json.dumps({"number": number, "made_at": time.time()})[:-1]
-                bodies.append(f'{head}, "pad": "'.encode().ljust(body_bytes - 2, b".") + b'"}')
+            bodies = [body() for _ in range(batch_count)]
             sent_s = loop.time()
             await producer.mpub(topic, bodies)
             meter.add(batch_count, (loop.time() - sent_s) * 1000)

@@ -9,7 +9,7 @@ from penstock.command import terminal
 from penstock.tools.app import Json, Yes, group, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, confirm, tell
+from penstock.tools.output import DONE, FAILED, Column, Output, Row, columns_table, confirm
 
 LOOK_SECONDS = 0.5
 COLUMNS: tuple[Column, ...] = (
@@ -37,7 +37,7 @@ def drain(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Take a node out.
+    """Drain a node.
 
     Publishes are refused, deliveries go on, and the daemon stops when nothing is left. It takes one
     node, and asks first."""
@@ -47,16 +47,15 @@ def drain(
         raise NodeFailed(found, "name one node: a drain ends its daemon")
     node = members[0]
     if status or cancel:
-        return _tell(node, node.get("/drain") if status else node.post("/drain/cancel"), as_json)
-    if not confirm(yes, f"drain {node.address}, which then stops", node.address):
-        return FAILED
-    wanted = {"delayed": not no_delayed, "topics": topics}
-    report = node.post("/drain", {name: str(value).lower() for name, value in wanted.items()})
-    _tell(node, report, as_json, goes_on)
-    return _watch(node, report["left"], as_json) if goes_on else DONE
+        report = node.get("/drain") if status else node.post("/drain/cancel")
+        return _output(node, report).print(as_json)
+    confirm(yes, f"drain {node.address}, which then stops", node.address)
+    report = node.post("/drain", {"delayed": not no_delayed, "topics": topics})
+    _output(node, report)._replace(one_line=goes_on).print(as_json)
+    return _watch(node, report["left"]).print(as_json) if goes_on else DONE
 
 
-def _watch(node: Node, total: int, as_json: bool) -> int:
+def _watch(node: Node, total: int) -> Output:
     """It answers until it has stopped, and then no more."""
     report: Row = {"left": total, "state": "draining"}
     code, text = FAILED, "goes on: the drain was called off, {left} are left"
@@ -71,17 +70,15 @@ def _watch(node: Node, total: int, as_json: bool) -> int:
                     raise
                 code, text, report = DONE, "has stopped", {"state": "stopped", "left": 0}
     line = f"{node.address} {text.format_map(report)}"
-    tell(as_json, {"node": node.address, **report}, [line], one_line=True)
-    return code
+    return Output({"node": node.address, **report}, [line], code, one_line=True)
 
 
-def _tell(node: Node, report: Row, as_json: bool, one_line: bool = False) -> int:
+def _output(node: Node, report: Row) -> Output:
     lines = [f"{report['state']}: {report['left']} left"]
     rows = [{**row, "name": f"{row['topic_name']}/{row['channel_name']}"}
             for row in report["channels"]]  # fmt: skip
-    if rows:
-        lines += columns_table(COLUMNS, rows)
+    lines += columns_table(COLUMNS, rows) if rows else []
     for row in report["topics"]:
         if not row["channel_count"]:
             lines.append(f"topic {row['topic_name']}: {row['depth']} that no channel wants")
-    return tell(as_json, {"node": node.address, **report}, lines, one_line)
+    return Output({"node": node.address, **report}, lines)

@@ -34,26 +34,18 @@ def as_text(headers: Mapping[str, Any]) -> str:
 
 def as_json(message: Message) -> dict[str, Any]:
     """The body as text where it is UTF-8, else as base64."""
+    key = message.key  # it may be any bytes, and what is printed is UTF-8
+    if key is not None:
+        key = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     row: dict[str, Any] = {
-        "id": message.id,
-        "timestamp": message.timestamp_ns,
-        "attempts": message.attempts,
-        "node": message.address,
-        "partition": message.partition,
-        "key": _without_surrogates(message.key),
+        "id": message.id, "timestamp": message.timestamp_ns, "attempts": message.attempts,
+        "node": message.address, "partition": message.partition, "key": key,
         "headers": message.headers,
-    }
+    }  # fmt: skip
     try:
         return {**row, "body": message.body.decode()}
     except UnicodeDecodeError:
         return {**row, "body_base64": base64.b64encode(message.body).decode()}
-
-
-def _without_surrogates(key: str | None) -> str | None:
-    """A key may be any bytes, and what is printed is UTF-8."""
-    if key is None:
-        return None
-    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def read_headers(given: Sequence[str], key: str | None) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Which of several addresses to use next, as `nsq_to_http` and `nsq_to_nsq` choose.
+"""Which of several addresses to use next, as `nsq_to_http` and `nsq_to_nsq` choose; and how long
+their answers took, for the log.
 
 No I/O: the caller asks for an address, uses it, and says how that went. Three ways to choose:
 
@@ -14,10 +15,14 @@ When all are dead the one that comes back first is used: to try is better than t
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 
 from penstock import limits
+from penstock.durations import format_duration
+
+log = logging.getLogger("penstock.tools")
 
 RETRY_NS = 30 * limits.SECOND
 RETRY_NS_MAX = 900 * limits.SECOND
@@ -25,6 +30,8 @@ EPSILON_START = 0.3
 EPSILON_DECAY = 0.9
 EPSILON_MIN = 0.01
 SMOOTHING = 0.2  # weight of the newest time in a host's average
+
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 MODES = ("hostpool", "epsilon-greedy", "round-robin")
 
@@ -41,10 +48,6 @@ class HostPool:
     def __init__(
         self, addresses: Sequence[str], mode: str, mono_ns: Callable[[], int], chance: random.Random
     ) -> None:
-        if not addresses:
-            raise ValueError("a pool needs an address")
-        if mode not in MODES:
-            raise ValueError(f"{mode!r} is none of {', '.join(MODES)}")
         self.hosts = [Host(address) for address in addresses]
         self._mode = mode
         self._mono_ns = mono_ns
@@ -88,3 +91,35 @@ class HostPool:
     def failed(self, host: Host) -> None:
         host.dead_until_ns = self._mono_ns() + host.retry_ns
         host.retry_ns = min(2 * host.retry_ns, RETRY_NS_MAX)
+
+
+class Status:
+    """`note` each request; every `every` of them a line goes to the log, for each address."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._times_ns: dict[str, list[int]] = {}
+
+    def note(self, address: str, took_ns: int) -> None:
+        if self._every <= 0:
+            return
+        times_ns = self._times_ns.setdefault(address, [])
+        times_ns.append(took_ns)
+        if len(times_ns) >= self._every:
+            log.info("%s", _line(address, times_ns))
+            times_ns.clear()
+
+
+def _line(address: str, times_ns: list[int]) -> str:
+    ordered = sorted(times_ns)
+    average = sum(ordered) // len(ordered)
+    shown = [
+        f"{100 * quantile:g}%: {_short(ordered[int(quantile * (len(ordered) - 1))])}"
+        for quantile in QUANTILES
+    ]
+    return f"{address}: finished {len(ordered)}, average {_short(average)}, {', '.join(shown)}"
+
+
+def _short(duration_ns: int) -> str:
+    unit_ns = limits.MS // 1000
+    return format_duration(duration_ns // unit_ns * unit_ns)

@@ -1,4 +1,4 @@
-"""`penstock id`: what is written in an id.
+"""`penstock id`: decode an id.
 
 16 hex digits are a message id: time, node, sequence. 32 or 56 are a client's unique id (address,
 process, time, counter) or a broker's offset id (address, port, position); they look alike, so both
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
 from penstock.tools.app import Json, arg, group, verb
-from penstock.tools.output import DONE, Row, tell
+from penstock.tools.output import DONE, Output, Row
 
 app = group("")
 
@@ -27,11 +28,11 @@ def read_ids(
     ids: Annotated[list[str] | None, arg("ID", "none: a line of the input each")] = None,
     as_json: Json = False,
 ) -> int:
-    """Read ids."""
+    """Decode message ids, unique ids and offset ids."""
     now_ms = time.time_ns() // limits.MS
     for text in filter(None, ids or map(str.strip, sys.stdin)):
         row = read(text, now_ms)
-        tell(as_json, row, _lines(row), one_line=True)
+        Output(row, _lines(row), one_line=True).print(as_json)
     return DONE
 
 
@@ -54,35 +55,28 @@ def read(text: str, now_ms: int) -> Row:
 
 def _long_id(text: str, now_ms: int) -> Row:
     client, broker = unique.decode(text), unique.decode_offset_id(text)
+    made = _time(unique.time_ms(client, now_ms) / 1000)
     return {
         "id": text,
         "kind": "unique or offset",
-        "unique": {
-            "time": _time(unique.time_ms(client, now_ms) / 1000),
-            "ip": client.ip_text,
-            "pid": client.pid,
-            "hash": f"{client.hash:08X}",
-            "counter": client.counter,
-        },
+        "unique": {"time": made, "ip": client.ip_text, "pid": client.pid,
+                   "hash": f"{client.hash:08X}", "counter": client.counter},
         "offset": {"ip": str(broker.ip), "port": broker.port, "offset": broker.offset},
-    }
+    }  # fmt: skip
 
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _lines(row: Row) -> list[str]:
+def _lines(row: Row) -> Iterator[str]:
     if row["kind"] == "message":
-        shown = {name: row[name] for name in ("time", "node", "sequence", "number")}
-        return [f"{row['id']}  message id", *_fields(shown)]
-    return [
-        f"{row['id']}  as a client's unique id (right within a month)",
-        *_fields(row["unique"]),
-        f"{'':{len(row['id'])}}  as a broker's offset id",
-        *_fields(row["offset"]),
-    ]
-
-
-def _fields(row: Row) -> list[str]:
-    return [f"  {name:<9} {value}" for name, value in row.items()]
+        parts = {"message id": {name: row[name] for name in ("time", "node", "sequence", "number")}}
+    else:
+        parts = {"as a client's unique id (right within a month)": row["unique"],
+                 "as a broker's offset id": row["offset"]}  # fmt: skip
+    shown = row["id"]
+    for title, part in parts.items():
+        yield f"{shown}  {title}"
+        yield from (f"  {name:<9} {value}" for name, value in part.items())
+        shown = " " * len(shown)

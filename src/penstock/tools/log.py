@@ -13,20 +13,28 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from penstock.command import terminal
 from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
-from penstock.log.inspect import TOPICS, NothingThere, Place, Row, dump_file, dump_partition, find
+from penstock.log.inspect import (
+    TOPICS,
+    Found,
+    NothingThere,
+    Place,
+    Row,
+    dump_file,
+    dump_partition,
+    find,
+)  # fmt: skip
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
-from penstock.tools.output import FAILED, WrongUse, confirm, print_json, tell
-from penstock.trace.events import TOPIC, Event, decode
+from penstock.tools.output import Output, WrongUse, confirm, when
+from penstock.trace.events import TOPIC, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
@@ -40,33 +48,26 @@ app = group(
 )
 
 
-def _guarded(failed: int, work: Callable[[], int]) -> int:
-    """`failed` is the exit code where it could not be done."""
+def _find(path: str, topic: str | None, partition: int | None) -> Found:
     try:
-        return work()
-    except BrokenPipeError:
-        raise
-    except (OSError, PenstockError, NothingThere) as error:
-        print(f"penstock log: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, NothingThere | WrongUse) else failed
+        return find(OsDisk(), path, topic, partition)
+    except NothingThere as error:
+        raise WrongUse(str(error)) from error
 
 
 # --- verify ---
 
 
 @verb(app, "penstock log verify /var/lib/penstock --topic orders --json", name="verify")
-def verify_all(
-    path: Path, topic: OneTopic = None, partition: Partition = None, as_json: Json = False
-) -> int:
+def verify_all(path: Path, topic: OneTopic = None, partition: Partition = None) -> int | Output:
     """Check every byte; exit code 1 when something is wrong."""
-
-    def work() -> int:
+    try:
         with terminal.Progress("checking"):
-            report = verify(OsDisk(), find(OsDisk(), path, topic, partition))
-        tell(as_json, _report_json(report), _report_lines(report))
-        return FOUND if report.findings else SOUND
-
-    return _guarded(USAGE, work)  # its 1 is about the data
+            report = verify(OsDisk(), _find(path, topic, partition))
+    except (OSError, PenstockError) as error:  # 1 would say that the data are damaged
+        print(f"penstock log: {error}", file=sys.stderr)
+        return USAGE
+    return Output(_report_json(report), _report_lines(report), FOUND if report.findings else SOUND)
 
 
 def _report_json(report: Report) -> dict[str, Any]:
@@ -91,22 +92,21 @@ def _report_lines(report: Report) -> Iterator[str]:
     yield f"{report.bytes_checked:,} bytes checked: {verdict}"
 
 
-def _summary_line(summary: PartitionSummary) -> str:
-    messages = summary.to_offset - summary.from_offset
-    stop = "clean stop" if summary.clean else "running, or not stopped in an orderly way"
+def _summary_line(one: PartitionSummary) -> str:
+    messages = one.to_offset - one.from_offset
+    stop = "clean stop" if one.clean else "running, or not stopped in an orderly way"
     return (
-        f"{summary.topic}/{summary.partition}: {messages:,} messages from offset "
-        f"{summary.from_offset} in {summary.batches:,} batches and {summary.segments} segments "
-        f"({stop})"
+        f"{one.topic}/{one.partition}: {messages:,} messages from offset {one.from_offset} in "
+        f"{one.batches:,} batches and {one.segments} segments ({stop})"
     )
 
 
 def _finding_text(finding: Finding) -> str:
     where = finding.path if finding.position is None else f"{finding.path} at {finding.position}"
-    offsets = ""
     if finding.from_offset is not None and finding.to_offset is not None:
-        offsets = f" (offsets {finding.from_offset} to {max(finding.to_offset - 1, 0)})"
-    return f"{where}{offsets}: {finding.reason}"
+        last = max(finding.to_offset - 1, 0)
+        where += f" (offsets {finding.from_offset} to {last})"
+    return f"{where}: {finding.reason}"
 
 
 # --- dump ---
@@ -122,37 +122,32 @@ def dump(
     bodies: Annotated[bool, switch("--bodies", "show the bodies too")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show messages, or what another file says."""
-
-    def work() -> int:
-        disk, found_hole = OsDisk(), False
-        found = find(disk, path, topic, partition)
-        sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
-                   for place in found.places]  # fmt: skip
-        sources += [("", 0, dump_file(disk, file, from_offset)) for file in found.files]
-        for name, number, rows in sources:
-            if len(sources) > 1 and not as_json:
-                print(f"{name}/{number}")
-            for row in itertools.islice(rows, count):
-                found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
-                if name == TOPIC and bodies and "body" in row:
-                    _show_events(row)
-                named = {"topic": name, "partition": number, **row} if name else row
-                print(_row_json(named, bodies) if as_json else _row_text(row, bodies))
-        return FOUND if found_hole else SOUND
-
-    return _guarded(FAILED, work)
+    """Show messages, or the content of another file."""
+    disk, found_hole = OsDisk(), False
+    found = _find(path, topic, partition)
+    sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
+               for place in found.places]  # fmt: skip
+    sources += [("", 0, dump_file(disk, file, from_offset)) for file in found.files]
+    for name, number, rows in sources:
+        if len(sources) > 1 and not as_json:
+            print(f"{name}/{number}")
+        for row in itertools.islice(rows, count):
+            found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
+            if name == TOPIC and bodies and "body" in row:
+                _show_events(row)
+            named = {"topic": name, "partition": number, **row} if name else row
+            print(_row_json(named, bodies) if as_json else _row_text(row, bodies))
+    return FOUND if found_hole else SOUND
 
 
 def _show_events(row: Row) -> None:
     """In place of the body that holds them."""
     with suppress(TraceBroken):  # then people see its bytes
-        row["events"] = [_event_json(event) for event in decode(row["body"])]
+        row["events"] = [
+            event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
+            for event in decode(row["body"])
+        ]
         del row["body"]
-
-
-def _event_json(event: Event) -> dict[str, Any]:
-    return event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
 
 
 def _row_json(row: Row, bodies: bool) -> str:
@@ -166,29 +161,20 @@ def _row_json(row: Row, bodies: bool) -> str:
 
 def _row_text(row: Row, bodies: bool) -> str:
     if "size" not in row:
-        return "  ".join(f"{name}={value}" for name, value in row.items())
+        return _pairs(row)
     common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body", "events")
     extra = "".join(f"  {name}={value!r}" for name, value in row.items() if name not in common)
     body = f"  {row.get('body', b'')!r}" if bodies else ""
     if "events" in row:
-        body = "".join(f"\n{'':>14}{_event_text(event)}" for event in row["events"])
+        body = "".join(f"\n{'':>14}{_pairs(event)}" for event in row["events"])
     return (
-        f"{row['offset']:>12}  {row['id']}  {_time_text(row['timestamp_ns'])}  "
+        f"{row['offset']:>12}  {row['id']}  {when(row['timestamp_ns'])}  "
         f"{row['size']:>8}{extra}{body}"
     )
 
 
-def _event_text(event: dict[str, Any]) -> str:
-    shown = {name: value for name, value in event.items() if value is not None}
-    return "  ".join(f"{name}={value}" for name, value in shown.items())
-
-
-def _time_text(timestamp_ns: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(timestamp_ns // 10**9, UTC)
-    except (OverflowError, ValueError, OSError):  # a time that no calendar has
-        return f"{timestamp_ns} ns"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 10**9 // 1000:06d}Z"
+def _pairs(row: Row) -> str:
+    return "  ".join(f"{name}={value}" for name, value in row.items() if value is not None)
 
 
 # --- repair: list what is corrupt, ask, and give it up ---
@@ -199,44 +185,37 @@ def repair(
     path: Path, topic: OneTopic = None, partition: Partition = None, yes: Yes = False,
     as_json: Json = False,
 ) -> int:  # fmt: skip
-    """Give up what is corrupt; nsqd must be stopped.
+    """Give up corrupt messages; nsqd must be stopped.
 
-    It lists first, asks, and sets copies aside."""
+    It lists them, asks, and keeps copies."""
 
-    def work() -> int:
-        disk, data_path = OsDisk(), path.rstrip("/") or "/"
-        found = find(disk, path, topic, partition)
-        if not disk.is_directory(os.path.join(data_path, TOPICS)):
-            rule = "give the data directory, and --topic for one topic"
-            raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
-        lock = lock_directory(disk, data_path)
-        try:
-            return _give_up(disk, data_path, found.places, yes, as_json)
-        finally:
-            lock.release()
-
-    return _guarded(FAILED, work)
+    disk, data_path = OsDisk(), path.rstrip("/") or "/"
+    found = _find(path, topic, partition)
+    if not disk.is_directory(os.path.join(data_path, TOPICS)):
+        rule = "give the data directory, and --topic for one topic"
+        raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
+    lock = lock_directory(disk, data_path)
+    try:
+        return _give_up(disk, data_path, found.places, yes, as_json).print(as_json)
+    finally:
+        lock.release()
 
 
-def _give_up(disk: Disk, data_path: str, places: list[Place], yes: bool, as_json: bool) -> int:
-    """FOUND when something corrupt was found and is still there."""
+def _give_up(disk: Disk, data_path: str, places: list[Place], yes: bool, as_json: bool) -> Output:
     losses = {place: rows for place in places if (rows := find_losses(disk, place))}
     every = [loss for rows in losses.values() for loss in rows]
     if not as_json:
         print("\n".join(_losses(every)))
     messages = sum(loss.messages for loss in every)
-    if every and not confirm(yes, f"give up {messages} messages", "lost"):
-        return FOUND
+    confirm(yes or not every, f"give up {messages} messages", "lost")
     copies: list[str] = []
     for place, rows in losses.items():
         copies += give_up(disk, data_path, place, rows, time.time_ns())
-    if as_json:
-        print_json({"lost": [loss._asdict() for loss in every], "copies": copies})
-    elif every:
-        for copy in copies:
-            print(f"copied to {copy}")
-        print(f"{messages:,} messages are given up; all others are as they were. Start nsqd again.")
-    return SOUND
+    lines = [f"copied to {copy}" for copy in copies]
+    if every:
+        rest = "all others are as they were. Start nsqd again."
+        lines.append(f"{messages:,} messages are given up; {rest}")
+    return Output({"lost": [loss._asdict() for loss in every], "copies": copies}, lines)
 
 
 def _losses(losses: list[Loss]) -> Iterator[str]:

@@ -28,8 +28,8 @@ from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count
 from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
-from penstock.tools.app import Json, arg, group, opt, switch, verb
-from penstock.tools.output import INTERRUPTED, WrongUse, tell
+from penstock.tools.app import arg, group, opt, switch, verb
+from penstock.tools.output import INTERRUPTED, Output, WrongUse
 
 app = group("")
 
@@ -51,9 +51,8 @@ def migrate(
     max_bytes_per_file: Annotated[
         int, opt("N", "of --write-back: nsqd's flag of that name", min=1)
     ] = FILE_BYTES_MAX,
-    as_json: Json = False,
-) -> int:
-    """Take the data path of an official nsqd over, or write ours back into nsqd's format.
+) -> int | Output:
+    """Convert the data of an official nsqd, or write Penstock's back into its format.
 
     No nsqd may run on either path. Nothing is deleted, and an interrupted run can be run again."""
     if to and in_place:
@@ -69,12 +68,12 @@ def migrate(
     try:
         if write_back:
             written = _write_back(source, os.path.abspath(to), max_bytes_per_file)
-            return tell(as_json, msgspec.to_builtins(written), write_back_lines(written))
+            return Output(msgspec.to_builtins(written), write_back_lines(written))
         if dry_run:
             report = count(OsDisk(), source, all_bad)
         else:
             report = _take_over(source, os.path.abspath(to) if to else source, node_id, all_bad)
-        return tell(as_json, msgspec.to_builtins(report), report_lines(report, dry_run))
+        return Output(msgspec.to_builtins(report), report_lines(report, dry_run))
     except KeyboardInterrupt:
         print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
         return INTERRUPTED
@@ -108,23 +107,19 @@ def _check_apart(source: str, target: str) -> None:
 
 def report_lines(report: Report, is_dry_run: bool) -> Iterator[str]:
     counts = ("messages", "body_bytes", "passed_bytes", "bad_bytes")
-    rows = [
-        [queue.name, *(f"{getattr(queue.found, name):,}" for name in counts)]
-        for topic in report.topics
-        for queue in topic.queues
-    ]
+    queues = [queue for topic in report.topics for queue in topic.queues]
+    rows = [[one.name, *(f"{getattr(one.found, name):,}" for name in counts)] for one in queues]
     yield from terminal.table(["queue", "messages", "bytes", "consumed", "bad bytes"], rows)
     for note in report.notes:
         yield f"note: {note}"
-    for topic in report.topics:
-        for queue in topic.queues:
-            yield from (f"note: {queue.name}: {note}" for note in queue.found.notes)
-            if queue.found.ids_lost:
-                yield f"note: {queue.name}: {queue.found.ids_lost:,} messages get new ids"
-            for span in queue.found.bad:
-                yield f"bad:  {span.file}: bytes {span.start} to {span.end - 1} hold no message"
-            if queue.found.bad_spans > SPANS_SHOWN_MAX:
-                yield f"bad:  {queue.name}: and {queue.found.bad_spans - SPANS_SHOWN_MAX:,} more"
+    for queue in queues:
+        yield from (f"note: {queue.name}: {note}" for note in queue.found.notes)
+        if queue.found.ids_lost:
+            yield f"note: {queue.name}: {queue.found.ids_lost:,} messages get new ids"
+        for span in queue.found.bad:
+            yield f"bad:  {span.file}: bytes {span.start} to {span.end - 1} hold no message"
+        if queue.found.bad_spans > SPANS_SHOWN_MAX:
+            yield f"bad:  {queue.name}: and {queue.found.bad_spans - SPANS_SHOWN_MAX:,} more"
     if is_dry_run:
         yield "nothing was written"
         return
@@ -148,11 +143,8 @@ def _write_back(source: str, target: str, max_bytes_per_file: int) -> WriteBackR
 
 
 def write_back_lines(report: WriteBackReport) -> Iterator[str]:
-    rows = [
-        [queue.name, f"{queue.messages:,}", f"{queue.delayed:,}"]
-        for topic in report.topics
-        for queue in topic.queues
-    ]
+    queues = [queue for topic in report.topics for queue in topic.queues]
+    rows = [[one.name, f"{one.messages:,}", f"{one.delayed:,}"] for one in queues]
     yield from terminal.table(["queue", "messages", "delays lost"], rows)
     for note in report.notes:
         yield f"note: {note}"
@@ -164,5 +156,5 @@ def write_back_lines(report: WriteBackReport) -> Iterator[str]:
     if report.largest_bytes > limits.MESSAGE_BYTES_MAX:
         yield f"note: start nsqd with -max-msg-size={report.largest_bytes} or more"
     yield f"{report.messages:,} messages are in {report.target}"
-    if any(queue.delayed for topic in report.topics for queue in topic.queues):
+    if any(queue.delayed for queue in queues):
         yield "nsqd's files know no delays: what was delayed is delivered at once"

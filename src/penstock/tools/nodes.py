@@ -7,19 +7,19 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, target
-from penstock.tools.output import DONE, FAILED, print_json
+from penstock.tools.output import DONE, FAILED, Output
 
 T = TypeVar("T")
+Parameters = Mapping[str, Any] | None  # of a request: those that are None are left out
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
 _NOT_FOUND = 404
@@ -57,23 +57,23 @@ class Node:
         except AnswerInvalid as error:
             raise self._foreign(call.path) from error
 
-    def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:
+    def get(self, path: str, parameters: Parameters = None) -> Any:
         return self._json("GET", path, parameters)
 
-    def document(self, path: str, parameters: dict[str, str] | None = None, *keys: str) -> Any:
+    def document(self, path: str, parameters: Parameters = None, *keys: str) -> Any:
         """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
         found = self.get(path, parameters)
         if not isinstance(found, dict) or not found.keys() >= set(keys):
             raise self._foreign(path)
         return found
 
-    def post(self, path: str, parameters: dict[str, str] | None = None, body: bytes = b"") -> Any:
+    def post(self, path: str, parameters: Parameters = None, body: bytes = b"") -> Any:
         return self._json("POST", path, parameters, body)
 
-    def _json(
-        self, method: str, path: str, parameters: dict[str, str] | None, body: bytes = b""
-    ) -> Any:
-        answer = self.exchange(method, target(path, parameters), body).body
+    def _json(self, method: str, path: str, parameters: Parameters, body: bytes = b"") -> Any:
+        given = {name: str(value).lower() if isinstance(value, bool) else str(value)
+                 for name, value in (parameters or {}).items() if value is not None}  # fmt: skip
+        answer = self.exchange(method, target(path, given), body).body
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
         try:
@@ -104,26 +104,22 @@ class Node:
 def _address(text: str) -> Address:
     if "://" in text:
         parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
             raise NodeFailed(text, "is neither http://host:port nor https://host:port")
         if "@" in parts.netloc:  # it would stand in every message about the node
             host = parts.netloc.rpartition("@")[2]
             raise NodeFailed(host, "a URL with a user and a password is not supported")
-        return Address(parts.hostname, parts.port, parts.scheme == "https")
+        return Address(parts.hostname, port, parts.scheme == "https")
     if "/" in text:
         return Address("", None, socket_path=text)
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+    host, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal() or int(number) > PORT_MAX:
         raise NodeFailed(text, "is neither host:port, nor a URL, nor the path of a socket")
-    return Address(host.strip("[]"), int(port))
-
-
-def _has_port(parts: SplitResult) -> bool:
-    """Or says nothing of one."""
-    try:
-        return parts.port is None or parts.port >= 0
-    except ValueError:
-        return False
+    return Address(host.strip("[]"), int(number))
 
 
 def _said(answer: Answer) -> tuple[str, str]:
@@ -132,6 +128,24 @@ def _said(answer: Answer) -> tuple[str, str]:
     reason = (document_of(answer.body) or {}).get("reason") or ""
     name = text or http.client.responses.get(answer.status, "")
     return terminal.printable(name), terminal.printable(str(reason))
+
+
+def tls_context(
+    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
+) -> ssl.SSLContext:
+    """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
+    context = ssl.create_default_context(cafile=root_ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert or key:
+        context.load_cert_chain(cert, key or None, _no_password)
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")
 
 
 class Answers(NamedTuple):
@@ -145,21 +159,11 @@ class Answers(NamedTuple):
         """A node that has not got the thing is no failure when others have."""
         return FAILED if any(error.status != _NOT_FOUND for error in self.bad.values()) else DONE
 
-    def as_json(self) -> dict[str, Any]:
+    def output(self, lines: Callable[[str, Any], Iterable[str]]) -> Output:
+        """`lines` of each answer."""
         errors = {address: {"error": error.reason} for address, error in self.bad.items()}
-        return {"nodes": {**self.good, **errors}}
-
-    def tell(self, as_json: bool, lines: Callable[[str, Any], Iterable[str]]) -> int:
-        """`lines` of each answer, or the document. The exit code."""
-        if as_json:
-            print_json(self.as_json())
-            return self.code
-        for address, answer in self.good.items():
-            for line in lines(address, answer):
-                print(line)
-        for error in self.bad.values():
-            print(error, file=sys.stderr)
-        return self.code
+        shown = (line for found in self.good.items() for line in lines(*found))
+        return Output({"nodes": {**self.good, **errors}}, shown, self.code, self.bad.values())
 
 
 def ask_all(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:

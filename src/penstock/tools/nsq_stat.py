@@ -6,9 +6,10 @@ Ingress is what the channel was given per second, egress what left its depth.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping
 
 from penstock import limits
 from penstock.command.flags import Flag, Kind
@@ -24,7 +25,7 @@ HEADING_EVERY_ROWS = 25
 
 FLAGS = (
     utility.VERSION,
-    Flag("topic", Kind.STRING, "", "NSQ topic"),
+    utility.TOPIC,
     Flag("channel", Kind.STRING, "", "NSQ channel"),
     Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows"),
     Flag("count", Kind.STRING, "", "number of rows to print (nothing: no end)"),
@@ -41,33 +42,21 @@ HEADING = (
 )
 
 
-class ChannelSum(NamedTuple):
-    depth: int = 0
-    backend_depth: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    message_count: int = 0
-    client_count: int = 0
-
-    def plus(self, row: dict[str, Any]) -> ChannelSum:
-        return ChannelSum(*(getattr(self, name) + row[name] for name in self._fields))
+# Of a channel in /stats: each is summed.
+FIELDS = ("depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
+          "timeout_count", "message_count", "client_count")  # fmt: skip
 
 
-def row_text(now: ChannelSum, before: ChannelSum, interval_s: float) -> str:
-    came = now.message_count - before.message_count
-    left = came - (now.depth - before.depth)
+def row_text(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> str:
+    depth, disk, in_flight, deferred, *others = (now[name] for name in FIELDS)
+    requeues, timeouts, messages, clients = others
+    came = messages - before["message_count"]
+    left = came - (depth - before["depth"])
     return (
         f"{int(came / interval_s):7d} {int(left / interval_s):7d} | "
-        f"{now.depth:7d} {now.depth - now.backend_depth:7d} {now.backend_depth:7d} "
-        f"{now.in_flight_count:5d} {now.deferred_count:5d} | {now.requeue_count:7d} "
-        f"{now.timeout_count:7d} {now.message_count:12d} {now.client_count:7d}"
+        f"{depth:7d} {depth - disk:7d} {disk:7d} {in_flight:5d} {deferred:5d} | "
+        f"{requeues:7d} {timeouts:7d} {messages:12d} {clients:7d}"
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
@@ -82,33 +71,28 @@ def _check(values: Values) -> None:
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
-    fetcher = Fetcher(
-        values["http_client_connect_timeout_ns"], values["http_client_request_timeout_ns"]
-    )
-    rows_left = int(values["count"]) if values["count"] else -1
+    rows = range(int(values["count"])) if values["count"] else itertools.count()
     interval_s = values["interval_ns"] / limits.SECOND
-    shown = 0
-    try:
+    async with utility.fetching(values) as fetcher:
         before = await _sum(fetcher, values)
-        while shown != rows_left and await utility.pause(stop, interval_s):
+        for row in rows:
+            if not await utility.pause(stop, interval_s):
+                break
             now = await _sum(fetcher, values)
-            if shown % HEADING_EVERY_ROWS == 0:
+            if row % HEADING_EVERY_ROWS == 0:
                 print(HEADING)
             print(row_text(now, before, interval_s), flush=True)
             before = now
-            shown += 1
-    finally:
-        await fetcher.close()
     return 0
 
 
-async def _sum(fetcher: Fetcher, values: Values) -> ChannelSum:
+async def _sum(fetcher: Fetcher, values: Values) -> Mapping[str, int]:
     """Raises PenstockError when no nsqd has the channel."""
     topic, channel = values["topic"], values["channel"]
     addresses = await _addresses(fetcher, values)
     path = target("/stats", stats_query(topic, channel))
     urls = [f"http://{address}{path}" for address in addresses]
-    total, found = ChannelSum(), False
+    total = Counter[str]()
     for document in await asyncio.gather(*map(fetcher.get_json, urls), return_exceptions=True):
         if isinstance(document, FetchFailed):
             print(f"{PROGRAM}: {document}", file=sys.stderr)
@@ -117,8 +101,8 @@ async def _sum(fetcher: Fetcher, values: Values) -> ChannelSum:
             raise document
         for topic_row in document["topics"] or ():
             for row in topic_row["channels"]:
-                total, found = total.plus(row), True
-    if not found:
+                total.update({name: row[name] for name in FIELDS})
+    if not total:
         raise PenstockError(f"no nsqd has channel {channel} of topic {topic}")
     return total
 
@@ -140,6 +124,8 @@ async def _addresses(fetcher: Fetcher, values: Values) -> list[str]:
             found.add(f"{bracketed(producer['broadcast_address'])}:{producer['http_port']}")
     return sorted(found)
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

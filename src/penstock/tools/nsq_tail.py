@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import sys
-from collections.abc import Sequence
 from typing import BinaryIO
 
 from penstock.client import Consumer
@@ -23,9 +22,9 @@ PROGRAM = "nsq_tail"
 
 FLAGS = (
     *utility.COMMON,
-    Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
+    utility.TOPICS,
     Flag("channel", Kind.STRING, "", "NSQ channel (default: an ephemeral one of its own)"),
-    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    utility.IN_FLIGHT,
     Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)"),
     Flag("print-topic", Kind.BOOL, False, "print the topic's name before each message"),
     Flag("print-headers", Kind.BOOL, False, "print key and headers as JSON before each message"),
@@ -68,10 +67,6 @@ class Printer:
             self._end.set()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
-
-
 def _check(values: Values) -> None:
     values["channel"] = values["channel"] or f"tail{random.randrange(10**6):06d}#ephemeral"
     utility.need_names("topic", *values["topic"])
@@ -110,6 +105,8 @@ async def _print(consumer: Consumer, head: bytes, headers: bool, printer: Printe
         else:
             message.req()
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,14 +17,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from penstock import limits
 from penstock.client import Message
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed
-from penstock.net.fetch import Fetcher
 from penstock.tools import utility
 from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
 from penstock.tools.envelopes import as_json, as_text
@@ -39,12 +39,12 @@ ROTATION_LOOK_S = 0.5  # how often a file is asked whether its time has come
 
 FLAGS = (
     *utility.COMMON,
-    Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
+    utility.TOPICS,
     Flag("topic-pattern", Kind.STRING, "", "also topics that match this regular expression; new "
          "ones are looked for (needs --lookupd-http-address)"),
     Flag("topic-refresh", Kind.DURATION, 60 * limits.SECOND, "how often they are looked for"),
     Flag("channel", Kind.STRING, "nsq_to_file", "NSQ channel"),
-    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    utility.IN_FLIGHT,
     Flag("output-dir", Kind.STRING, "/tmp", "directory of complete files"),
     Flag("work-dir", Kind.STRING, "", "directory of files in work (default: the output directory)"),
     Flag("datetime-format", Kind.STRING, "%Y-%m-%d_%H", "strftime format of <DATETIME>; a new "
@@ -63,10 +63,6 @@ FLAGS = (
     *utility.SOURCE,
     utility.REQUEST_TIMEOUT,
 )  # fmt: skip
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
@@ -128,9 +124,9 @@ class Archiver:
     def __init__(self, topic: str, values: Values) -> None:
         self.topic = topic
         self.consumer = utility.consumer(topic, values)
-        self._line = _json_line if values["output_format"] == JSON else _raw_line
+        self._is_json = values["output_format"] == JSON
         self._file = ArchiveFile(topic, values["layout"], time.time_ns)
-        self._in_flight_max = values["changes"]["max_in_flight"]
+        self._in_flight_max: int = values["changes"]["max_in_flight"]
         self._sync_s = values["sync_interval_ns"] / limits.SECOND
         self._waiting: list[Message] = []  # written, not safe
         self._lock = asyncio.Lock()  # of the file: its calls run in a thread, one at a time
@@ -138,18 +134,14 @@ class Archiver:
 
     async def run(self) -> None:
         """Until the consumer is stopped. Raises OSError when something can't be written."""
-        looking = asyncio.create_task(self._look())
-        writing = asyncio.create_task(self._write())
         try:
-            await asyncio.wait([looking, writing], return_when=asyncio.FIRST_COMPLETED)
-            for task in (looking, writing):
-                if task.done():
-                    task.result()
-            await self.close_file()
-        finally:
-            looking.cancel()
-            writing.cancel()
-            await asyncio.wait([looking, writing])
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(self._look())
+                await self._write()
+                await self.close_file()
+                looking.cancel()
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     async def _write(self) -> None:
         async for message in self.consumer:
@@ -158,13 +150,17 @@ class Archiver:
                 first = self._file.write(self._line(message))
                 self._waiting.append(message)
                 if first or len(self._waiting) >= self._enough:
-                    await self._sync()
+                    await self._safely(self._file.sync)
+
+    def _line(self, message: Message) -> bytes:
+        if not self._is_json:
+            return message.body
+        return as_text({"topic": message.topic, **as_json(message)}).encode()
 
     @property
     def _enough(self) -> int:
         """So many messages stand still on one connection at most: it must not run dry."""
-        in_flight_max: int = self._in_flight_max
-        return max(1, in_flight_max // max(1, len(self.consumer.addresses)))
+        return max(1, self._in_flight_max // max(1, len(self.consumer.addresses)))
 
     async def _look(self) -> None:
         """What time alone brings about."""
@@ -173,37 +169,24 @@ class Archiver:
             async with self._lock:
                 await self._rotate_if_due()
                 if self._waiting and time.monotonic() - self._synced_s >= self._sync_s:
-                    await self._sync()
+                    await self._safely(self._file.sync)
 
     async def _rotate_if_due(self) -> None:
         if self._file.due:
-            await asyncio.to_thread(self._file.rotate_if_due)
-            self._finish()
-
-    async def _sync(self) -> None:
-        await asyncio.to_thread(self._file.sync)
-        self._finish()
+            await self._safely(self._file.rotate_if_due)
 
     async def close_file(self) -> None:
         """Everything is safe and finished; the next message begins a new file."""
         async with self._lock:
-            await asyncio.to_thread(self._file.close)
-            self._finish()
+            await self._safely(self._file.close)
 
-    def _finish(self) -> None:
+    async def _safely(self, work: Callable[[], object]) -> None:
+        """Finish what waits, once `work` has made it safe."""
+        await asyncio.to_thread(work)
         self._synced_s = time.monotonic()
         waiting, self._waiting = self._waiting, []
         for message in waiting:
             message.fin()
-
-
-def _raw_line(message: Message) -> bytes:
-    return message.body
-
-
-def _json_line(message: Message) -> bytes:
-    row = {"topic": message.topic, **as_json(message)}
-    return as_text(row).encode()
 
 
 class Archive:
@@ -213,8 +196,7 @@ class Archive:
         self._values = values
         self._stop = stop
         self._archivers: dict[str, Archiver] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._reopening: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.failure: BaseException | None = None
 
     async def add(self, topic: str) -> None:
@@ -222,20 +204,21 @@ class Archive:
             return
         archiver = self._archivers[topic] = Archiver(topic, self._values)
         await archiver.consumer.start()
-        task = asyncio.create_task(archiver.run())
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
+        self._begin(archiver.run())
 
     def reopen(self) -> None:
         """SIGHUP."""
         log.info("SIGHUP: new files")
         for archiver in self._archivers.values():
-            task = asyncio.create_task(archiver.close_file())
-            self._reopening.add(task)
-            task.add_done_callback(self._reopening.discard)
-            task.add_done_callback(self._ended)
+            self._begin(archiver.close_file())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
             self._stop.set()
@@ -256,10 +239,9 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     try:
         for topic in dict.fromkeys(values["topic"]):
             await archive.add(topic)
-        if values["pattern"] is None:
-            await stop.wait()
-        else:
+        if values["pattern"] is not None:
             await _follow(values, archive, stop)
+        await stop.wait()
     finally:
         await archive.close()
     if archive.failure is not None:
@@ -269,10 +251,7 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
 
 async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None:
     """Take up topics that match the pattern as lookupds come to know them."""
-    fetcher = Fetcher(
-        values["http_client_connect_timeout_ns"], values["http_client_request_timeout_ns"]
-    )
-    try:
+    async with utility.fetching(values) as fetcher:
         while not stop.is_set():
             for lookupd in values["lookupd_http_address"]:
                 try:
@@ -280,13 +259,12 @@ async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None
                 except FetchFailed as error:
                     log.warning("%s", error)
                     continue
-                for topic in sorted(document["topics"]):
-                    if values["pattern"].search(topic):
-                        await archive.add(topic)
+                for topic in filter(values["pattern"].search, sorted(document["topics"])):
+                    await archive.add(topic)
             await utility.pause(stop, values["topic_refresh_ns"] / limits.SECOND)
-    finally:
-        await fetcher.close()
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
@@ -26,9 +26,8 @@ from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher, public
 from penstock.tools import utility
 from penstock.tools.envelopes import carried
-from penstock.tools.hostpool import MODES, Host, HostPool
+from penstock.tools.hostpool import MODES, Host, HostPool, Status
 from penstock.tools.output import WrongUse
-from penstock.tools.status import Status
 from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
@@ -41,9 +40,9 @@ ALL = "all"  # each message to every address; taken when all have taken it
 
 FLAGS = (
     *utility.COMMON,
-    Flag("topic", Kind.STRING, "", "NSQ topic"),
+    utility.TOPIC,
     Flag("channel", Kind.STRING, "nsq_to_http", "NSQ channel"),
-    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    utility.IN_FLIGHT,
     Flag("post", Kind.REPEATED, (), "URL to POST to (may be repeated)"),
     Flag("get", Kind.REPEATED, (), "URL to GET, with one %s for the body (may be repeated)"),
     Flag("mode", Kind.STRING, "hostpool", "which address: hostpool, epsilon-greedy, round-robin, "
@@ -62,10 +61,6 @@ FLAGS = (
 
 class NotTaken(PenstockError):
     """The server did not take a message."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
@@ -132,63 +127,48 @@ class Sender:
 
     async def __call__(self, message: Message) -> None:
         """A handler: to return means that the message is taken."""
-        if self._share < 1 and self._random.random() >= self._share:
+        if self._random.random() >= self._share:
             return
         try:
-            await self._deliver(message)
+            if self._to_all:
+                await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
+            else:
+                await self._send(self._pool.take(), message)
         except (FetchFailed, NotTaken) as error:
             log.error("%r goes back: %s", message, error)
             raise Requeue from error
-
-    async def _deliver(self, message: Message) -> None:
-        if self._to_all:
-            await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
-        else:
-            await self._send(self._pool.take(), message)
 
     async def _send(self, host: Host, message: Message) -> None:
         began_ns = time.monotonic_ns()
         try:
             status = await self._request(host.address, message)
-        except FetchFailed:
+            took_ns = time.monotonic_ns() - began_ns
+            self._status.note(public(host.address), took_ns)
+            if status != 200 and (self._method == "GET" or not 200 <= status < 300):
+                raise NotTaken(f"{public(host.address)}: got response {status}")
+        except (FetchFailed, NotTaken):
             self._pool.failed(host)
             raise
-        took_ns = time.monotonic_ns() - began_ns
-        self._status.note(public(host.address), took_ns)
-        taken = status == 200 if self._method == "GET" else 200 <= status < 300
-        if not taken:
-            self._pool.failed(host)
-            raise NotTaken(f"{public(host.address)}: got response {status}")
         self._pool.succeeded(host, took_ns)
 
     async def _request(self, url: str, message: Message) -> int:
-        body = message.body
+        body, headers = message.body, self._headers
         if self._method == "GET":
             url, body = url.replace("%s", quote_from_bytes(body, safe="")), b""
-        answer = await self._fetcher.request(self._method, url, body, self._headers_of(message))
-        return answer.status
-
-    def _headers_of(self, message: Message) -> Mapping[str, str]:
-        """The command line's own come last: they say what is fixed."""
-        if not self._forwards:
-            return self._headers
-        return {**extension(carried(message)), **self._headers}
+        if self._forwards:  # the command line's own come last: they say what is fixed
+            headers = extension(carried(message)) | headers
+        return (await self._fetcher.request(self._method, url, body, headers)).status
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
-    fetcher = Fetcher(
-        values["http_client_connect_timeout_ns"],
-        values["http_client_request_timeout_ns"],
-        answer_bytes_max=limits.MIB,
-    )
-    try:
+    async with utility.fetching(values, answer_bytes_max=limits.MIB) as fetcher:
         sender = Sender(values, fetcher, Status(values["status_every"]))
         consumer = utility.consumer(values["topic"], values)
         await utility.consume_until(stop, [(consumer, sender)], values["n"])
-    finally:
-        await fetcher.close()
     return 0
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,12 @@
 
 A message is finished when its destination has said OK, and given back when it has not. JSON
 messages may be filtered by a field, and cut down to some fields; what is not JSON is dropped then.
-Key and headers go along (`carrier.py`).
+
+Headers, key and, where that is wanted, partition go along. What a destination takes shows when it
+refuses. A Penstock topic that is not extended takes a key and a trace id (`E_EXT_NOT_SUPPORT` for
+more), NSQ's own nsqd takes nothing beside the body (`E_INVALID`: it does not know the command).
+Neither passes by itself, so such a refusal is the end of the work, unless headers may be dropped;
+then it is said once, and only once is it tried.
 """
 
 from __future__ import annotations
@@ -14,18 +19,18 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from penstock.client import Message, Producer, Requeue
+from penstock.client.publishing import To
 from penstock.command.flags import Flag, Kind
-from penstock.errors import ClientError
+from penstock.errors import ClientError, PenstockError, ServerRefused
 from penstock.tools import utility
-from penstock.tools.carrier import Carrier, Unfit
-from penstock.tools.client_options import producer_changes
-from penstock.tools.hostpool import MODES, HostPool
+from penstock.tools.envelopes import KEY, carried
+from penstock.tools.hostpool import MODES, HostPool, Status
 from penstock.tools.output import WrongUse
-from penstock.tools.status import Status
 from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
@@ -36,7 +41,7 @@ FLAGS = (
     *utility.COMMON,
     Flag("topic", Kind.STRINGS, (), "NSQ topic to read (may be repeated)"),
     Flag("channel", Kind.STRING, "nsq_to_nsq", "NSQ channel"),
-    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    utility.IN_FLIGHT,
     Flag("destination-topic", Kind.STRING, "", "topic to publish to (default: the same)"),
     Flag("destination-nsqd-tcp-address", Kind.STRINGS, (), "nsqd to publish to (may be repeated)"),
     Flag("mode", Kind.STRING, "hostpool", "which destination: hostpool, epsilon-greedy or "
@@ -53,10 +58,6 @@ FLAGS = (
 )  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
-
-
 def _check(values: Values) -> None:
     utility.need_names("topic", *values["topic"])
     if values["destination_topic"]:
@@ -66,10 +67,7 @@ def _check(values: Values) -> None:
         raise WrongUse("--destination-nsqd-tcp-address required")
     if values["require_json_value"] and not values["require_json_field"]:
         raise WrongUse("--require-json-value needs --require-json-field")
-    values["producer_changes"] = {
-        "user_agent": utility.user_agent(PROGRAM),
-        **producer_changes(values["producer_opt"]),
-    }
+    utility.check_producers(PROGRAM, values)
 
 
 class Filter:
@@ -111,6 +109,83 @@ class Filter:
             return bool(found == float(self._value))
         except ValueError:
             return False
+
+
+# --- what a message brings beside its body ---
+
+
+class Takes(IntEnum):
+    NOTHING = 0
+    KEY = 1
+    ALL = 2
+
+
+_TAKEN_ANYWHERE = frozenset({KEY, "##trace_id"})  # of a topic that is not extended
+# What is left of it after a refusal of a publish with headers.
+_LESS = {"E_EXT_NOT_SUPPORT": Takes.KEY, "E_INVALID": Takes.NOTHING}
+
+
+class Unfit(PenstockError):
+    """The destination will not take what messages bring, now or later."""
+
+
+class Carrier:
+    """The way to one destination."""
+
+    def __init__(
+        self, producer: Producer, address: str, topic: str, *, drop_headers: bool, keep_place: bool
+    ) -> None:
+        """`keep_place`: each message goes into the partition of the number that it comes from."""
+        self._producer = producer
+        self._address = address
+        self._topic = topic
+        self._drop_headers = drop_headers
+        self._keep_place = keep_place
+        self._takes = Takes.ALL
+
+    async def publish(self, message: Message, body: bytes) -> None:
+        """Raises ClientError, Unfit."""
+        to: To = {}
+        if self._keep_place:
+            if message.partition is None:
+                raise Unfit(f"{message.address} does not tell the partition of its messages")
+            to["partition"] = message.partition
+        headers = carried(message)
+        while True:
+            sent = self._fitting(headers)
+            if sent:
+                to["headers"] = sent
+            try:
+                await self._producer.pub(self._topic, body, **to)
+                return
+            except ServerRefused as refusal:
+                if self._keep_place and refusal.code == "E_BAD_PARTITION":
+                    raise Unfit(f"{refusal}: topic {self._topic} needs as many there") from refusal
+                if not to.pop("headers", None) or refusal.code not in _LESS:
+                    raise
+                self._expect_less(refusal)
+
+    def _fitting(self, headers: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._takes is Takes.ALL:
+            return headers
+        taken = _TAKEN_ANYWHERE if self._takes is Takes.KEY else ()
+        return {name: headers[name] for name in headers if name in taken}
+
+    def _expect_less(self, refusal: ServerRefused) -> None:
+        """Several publishes may be refused for the same reason: only the first has news."""
+        takes = _LESS[refusal.code]
+        if not self._drop_headers:
+            raise Unfit(
+                f"{self._address} does not take the headers of messages to {self._topic} "
+                f"({refusal.code}): extend the topic there, or give --drop-headers"
+            ) from refusal
+        if takes < self._takes:
+            self._takes = takes
+            left = "but for key and trace id" if takes is Takes.KEY else "and keys"
+            log.warning("%s: headers %s are dropped from now on: %s", self._address, left, refusal)
+
+
+# --- forwarding ---
 
 
 class Forwarder:
@@ -164,13 +239,15 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
         }
         work = []
         for topic in values["topic"]:
-            carriers = _carriers(values, producers, values["destination_topic"] or topic)
-            work.append(
-                (
-                    utility.consumer(topic, values),
-                    Forwarder(carriers, pool, chosen, status, stop.set),
+            carriers = {
+                address: Carrier(
+                    producer, address, values["destination_topic"] or topic,
+                    drop_headers=values["drop_headers"], keep_place=values["keep_partition"],
                 )
-            )
+                for address, producer in producers.items()
+            }  # fmt: skip
+            forwarder = Forwarder(carriers, pool, chosen, status, stop.set)
+            work.append((utility.consumer(topic, values), forwarder))
         await utility.consume_until(stop, work, values["max_in_flight"])
     for _, forwarder in work:
         if forwarder.refused is not None:
@@ -178,13 +255,7 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     return 0
 
 
-def _carriers(values: Values, producers: dict[str, Producer], topic: str) -> dict[str, Carrier]:
-    return {
-        address: Carrier(producer, address, topic, drop_headers=values["drop_headers"],
-                         keep_place=values["keep_partition"])
-        for address, producer in producers.items()
-    }  # fmt: skip
-
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

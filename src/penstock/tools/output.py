@@ -10,11 +10,15 @@ nobody is there to ask.
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.command import terminal
 from penstock.errors import PenstockError
 
@@ -24,9 +28,39 @@ INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
 Row = dict[str, Any]
 Column = tuple[str, str, Callable[[Any], str]]  # its head, the key of a row, how a value is shown
 
+# The heads of figures, by their keys in JSON; others are named by themselves.
+_HEADS = {
+    "client_count": "CONN", "channel_count": "CHANNELS", "deferred_count": "DELAYED",
+    "finish_count": "FINISHED", "in_flight_count": "IN FLIGHT", "in_rate": "IN/s",
+    "message_count": "MESSAGES", "oldest_age_seconds": "OLDEST", "out_rate": "OUT/s",
+    "ready_count": "READY", "requeue_count": "REQUEUED", "timeout_count": "TIMED OUT",
+    "topic_count": "TOPICS", "connected_seconds": "CONNECTED", "stored_bytes": "STORED",
+    "unsynced_bytes": "UNSYNCED", "up_seconds": "UP",
+}  # fmt: skip
+
 
 class WrongUse(PenstockError):
     """Arguments that do not go together, that are missing, or that cannot be right."""
+
+
+class Output(NamedTuple):
+    """What a verb answers: the document to a program (`--json`), the lines to a person."""
+
+    document: Any
+    lines: Iterable[str] = ()
+    code: int = DONE
+    errors: Iterable[object] = ()  # for a person, on stderr
+    one_line: bool = False  # of the document
+
+    def print(self, as_json: bool) -> int:
+        """The exit code."""
+        if as_json:
+            print_json(self.document, self.one_line)
+        else:
+            print("".join(f"{line}\n" for line in self.lines), end="", flush=True)
+            for error in self.errors:
+                print(error, file=sys.stderr)
+        return self.code
 
 
 def print_json(document: Any, one_line: bool = False) -> None:
@@ -34,26 +68,29 @@ def print_json(document: Any, one_line: bool = False) -> None:
     print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
 
 
-def tell(as_json: bool, document: Any, lines: Iterable[str], one_line: bool = False) -> int:
-    """The document for a program, the lines for people. The exit code: done."""
-    if as_json:
-        print_json(document, one_line)
-    else:
-        print("\n".join(lines), flush=True)
-    return DONE
-
-
-def confirm(yes: bool, question: str, name: str) -> bool:
+def confirm(yes: bool, question: str, name: str) -> None:
     """What cannot be taken back: a person types the name of the thing, a program says --yes."""
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise PenstockError(f"{question}: give --yes (stdin is not a terminal)")
     print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() == name:
-        return True
-    print("nothing was done", file=sys.stderr)
-    return False
+    if sys.stdin.readline().strip() != name:
+        raise PenstockError("nothing was done")
+
+
+def figures(*keys: str) -> tuple[Column, ...]:
+    """Columns of a table for people: a figure is short, in the unit that its key ends with."""
+    units = {"bytes": size, "seconds": terminal.span}
+    return tuple(
+        (_HEADS.get(key, key.upper()), key, units.get(key.rpartition("_")[2], terminal.short))
+        for key in keys
+    )
+
+
+def texts(**keys: str) -> tuple[Column, ...]:
+    """Columns by key, with their heads."""
+    return tuple((head, key, str) for key, head in keys.items())
 
 
 def columns_table(
@@ -81,3 +118,19 @@ def plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "-"
     return terminal.printable(f"{value:.0f}" if isinstance(value, float) else str(value))
+
+
+def when(time_ns: int) -> str:
+    """In UTC, with microseconds."""
+    try:
+        moment = datetime.fromtimestamp(time_ns // limits.SECOND, UTC)
+    except (OverflowError, ValueError, OSError):  # a time that no calendar has
+        return f"{time_ns} ns"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
+
+
+def system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"  # one without a name, as in a container

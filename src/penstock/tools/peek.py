@@ -12,7 +12,6 @@ import heapq
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
@@ -20,11 +19,11 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.nsqdapi import calls
 from penstock.times import format_time, read_time
-from penstock.tools.app import Json, Partition, Topic, opt
+from penstock.tools.app import Partition, Topic, opt
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import KEY, as_text
 from penstock.tools.nodes import Node, NodeFailed, ask_each
-from penstock.tools.output import Row, WrongUse
+from penstock.tools.output import Output, Row, WrongUse, when
 
 _BEYOND_END = 416
 _NOT_FOUND = 404
@@ -40,8 +39,7 @@ def peek(
         int | None, opt("N", "10; without a place the newest ones", min=1, max=1000)
     ] = None,
     partition: Partition = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Show stored messages; nothing is delivered."""
     if (offset is not None) + bool(message_id) + bool(since) > 1:
         raise WrongUse("--offset, --id and --time are three places: give one of them")
@@ -50,10 +48,12 @@ def peek(
 
     def ask(node: Node) -> list[Row]:
         if message_id:
-            return _from_id(node, topic, message_id, partition, count)
+            return _from(node, topic, "id", message_id, partition, count)
         spans = _spans(node, topic, partition)
+        if offset is not None and len(spans) > 1:
+            raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
         if offset is not None:
-            return _from_offset(node, topic, offset, spans, count)
+            return _from(node, topic, "offset", offset, next(iter(spans)), count)
         if since:
             return _from_time(node, topic, since, spans, count)
         newest = [_back(node, topic, number, span, count) for number, span in spans.items()]
@@ -66,7 +66,7 @@ def peek(
         is_split = any(one["partition"] for one in messages)
         yield from (_line(one, is_split) for one in messages)
 
-    return ask_each(members, ask).tell(as_json, lines)
+    return ask_each(members, ask).output(lines)
 
 
 def given_time(text: str) -> int:
@@ -79,15 +79,10 @@ def given_time(text: str) -> int:
     return found
 
 
-def when(time_ns: int) -> str:
-    moment = datetime.fromtimestamp(time_ns // limits.SECOND, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
-
-
-def _from_id(
-    node: Node, topic: str, message_id: str, partition: int | None, count: int
+def _from(
+    node: Node, topic: str, place: str, value: int | str, partition: int | None, count: int
 ) -> list[Row]:
-    first = node.ask(calls.message(topic, "id", message_id, partition))
+    first = node.ask(calls.message(topic, place, value, partition))
     start = first["offset"] + 1
     return [first, *_onward(node, topic, first["partition"], start, start + count - 1)]
 
@@ -103,16 +98,6 @@ def _spans(node: Node, topic: str, wanted: int | None) -> dict[int, calls.Span]:
         text = f"topic {topic} has no partition {wanted}"
         raise NodeFailed(node.address, text, _NOT_FOUND)
     return {wanted: found.partitions[wanted]}
-
-
-def _from_offset(
-    node: Node, topic: str, offset: int, spans: dict[int, calls.Span], count: int
-) -> list[Row]:
-    if len(spans) > 1:
-        raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
-    (partition,) = spans
-    asked = node.ask(calls.message(topic, "offset", offset, partition))
-    return [asked, *_onward(node, topic, partition, offset + 1, offset + count)]
 
 
 def _from_time(
@@ -149,12 +134,10 @@ def _time_ns(message: Row) -> int:
 
 
 def _line(message: Row, is_split: bool) -> str:
-    moment = datetime.fromtimestamp(message["timestamp_ns"] / limits.SECOND, UTC)
-    shown_time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body = message["body"]
     shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
     place = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
-    return f"{place} {shown_time} {message['id']}{_headers(message)} {shown}"
+    return f"{place} {when(message['timestamp_ns'])} {message['id']}{_headers(message)} {shown}"
 
 
 def _headers(message: Row) -> str:

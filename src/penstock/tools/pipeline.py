@@ -14,8 +14,8 @@ from penstock.errors import PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.runner import Pipeline, run_by_name
 from penstock.tools import connection
-from penstock.tools.app import Json, arg, group, verb
-from penstock.tools.output import DONE, WrongUse, tell
+from penstock.tools.app import arg, group, verb
+from penstock.tools.output import DONE, Output, WrongUse
 
 app = group(
     "Work on the log with Spark.",
@@ -33,7 +33,7 @@ def run(
     ctx: typer.Context,
     name: Annotated[str, arg("NAME", "a pipeline, or a table of --config's file")],
 ) -> int:
-    """Run one: `run NAME --help` says what it takes.
+    """Run a pipeline: `run NAME --help` lists its settings.
 
     Its flags are its own, but for --context, which says where it reads."""
     context, rest = _without_context(ctx.args)
@@ -50,11 +50,11 @@ def run(
 
 
 @verb(app, "penstock pipeline list --json", name="list")
-def list_pipelines(as_json: Json = False) -> int:
-    """Which there are."""
+def list_pipelines() -> Output:
+    """List the pipelines."""
     pipelines = [registry.load(name) for name in registry.PIPELINES]
     rows = [{"name": each.name, "summary": each.summary} for each in pipelines]
-    return tell(as_json, rows, [f"{each.name:<10} {each.summary}" for each in pipelines])
+    return Output(rows, [f"{each.name:<10} {each.summary}" for each in pipelines])
 
 
 @verb(app, "penstock pipeline example archive")

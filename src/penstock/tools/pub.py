@@ -12,11 +12,11 @@ from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import completion
-from penstock.tools.app import Json, Topic, arg, group, opt, verb
+from penstock.tools.app import Topic, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, WrongUse, print_json
+from penstock.tools.output import Output, Row, WrongUse
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
@@ -44,8 +44,7 @@ def pub(
     partition: Annotated[
         str | None, opt("N", "where they go", autocompletion=completion.partitions)
     ] = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Publish BODY, or every line of the input when there is no BODY.
 
     It ends when all of it is acknowledged; empty lines are left out. With --header each line is a
@@ -54,19 +53,16 @@ def pub(
     node = at.nodes(changes=True)[0]
     published = 1
     if body is not None:
-        node.post(_path(wanted), wanted, body.encode("utf-8", "surrogateescape"))
+        _publish(node, wanted, [body.encode("utf-8", "surrogateescape")])
     else:
         published = _publish_lines(node, wanted, sys.stdin.buffer)
-    if as_json:
-        print_json({"node": node.address, "topic": topic, "published": published})
-    else:
-        print(f"{published:,} published to {topic} on {node.address}", file=sys.stderr)
-    return DONE
+    document = {"node": node.address, "topic": topic, "published": published}
+    return Output(document, errors=[f"{published:,} published to {topic} on {node.address}"])
 
 
 def _parameters(
     topic: str, delay: str, key: str | None, header: list[str], partition: str | None
-) -> dict[str, str]:
+) -> Row:
     """Of a request. Raises WrongUse."""
     try:
         delay_ms = parse_duration(delay) // limits.MS
@@ -79,35 +75,28 @@ def _parameters(
     if header and delay_ms:
         raise WrongUse("--delay does not go with --header: nsqd has no such publish")
     ext = as_text(read_headers(header, key)) if header else None
-    wanted = {"topic": topic, "defer": str(delay_ms) if delay_ms else None, "partition": partition,
-              "ext": ext, "key": None if header else key}  # fmt: skip
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {"topic": topic, "defer": delay_ms or None, "partition": partition, "ext": ext,
+            "key": None if header else key}  # fmt: skip
 
 
-def _path(wanted: dict[str, str]) -> str:
-    return "/pub_ext" if "ext" in wanted else "/pub"
+def _publish(node: Node, wanted: Row, bodies: list[bytes]) -> None:
+    """nsqd has no request for several with headers."""
+    if len(bodies) == 1:
+        node.post("/pub_ext" if wanted["ext"] else "/pub", wanted, bodies[0])
+        return
+    parts = [_U32.pack(len(bodies)), *(_U32.pack(len(body)) + body for body in bodies)]
+    node.post("/mpub", wanted | {"binary": True}, b"".join(parts))
 
 
-def _publish(node: Node, wanted: dict[str, str], batch: list[bytes]) -> Iterator[int]:
-    """How many were published, each time: nsqd has no request for several with headers."""
-    if "ext" in wanted:
-        for body in batch:
-            node.post(_path(wanted), wanted, body)
-            yield 1
-    else:
-        parts = [_U32.pack(len(batch)), *(_U32.pack(len(body)) + body for body in batch)]
-        node.post("/mpub", wanted | {"binary": "true"}, b"".join(parts))
-        yield len(batch)
-
-
-def _publish_lines(node: Node, wanted: dict[str, str], stream: BinaryIO) -> int:
+def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:
     published = 0
+    count_max = 1 if wanted["ext"] else BATCH_MESSAGES
     with terminal.Progress("published") as progress:
         try:
-            for batch in batches(line.rstrip(b"\n") for line in stream):
-                for count in _publish(node, wanted, batch):
-                    published += count
-                    progress.show(published)
+            for bodies in batches((line.rstrip(b"\n") for line in stream), count_max):
+                _publish(node, wanted, bodies)
+                published += len(bodies)
+                progress.show(published)
         except NodeFailed as error:
             raise PenstockError(
                 f"{error} (acknowledged before that: {published}; the next {BATCH_MESSAGES} at most"
@@ -116,11 +105,11 @@ def _publish_lines(node: Node, wanted: dict[str, str], stream: BinaryIO) -> int:
     return published
 
 
-def batches(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
+def batches(bodies: Iterator[bytes], count_max: int) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     held_bytes = 0
     for body in filter(None, bodies):
-        if batch and (held_bytes + len(body) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+        if batch and (held_bytes + len(body) > BATCH_BYTES or len(batch) == count_max):
             yield batch
             batch, held_bytes = [], 0
         batch.append(body)

@@ -1,4 +1,4 @@
-"""Reports with rates: of nodes, of channels and of a topic's partitions.
+"""Reports with rates: of channels and of a topic's partitions; those of nodes are in `node.py`.
 
 The sums and rates are nsqadmin's (`snapshot`), so a figure on the command line is the one on its
 pages. A rate needs two looks; the first one is never shown.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.command import terminal
@@ -24,18 +24,24 @@ from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
 from penstock.tools.nodes import Node, ask_all
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, size, tell
+from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.snapshot import (
-        ChannelPart,
-        ChannelState,
-        NodeState,
-        Snapshot,
-        TopicPart,
-        TopicState,
-    )
+    from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicPart, TopicState
+
+# What a snapshot has, under the names of /stats.
+_STORED = {"depth": "depth", "message_count": "messages", "message_bytes": "message_bytes",
+           "stored_bytes": "stored_bytes", "in_rate": "in_rate"}  # fmt: skip
+_FLOW = {"depth": "depth", "in_flight_count": "in_flight", "deferred_count": "deferred",
+         "requeue_count": "requeues", "timeout_count": "timeouts", "client_count": "clients",
+         "oldest_age_seconds": "oldest_s", "in_rate": "in_rate",
+         "out_rate": "finish_rate"}  # fmt: skip
+
+
+def fields(one: object, names: Mapping[str, str]) -> Row:
+    return {name: round(getattr(one, field), 3 if name == "oldest_age_seconds" else 1)
+            for name, field in names.items()}  # fmt: skip
 
 
 def look(
@@ -69,151 +75,38 @@ def with_rates(now: Snapshot, before: Snapshot) -> Snapshot:
 
 def report(
     take: Callable[[], Snapshot],
-    document: Callable[[Snapshot, Snapshot], Row],
-    lines: Callable[[Row, Snapshot], list[str]],
+    show: Callable[[Snapshot, Snapshot], Output],
     pace: Pace,
-    as_json: bool,
+    needs_answer: bool = True,
 ) -> int:
-    """Show a document as it is or as lines. The exit code: 1 when a node did not answer."""
+    """The exit code: 1 when a node did not answer. Those are named above what others say."""
 
-    def show(now: Snapshot, before: Snapshot | None) -> None:
-        now = with_rates(now, before or now)
-        shown = document(now, before or now)
-        tell(as_json, shown, () if as_json else lines(shown, now), pace.goes_on)
+    def rated(now: Snapshot, before: Snapshot | None) -> Output:
+        failed = [node for node in now.nodes.values() if node.error]
+        if needs_answer and len(failed) == len(now.nodes):
+            raise PenstockError("; ".join(f"{node.address}: {node.error}" for node in failed))
+        output = show(with_rates(now, before or now), before or now)
+        errors = [f"{node.address}  {terminal.painted(node.error, terminal.RED)}"
+                  for node in failed if needs_answer]  # fmt: skip
+        return output._replace(lines=[*errors, *output.lines], code=FAILED if failed else DONE)
 
-    last = pace.watch(take, show, take(), not as_json)
-    return FAILED if last and any(node.error for node in last.nodes.values()) else DONE
-
-
-def need_answer(now: Snapshot) -> None:
-    if all(node.error for node in now.nodes.values()):
-        reasons = [f"{node.address}: {node.error}" for node in now.nodes.values()]
-        raise PenstockError("; ".join(reasons))
-
-
-def node_errors(now: Snapshot) -> list[str]:
-    """Lines about nodes that do not answer."""
-    failed = [node for node in now.nodes.values() if node.error]
-    return [f"{node.address}  {terminal.painted(node.error, terminal.RED)}" for node in failed]
-
-
-def _age(seconds: float) -> str:
-    return span(seconds) if seconds else "-"
-
-
-# --- nodes: an official nsqd does not tell of its disk; there those columns are empty ---
-
-NODE_COLUMNS: tuple[Column, ...] = (
-    ("NODE", "node", str),
-    ("VERSION", "version", str),
-    ("HEALTH", "health", str),
-    ("UP", "up_seconds", span),
-    ("TOPICS", "topic_count", short),
-    ("CHANNELS", "channel_count", short),
-    ("CONN", "client_count", short),
-    ("DEPTH", "depth", short),
-    ("IN/s", "in_rate", short),
-    ("OUT/s", "out_rate", short),
-    ("DISK LEFT", "disk_left", str),
-    ("LAST SYNC", "last_sync_seconds_ago", lambda seconds: f"{span(seconds)} ago"),
-    ("UNSYNCED", "unsynced_bytes", lambda count: size(count) if count else ""),
-)
-TOPIC_COLUMNS: tuple[Column, ...] = (
-    ("TOPIC", "name", str),
-    ("DEPTH", "depth", short),
-    ("CHANNELS", "channel_count", short),
-    ("IN/s", "in_rate", short),
-    ("STORED", "stored_bytes", short),
-    ("UNSYNCED", "unsynced_bytes", short),
-)
-
-
-def node_row(now: Snapshot, node: NodeState) -> Row:
-    if node.error:
-        return {"error": node.error}
-    document = node.document
-    topics = document.get("topics") or ()
-    channels = [channel for topic in topics for channel in topic.get("channels") or ()]
-    disk = document.get("disk") or {}
-    return {
-        "version": document.get("version", ""),
-        "health": node.health,
-        "draining": bool(document.get("draining")),
-        "start_time": node.start_s,
-        "up_seconds": max(0, int(now.time_s) - node.start_s),
-        "topic_count": len(topics),
-        "channel_count": len(channels),
-        "client_count": _sum(channels, "client_count"),
-        "depth": _sum(topics, "depth") + _sum(channels, "depth"),
-        "in_flight_count": _sum(channels, "in_flight_count"),
-        "deferred_count": _sum(channels, "deferred_count"),
-        "in_rate": round(node.in_rate, 1),
-        "out_rate": round(node.out_rate, 1),
-        "stored_bytes": _sum(topics, "stored_bytes"),
-        "unsynced_bytes": _sum(topics, "unsynced_bytes"),
-        **{name: disk.get(name.removeprefix("disk_")) for name in
-           ("disk_free_bytes", "disk_size_bytes", "last_sync_seconds_ago", "sync_slowest_seconds")},
-    }  # fmt: skip
-
-
-def _sum(rows: Sequence[Row], name: str) -> int:
-    return sum(row.get(name) or 0 for row in rows)
-
-
-def node_lines(rows: Mapping[str, Row]) -> list[str]:
-    shown = []
-    for address, row in rows.items():
-        free, of = row.get("disk_free_bytes"), row.get("disk_size_bytes")
-        health = "draining" if row.get("draining") else row.get("health")
-        wrong = terminal.painted(row["error"], terminal.RED) if "error" in row else health
-        left = f"{size(free)} ({100 * free // of} %)" if free and of else None
-        shown.append({**row, "node": address, "health": wrong, "disk_left": left})
-    return columns_table(NODE_COLUMNS, shown, left=3)
-
-
-def topic_row(topic: TopicState) -> Row:
-    return {
-        "depth": topic.backlog,
-        "channel_count": len(topic.channels),
-        "message_count": topic.messages,
-        "in_rate": round(topic.in_rate, 1),
-        "stored_bytes": topic.stored_bytes,
-        "unsynced_bytes": topic.unsynced_bytes,
-        "paused": topic.paused,
-        "refusals": topic.refusals,
-    }
+    return pace.watch(take, rated, take())
 
 
 # --- channels ---
 
-_FLOW: tuple[Column, ...] = (
-    ("DEPTH", "depth", short),
-    ("IN FLIGHT", "in_flight_count", short),
-    ("DELAYED", "deferred_count", short),
-    ("OLDEST", "oldest_age_seconds", _age),
-    ("IN/s", "in_rate", short),
-    ("OUT/s", "out_rate", short),
-)
-CHANNEL_COLUMNS: tuple[Column, ...] = (
-    ("CHANNEL", "name", str), *_FLOW, ("EMPTY IN", "empty_in", str),
-    ("CONN", "client_count", short),
+_FLOWING = (*figures("depth", "in_flight_count", "deferred_count"), *texts(oldest="OLDEST"),
+            *figures("in_rate", "out_rate"))  # fmt: skip
+_CHANNEL_COLUMNS = (
+    *texts(name="CHANNEL"), *_FLOWING, *texts(empty_in="EMPTY IN"), *figures("client_count"),
 )  # fmt: skip
-PART_COLUMNS: tuple[Column, ...] = (
-    ("PARTITION", "partition", str), ("NODE", "node", str), *_FLOW,
-    ("REQUEUED", "requeue_count", short), ("TIMED OUT", "timeout_count", short),
-    ("CONN", "client_count", short),
+_PART_COLUMNS = (*texts(partition="PARTITION", node="NODE"), *_FLOWING,
+                 *figures("requeue_count", "timeout_count", "client_count"))  # fmt: skip
+_CLIENT_COLUMNS = (
+    *texts(client_id="CONSUMER", remote_address="ADDRESS", node="NODE"),
+    *figures("in_flight_count", "ready_count", "out_rate", "finish_count", "requeue_count",
+             "connected_seconds"),
 )  # fmt: skip
-CLIENT_COLUMNS: tuple[Column, ...] = (
-    ("CONSUMER", "client_id", terminal.printable),
-    ("ADDRESS", "remote_address", terminal.printable),
-    ("NODE", "node", str),
-    ("IN FLIGHT", "in_flight_count", short),
-    ("READY", "ready_count", short),
-    ("OUT/s", "out_rate", short),
-    ("FINISHED", "finish_count", short),
-    ("REQUEUED", "requeue_count", short),
-    ("CONNECTED", "connected_seconds", span),
-)
 
 
 def empty_s(channel: ChannelState) -> float | None:
@@ -226,22 +119,23 @@ def empty_s(channel: ChannelState) -> float | None:
     return left / gain if gain > 0 else None
 
 
-def channels_document(now: Snapshot, before: Snapshot, found: list[ChannelState]) -> Row:
+def channels_output(
+    now: Snapshot, before: Snapshot, found: Sequence[ChannelState], is_one: bool
+) -> Output:
     topics: dict[str, Row] = {}
     for one in found:
-        topics.setdefault(one.topic, {"channels": {}})["channels"][one.name] = channel_row(one)
-    return {
-        "nodes": {address: node.error or node.health for address, node in now.nodes.items()},
-        "topics": topics,
-        "consumers": consumers(now, before),
-    }
+        topics.setdefault(one.topic, {"channels": {}})["channels"][one.name] = _channel_row(one)
+    nodes = {address: node.error or node.health for address, node in now.nodes.items()}
+    document = {"nodes": nodes, "topics": topics, "consumers": consumers(now, before)}
+    return Output(document, _channel_lines(document, found, is_one))
 
 
-def channel_row(one: ChannelState) -> Row:
+def _channel_row(one: ChannelState) -> Row:
     left_s = empty_s(one)
-    parts = [_flow(part) | {"node": part.node} for part in one.partitions]
+    parts = [{"partition": part.partition, **fields(part, _FLOW), "node": part.node}
+             for part in one.partitions]  # fmt: skip
     return {
-        **_flow(one),
+        **fields(one, _FLOW),
         "message_count": one.messages,
         "dead_letter_count": one.dead_letters,
         "paused": one.paused,
@@ -251,45 +145,36 @@ def channel_row(one: ChannelState) -> Row:
     }
 
 
-def _flow(one: ChannelState | ChannelPart) -> Row:
-    partition = getattr(one, "partition", None)
-    return {
-        **({} if partition is None else {"partition": partition}),
-        "depth": one.depth,
-        "in_flight_count": one.in_flight,
-        "deferred_count": one.deferred,
-        "requeue_count": one.requeues,
-        "timeout_count": one.timeouts,
-        "client_count": one.clients,
-        "oldest_age_seconds": round(one.oldest_s, 3),
-        "in_rate": round(one.in_rate, 1),
-        "out_rate": round(one.finish_rate, 1),
-    }
-
-
-def channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:
+def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:
     """With one channel its partitions and its consumers follow."""
-    rows = [
-        {**found["topics"][one.topic]["channels"][one.name],
-         "name": f"{one.topic}/{one.name}" + (" (paused)" if one.paused else "")}
-        for one in order
-    ]  # fmt: skip
+    rows = []
+    for one in order:
+        row = found["topics"][one.topic]["channels"][one.name]
+        name = f"{one.topic}/{one.name}" + (" (paused)" if one.paused else "")
+        left_s = row["empty_seconds"]
+        empty_in = "never" if left_s is None else _age(left_s)
+        behind = _behind(row.get("partitions", ()))
+        rows.append({**_aged(row), "name": name, "empty_in": empty_in, "behind": behind})
     if not rows:
         return ["no channels"]
-    parts = [part for row in rows for part in row.get("partitions", ())]
-    for row in rows:
-        left_s = row["empty_seconds"]
-        row["empty_in"] = "never" if left_s is None else _age(left_s)
-        row["behind"] = _behind(row.get("partitions", ()))
-    behind: tuple[Column, ...] = (("BEHIND IN", "behind", str),) if parts else ()
-    lines = columns_table((*CHANNEL_COLUMNS, *behind), rows)
+    parts = [_aged(part) for row in rows for part in row.get("partitions", ())]
+    lines = columns_table((*_CHANNEL_COLUMNS, *(texts(behind="BEHIND IN") if parts else ())), rows)
     if is_one and parts:
-        lines += ["", *columns_table(PART_COLUMNS, parts, left=2)]
+        lines += ["", *columns_table(_PART_COLUMNS, parts, left=2)]
     if is_one and found["consumers"]:
-        clients = [{**one, "client_id": one["client_id"] or one["hostname"]}
+        clients = [{**one, "client_id": terminal.printable(one["client_id"] or one["hostname"]),
+                    "remote_address": terminal.printable(one["remote_address"])}
                    for one in found["consumers"]]  # fmt: skip
-        lines += ["", *columns_table(CLIENT_COLUMNS, clients, left=3)]
+        lines += ["", *columns_table(_CLIENT_COLUMNS, clients, left=3)]
     return lines
+
+
+def _aged(row: Row) -> Row:
+    return {**row, "oldest": _age(row["oldest_age_seconds"])}
+
+
+def _age(seconds: float) -> str:
+    return span(seconds) if seconds else "-"
 
 
 def _behind(parts: Sequence[Row]) -> str:
@@ -311,54 +196,34 @@ def consumers(now: Snapshot, before: Snapshot) -> list[Row]:
 
 
 def _clients(snapshot: Snapshot) -> Iterator[Row]:
+    names = ("client_id", "hostname", "remote_address")
+    counts = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count")
     for node in snapshot.nodes.values():
         for topic in node.document.get("topics") or ():
             for channel in topic.get("channels") or ():
                 for row in channel.get("clients") or ():
-                    yield _client_row(node.address, row)
-
-
-def _client_row(address: str, row: Mapping[str, Any]) -> Row:
-    counts = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count")
-    return {
-        "node": address,
-        **{name: row.get(name, "") for name in ("client_id", "hostname", "remote_address")},
-        **{name: row.get(name, 0) for name in counts},
-        "connected_seconds": max(0, int(time.time()) - int(row.get("connect_ts") or 0)),
-    }
+                    connected_s = max(0, int(time.time()) - int(row.get("connect_ts") or 0))
+                    yield {"node": node.address, **{name: row.get(name, "") for name in names},
+                           **{name: row.get(name, 0) for name in counts},
+                           "connected_seconds": connected_s}  # fmt: skip
 
 
 # --- one topic ---
 
-_PARTITION_COLUMNS: tuple[Column, ...] = (
-    ("PARTITION", "partition", str),
-    ("NODE", "node", str),
-    ("MESSAGES", "message_count", short),
-    ("OFFSETS", "offsets", str),
-    ("STORED", "stored_bytes", size),
-    ("IN/s", "in_rate", short),
-)
+_TOPIC_COLUMNS = (*texts(partition="PARTITION", node="NODE"), *figures("message_count"),
+                  *texts(offsets="OFFSETS"), *figures("stored_bytes", "in_rate"))  # fmt: skip
 
 
-def topic_document(topic: TopicState, partition: int | None) -> Row:
-    return {
+def topic_output(topic: TopicState, partition: int | None) -> Output:
+    document = {
         "topic": topic.name,
         "nodes": topic.nodes,
-        **_stored(topic),
+        **fields(topic, _STORED),
         "paused": topic.paused,
         "channels": {name: one.depth for name, one in sorted(topic.channels.items())},
         "partitions": [_partition_row(topic, one) for one in _chosen(topic, partition)],
     }
-
-
-def _stored(one: TopicState | TopicPart) -> Row:
-    return {
-        "depth": one.depth,
-        "message_count": one.messages,
-        "message_bytes": one.message_bytes,
-        "stored_bytes": one.stored_bytes,
-        "in_rate": round(one.in_rate, 1),
-    }
+    return Output(document, _topic_lines(document))
 
 
 def _partition_row(topic: TopicState, one: TopicPart) -> Row:
@@ -371,7 +236,7 @@ def _partition_row(topic: TopicState, one: TopicPart) -> Row:
     return {
         "partition": one.partition,
         "node": one.node,
-        **_stored(one),
+        **fields(one, _STORED),
         "start_offset": one.start_offset,
         "end_offset": one.end_offset,
         "refusal": one.refusal,
@@ -388,7 +253,7 @@ def _chosen(topic: TopicState, partition: int | None) -> list[TopicPart]:
     return found
 
 
-def topic_lines(found: Row) -> list[str]:
+def _topic_lines(found: Row) -> list[str]:
     """Below a channel's name stands what waits in it. A topic with one partition has the line of
     the total alone."""
     rows = []
@@ -397,7 +262,7 @@ def topic_lines(found: Row) -> list[str]:
         offsets = f"{one['start_offset']}-{one['end_offset']}"
         rows.append({**one, "partition": f"{one['partition']}{refuses}", "offsets": offsets})
     rows.append({**found, "partition": "total" + (" (paused)" if found["paused"] else "")})
-    columns = (*_PARTITION_COLUMNS, *((name, f"in {name}", short) for name in found["channels"]))
+    columns = (*_TOPIC_COLUMNS, *((name, f"in {name}", short) for name in found["channels"]))
     for row in rows:
         row |= {f"in {name}": depth for name, depth in row["channels"].items()}
     return columns_table(columns, rows, left=2)

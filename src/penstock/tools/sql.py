@@ -5,28 +5,41 @@ directory of tables (`--lake DIR`). Names with other characters than letters, di
 double quotes. The functions for ids (`guid_time(id)`, ...) are there. Without a statement it is
 read from stdin; on a terminal statements are asked for, each ended by a semicolon. The engine is
 that of nsqadmin's SQL console (`nsqadmin/sqlengine.py`).
+
+Rows are an aligned table for people, JSON lines or CSV for programs. Times are texts in UTC. Bytes
+are shown as the text that they nearly always are, and otherwise in base64 behind `base64:`.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
+import datetime
+import decimal
+import itertools
+import json
+import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from inspect import Parameter
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, TextIO
 
+from penstock.command.terminal import printable
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
 from penstock.pipelines import settings
-from penstock.tools import sql_output as output
 from penstock.tools.app import Json, arg, group, opt, switch, verb
-from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
+from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
-from penstock.tools.sql_output import Result, result_of
 
 LAKE_VARIABLE = "PENSTOCK_LAKE"
+CELL_CHARS_MAX = 80  # of a table on a terminal: a body must not push everything else away
+TABLE_ROWS = 1000  # of a table, which is held in memory to be aligned
+_NULL = "NULL"
+_AT_ONCE = 1000  # rows
+_NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
+            "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")  # fmt: skip
 _PROMPT, _MORE = "sql> ", "...> "
-
 
 app = group("")
 
@@ -34,15 +47,12 @@ app = group("")
 class Addresses(Options):
     """One kind of address, under the names that pipelines have for it."""
 
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        about = f"an nsqd ({DEFAULT_ADDRESS}); may be repeated"
-        kind = Annotated[list[str] | None, opt("ADDRESS", about, "--url", "--http-address")]
-        return [
-            Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=kind),
-            option("ca_file", "FILE", "authorities for https"),
-            CONTEXT,
-        ]
+    url: Annotated[
+        list[str] | None, opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url",
+                              "--http-address")
+    ] = None  # fmt: skip
+    ca_file: Annotated[str | None, opt("FILE", "authorities for https")] = None
+    context: ContextName = None
 
 
 @verb(app, "penstock sql 'show tables'", "penstock sql 'select count(*) from orders' --json")
@@ -63,12 +73,12 @@ def sql(
     newest: Annotated[
         int, opt("N", "messages of each topic that are read; 0: all", min=0)
     ] = 1_000_000,
-    limit: Annotated[int | None, opt("N", f"rows (a table: {output.TABLE_ROWS})", min=1)] = None,
+    limit: Annotated[int | None, opt("N", f"rows (a table: {TABLE_ROWS})", min=1)] = None,
     wide: Annotated[bool, switch("--wide", "cut no value on a terminal")] = False,
     as_csv: Annotated[bool, switch("--csv", "with a line of names")] = False,
     as_json: Json = False,
 ) -> int:
-    """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""
+    """Query topics and tables with SQL. Every topic is a view; 'show tables' lists them all."""
     if as_csv and as_json:
         raise WrongUse("--json and --csv are two forms: give one of them")
     import duckdb  # noqa: F401 (where it is missing, the extra `sql` is what is named)
@@ -80,7 +90,7 @@ def sql(
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
     options = settings.options_of("storage-option", storage_option or [])
-    addresses, ca_file = place(at.given)
+    addresses, ca_file = place(at)
     source = Source(
         addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
@@ -116,10 +126,10 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def place(given: Mapping[str, Any]) -> tuple[list[str], str]:
+def place(at: Addresses) -> tuple[list[str], str]:
     """(addresses of nsqds, authorities)."""
-    found = find({"nsqd_http_address": given["url"], "context": given["context"]})
-    return found.addresses(), given["ca_file"] or found.context.tls_root_ca_file
+    found = find({"nsqd_http_address": at.url, "context": at.context})
+    return found.addresses(), at.ca_file or found.context.tls_root_ca_file
 
 
 def _answer(source: Source, statement: str, form: Form) -> None:
@@ -143,13 +153,13 @@ def _asked(query: Query, source: Source, statement: str) -> Result:
 
 def _write(result: Result, form: Form) -> None:
     if form.is_json or form.is_csv:
-        write = output.write_json if form.is_json else output.write_csv
+        write = write_json if form.is_json else write_csv
         write(result.first(form.limit), sys.stdout)
         return
-    limit = form.limit or output.TABLE_ROWS
+    limit = form.limit or TABLE_ROWS
     rows = list(result.first(limit + 1).rows)
-    cut = output.CELL_CHARS_MAX if sys.stdout.isatty() and not form.is_wide else 0
-    output.write_table(result._replace(rows=iter(rows[:limit])), sys.stdout, cut)
+    cut = CELL_CHARS_MAX if sys.stdout.isatty() and not form.is_wide else 0
+    write_table(result._replace(rows=iter(rows[:limit])), sys.stdout, cut)
     if len(rows) > limit:
         print(f"the first {limit:,} rows; --limit N shows more", file=sys.stderr)
 
@@ -196,3 +206,109 @@ def _edit_lines() -> None:
         import readline  # noqa: F401 (its import gives input() editing and a history)
     except ImportError:
         return
+
+
+# --- rows ---
+
+
+class Result(NamedTuple):
+    names: list[str]
+    numeric: list[bool]  # by column: to the right in a table
+    rows: Iterator[list[Any]]
+
+    def first(self, count: int | None) -> Result:
+        return self._replace(rows=itertools.islice(self.rows, count or None))
+
+
+def result_of(answer: Any) -> Result:
+    """Of what DuckDB has executed."""
+    columns = answer.description or ()
+    numeric = [str(column[1]).partition("(")[0] in _NUMERIC for column in columns]
+    return Result(distinct([column[0] for column in columns]), numeric, _rows(answer))
+
+
+def _rows(answer: Any) -> Iterator[list[Any]]:
+    while some := answer.fetchmany(_AT_ONCE):
+        for row in some:
+            yield [shown(value) for value in row]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """A join gives a name twice, which is one key in JSON: the second becomes name_2."""
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [name if count == 1 else f"{name}_{count}"
+            for name, count in zip(names, counts, strict=True)]  # fmt: skip
+
+
+def shown(value: Any) -> Any:
+    """A value as JSON has it. Decimal stays: its digits are exact."""
+    if value is None or isinstance(value, str | bool | int | decimal.Decimal):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes | bytearray):
+        return _text_of(bytes(value))
+    if isinstance(value, datetime.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+        text = aware.astimezone(datetime.UTC).isoformat(timespec="microseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, dict):
+        return {str(shown(name)): shown(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(part) for part in value]
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
+
+
+def write_json(result: Result, out: TextIO) -> None:
+    """One object a line."""
+    for row in result.rows:
+        document = dict(zip(result.names, row, strict=True))
+        out.write(json.dumps(document, ensure_ascii=False, default=_number) + "\n")
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+def write_csv(result: Result, out: TextIO) -> None:
+    """With a line of names; NULL is an empty field."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(result.names)
+    for row in result.rows:
+        writer.writerow("" if value is None else _text(value) for value in row)
+
+
+def write_table(result: Result, out: TextIO, cell_chars_max: int = 0) -> None:
+    """Numbers stand to the right. `cell_chars_max` 0 cuts nothing."""
+    rows = [[_cell(value, cell_chars_max) for value in row] for row in result.rows]
+    heads = [_cell(name, cell_chars_max) for name in result.names]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    sides = [">" if numeric else "<" for numeric in result.numeric]
+    for cells in (heads, ["-" * width for width in widths], *rows):
+        columns = zip(cells, sides, widths, strict=True)
+        line = "  ".join(f"{cell:{side}{width}}" for cell, side, width in columns)
+        out.write(line.rstrip() + "\n")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=_number)
+    return str(value)
+
+
+def _cell(value: Any, chars_max: int) -> str:
+    text = _NULL if value is None else printable(_text(value))
+    return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from penstock.command.terminal import span
-from penstock.tools.app import Json, Yes, arg, group, opt, verb
+from penstock.tools.app import Yes, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import ask_each
-from penstock.tools.output import FAILED, Column, Row, columns_table, confirm, size
+from penstock.tools.output import Column, Output, Row, columns_table, size
 
 COLUMNS: tuple[Column, ...] = (
     ("app", "app", lambda name: name or "(none named)"),
@@ -28,10 +28,10 @@ app = group(
 
 
 @verb(app, "penstock stage list --json", name="list")
-def list_stages(at: Http, as_json: Json = False) -> int:
-    """What is staged, by app."""
+def list_stages(at: Http) -> Output:
+    """List staged blocks, by app."""
     found = ask_each(at.nodes(), lambda node: node.document("/stage/list", None, "apps"))
-    return found.tell(as_json, _lines)
+    return found.output(_lines)
 
 
 def _lines(address: str, found: Row) -> Iterator[str]:
@@ -48,19 +48,15 @@ def abort(
     at: Http,
     version: Annotated[int | None, opt("N", "only that version")] = None,
     yes: Yes = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Give up what an app has staged; asks for --yes.
 
     A program that is still at work then fails, and begins its batch again. What was committed
     stays."""
-    members = at.nodes(changes=True)
     whose = name or "writers that name no app"
-    where = ", ".join(node.address for node in members)
-    if not confirm(yes, f"give up what {whose} staged on {where}", name):
-        return FAILED
-    target = {"app": name} | ({} if version is None else {"version": str(version)})
+    members = at.confirmed(yes, f"give up what {whose} staged", name)
+    target = {"app": name, "version": version}
     found = ask_each(members, lambda node: node.post("/stage/abort", target))
-    return found.tell(
-        as_json, lambda address, one: [f"{address}: {one['aborted']:,} stages of {whose} given up"]
+    return found.output(
+        lambda address, one: [f"{address}: {one['aborted']:,} stages of {whose} given up"]
     )

@@ -9,30 +9,25 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from inspect import Parameter
+from operator import itemgetter
 from typing import Annotated, Literal, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, verb
-from penstock.tools.connection import Http, Options, option
+from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, switch, verb
+from penstock.tools.connection import Http, Options
 from penstock.tools.nodes import Node, ask_all
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json
+from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 
 T = TypeVar("T")
 Key = tuple[str, str]  # topic, channel ("" for the topic itself)
 
-COLUMNS: tuple[Column, ...] = (
-    ("TOPIC / CHANNEL", "name", str),
-    ("DEPTH", "depth", terminal.short),
-    ("IN FLIGHT", "in_flight_count", terminal.short),
-    ("DELAYED", "deferred_count", terminal.short),
-    ("MESSAGES", "message_count", terminal.short),
-    ("RATE/s", "rate", str),
-    ("REQUEUED", "requeue_count", terminal.short),
-    ("TIMED OUT", "timeout_count", terminal.short),
-    ("CONN", "client_count", terminal.short),
+COLUMNS = (
+    *texts(name="TOPIC / CHANNEL"),
+    *figures("depth", "in_flight_count", "deferred_count", "message_count"),
+    *texts(rate="RATE/s"),
+    *figures("requeue_count", "timeout_count", "client_count"),
 )
 SUMMED = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
           "timeout_count", "client_count")  # fmt: skip
@@ -88,13 +83,10 @@ class Look:
         health = {address: document["health"] for address, document in self.documents.items()}
         return {"nodes": {**health, **self.failures}, "topics": topics}
 
-    def tell_names(self, names: Sequence[str]) -> int:
-        """The exit code."""
-        for name in names:
-            print(name)
-        for address, reason in self.failures.items():
-            print(f"{address}: {reason}", file=sys.stderr)
-        return FAILED if self.failures else DONE
+    def output(self, document: Row, names: Sequence[str]) -> Output:
+        """Names of topics or channels, for people."""
+        reasons = [f"{address}: {reason}" for address, reason in self.failures.items()]
+        return Output(document, names, FAILED if self.failures else DONE, reasons)
 
 
 def look(members: Sequence[Node], topic: str = "", channel: str = "") -> Look:
@@ -116,44 +108,34 @@ def rates(now: Look, before: Look | None) -> dict[Key, float]:
 
 
 class Pace(Options):
-    """How often a report comes."""
+    """How often a report comes, and in which form."""
 
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        seconds = opt("SECONDS", "between two looks", min=0.1, max=3600)
-        times = opt("N", "stop after N reports")
-        return [
-            option("watch", "", "go on, until Ctrl-C"),
-            Parameter("interval", Parameter.KEYWORD_ONLY, default=1.0,
-                      annotation=Annotated[float, seconds]),
-            Parameter("count", Parameter.KEYWORD_ONLY, default=0, annotation=Annotated[int, times]),
-        ]  # fmt: skip
-
-    @property
-    def goes_on(self) -> bool:
-        return bool(self.given["watch"])
+    as_json: Json = False
+    goes_on: Annotated[bool, switch("--watch", "go on, until Ctrl-C")] = False
+    interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
+    count: Annotated[int, opt("N", "stop after N reports")] = 0
 
     def watch(
-        self, take: Callable[[], T], show: Callable[[T, T | None], None], before: T | None,
-        clears: bool,
-    ) -> T | None:  # fmt: skip
+        self, take: Callable[[], T], show: Callable[[T, T | None], Output], before: T | None
+    ) -> int:
         """Show what is taken, once or until Ctrl-C; first at once, or an interval after `before`.
-        What was shown last; None after Ctrl-C."""
+        The exit code: that of the last output, 0 after Ctrl-C."""
         try:
             for shown in itertools.count(1):
                 if before is not None:
-                    time.sleep(self.given["interval"])
+                    time.sleep(self.interval)
                 now = take()
-                if clears and self.goes_on and terminal.is_watched(sys.stdout):
+                output = show(now, before)._replace(one_line=self.goes_on)
+                if self.goes_on and not self.as_json and terminal.is_watched(sys.stdout):
                     sys.stdout.write("\x1b[H\x1b[2J")
-                show(now, before)
-                if not self.goes_on or shown == self.given["count"]:
-                    return now
+                code = output.print(self.as_json)
+                if not self.goes_on or shown == self.count:
+                    return code
                 before = now
         except KeyboardInterrupt:
             if not self.goes_on:
                 raise
-        return None  # it was meant to go on until then
+        return DONE  # it was meant to go on until then
 
 
 @verb(app, "penstock stats orders", "penstock stats --watch --sort rate --limit 20")
@@ -164,23 +146,19 @@ def stats(
     channel: OnlyChannel = "",
     sort: Annotated[Sort, opt("", "most first")] = "name",
     limit: Limit = 0,
-    as_json: Json = False,
 ) -> int:
-    """What flows and what waits, summed over the nodes."""
+    """Show depth, counts and rates, summed over the nodes."""
 
-    def show(now: Look, before: Look | None) -> None:
+    def show(now: Look, before: Look | None) -> Output:
         if not now.documents and not pace.goes_on:
             raise PenstockError(now.reasons())
-        if as_json:
-            print_json(now.as_json(before), one_line=pace.goes_on)
-            return
         rows = _rows(now, before, sort, bool(topic))[: limit or None]
         table = columns_table(COLUMNS, rows) if rows else ["no topics"]
-        print("\n".join([*_node_lines(now), "", *table]), flush=True)
+        code = FAILED if now.failures else DONE
+        return Output(now.as_json(before), [*_node_lines(now), "", *table], code)
 
     members = at.nodes()
-    last = pace.watch(lambda: look(members, topic, channel), show, None, not as_json)
-    return FAILED if last is not None and last.failures else DONE
+    return pace.watch(lambda: look(members, topic, channel), show, None)
 
 
 def _node_lines(now: Look) -> list[str]:
@@ -208,7 +186,8 @@ def _rows(now: Look, before: Look | None, sort: str, with_parts: bool) -> list[R
         rate = terminal.short(flow[key]) if key in flow else "-"
         rows.append(_row(key, now.rows[key], nested) | {"rate": rate})
         if nested and with_parts:
-            rows += [_part_row(key, part, len(now.documents) > 1) for part in _parts(now, key)]
+            parts = sorted(now.parts.get(key, ()), key=itemgetter("partition", "node"))
+            rows += [_part_row(key, part, len(now.documents) > 1) for part in parts]
     return rows
 
 
@@ -217,10 +196,6 @@ def _row(key: Key, row: Row, nested: bool) -> Row:
     name = f"  {channel}" if channel and nested else "/".join(filter(None, key))
     shown = row if channel else {field: row[field] for field in _OF_TOPICS}
     return {**shown, "name": name + (" (paused)" if row["paused"] else "")}
-
-
-def _parts(now: Look, key: Key) -> list[Row]:
-    return sorted(now.parts.get(key, ()), key=lambda part: (part["partition"], part["node"]))
 
 
 def _part_row(key: Key, part: Row, several_nodes: bool) -> Row:

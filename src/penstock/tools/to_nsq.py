@@ -20,7 +20,6 @@ from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
 from penstock.tools import utility
-from penstock.tools.client_options import producer_changes
 from penstock.tools.envelopes import read_headers
 from penstock.tools.output import WrongUse
 from penstock.tools.utility import Values
@@ -44,10 +43,6 @@ FLAGS = (
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
-
-
 def _check(values: Values) -> None:
     utility.need_names("topic", values["topic"])
     if not values["nsqd_tcp_address"]:
@@ -59,10 +54,7 @@ def _check(values: Values) -> None:
         raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
     utility.at_least(0, values, "rate")
     values["headers"] = read_headers(values["header"], values["key"] or None)
-    values["changes"] = {
-        "user_agent": utility.user_agent(PROGRAM),
-        **producer_changes(values["producer_opt"]),
-    }
+    utility.check_producers(PROGRAM, values)
 
 
 class Records:
@@ -93,19 +85,15 @@ class Input:
         threading.Thread(target=self._read, daemon=True, name="input").start()
 
     def _read(self) -> None:
-        data = b"x"
-        while data:
+        chunk: bytes | OSError = b"x"
+        while chunk and not isinstance(chunk, OSError):
             self._room.acquire()
             try:
-                data = os.read(self._descriptor, READ_BYTES)
+                chunk = os.read(self._descriptor, READ_BYTES)
             except OSError as error:
-                self._give(error)
-                return
-            self._give(data)
-
-    def _give(self, chunk: bytes | OSError) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended before the input
-            self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+                chunk = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended before the input
+                self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
 
     async def next(self) -> bytes:
         """Empty at the end. Raises OSError."""
@@ -136,9 +124,7 @@ class Publisher:
         self._room = asyncio.Event()
 
     async def publish(self, record: bytes) -> None:
-        while self._unanswered >= UNANSWERED_MAX and self.failure is None:
-            self._room.clear()
-            await self._room.wait()
+        await self.settle(UNANSWERED_MAX - 1)
         if self.failure is not None:
             return
         self._unanswered += 1
@@ -148,7 +134,9 @@ class Publisher:
             nonlocal left
             left -= 1
             if not done.cancelled() and done.exception() is not None:
-                self._fail(done.exception())
+                self.failure = self.failure or done.exception()
+                self._room.set()
+                self._on_failure()
             if left == 0:
                 self._unanswered -= 1
                 self.published += 1
@@ -157,22 +145,17 @@ class Publisher:
         for producer in self._producers:
             producer.pub(self._topic, record, **self._to).add_done_callback(answered)
 
-    async def settle(self) -> None:
-        """Wait for all answers."""
-        while self._unanswered and self.failure is None:
+    async def settle(self, left: int = 0) -> None:
+        """Wait for the answers, but for so many."""
+        while self._unanswered > left and self.failure is None:
             self._room.clear()
             await self._room.wait()
-
-    def _fail(self, error: BaseException | None) -> None:
-        self.failure = self.failure or error
-        self._room.set()
-        self._on_failure()
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
     async with contextlib.AsyncExitStack() as stack:
         producers = [
-            await stack.enter_async_context(Producer(address, **values["changes"]))
+            await stack.enter_async_context(Producer(address, **values["producer_changes"]))
             for address in dict.fromkeys(values["nsqd_tcp_address"])
         ]
         publisher = Publisher(values["topic"], values["headers"], producers, stop.set)
@@ -214,6 +197,8 @@ async def _publish_all(
         if stop.is_set() or (rate and not await utility.pause(stop, burst / rate)):
             return
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

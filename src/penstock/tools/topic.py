@@ -1,24 +1,32 @@
-"""`penstock topic`: list, make, change and remove topics, on all the nodes that are named."""
+"""`penstock topic`: list, make, change and remove topics, on all the nodes that are named.
+
+A change is one POST to each node, and its settings are read and changed alike: of a topic here, of
+a channel in `channel.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.tools import peek, reports
-from penstock.tools.app import Json, Partition, Topic, Yes, arg, group, opt, switch, verb
-from penstock.tools.changes import act, configure
+from penstock.tools.app import Channel, Partition, Topic, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
-from penstock.tools.nodes import ask_each
-from penstock.tools.output import FAILED, Row, confirm, print_json
+from penstock.tools.nodes import Node, ask_all, ask_each
+from penstock.tools.output import FAILED, Output, Row, WrongUse, confirm
 from penstock.tools.stats import Pace, look
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import Snapshot
 
-Settings = Annotated[list[str] | None, arg("NAME=VALUE", "empty value: the default")]
+_LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
+
+Settings = Annotated[list[str] | None, arg("NAME=VALUE", "an empty value sets the default")]
+Target = dict[str, Any]  # topic, channel and what else a request has
 
 app = group(
     "Topics of the nodes.", "penstock topic list", "penstock topic create clicks --partitions 8"
@@ -26,35 +34,25 @@ app = group(
 
 
 @verb(app, "penstock topic list --json", name="list")
-def list_topics(at: Http, as_json: Json = False) -> int:
-    """The names, sorted."""
+def list_topics(at: Http) -> Output:
+    """List the topics."""
     state = look(at.nodes())
     if not state.documents:
         raise PenstockError(state.reasons())
-    if as_json:
-        print_json(state.as_json())
-    return state.tell_names(
-        [] if as_json else [topic for topic, of in sorted(state.rows) if not of]
-    )
+    return state.output(state.as_json(), [topic for topic, of in sorted(state.rows) if not of])
 
 
 @verb(app, "penstock topic show orders", "penstock topic show orders --watch --count 2")
-def show(
-    topic: Topic, at: Http, pace: Pace, partition: Partition = None, as_json: Json = False
-) -> int:
-    """Its partitions, and how far each channel is behind in them."""
+def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int:
+    """Show its partitions, and how far each channel is behind."""
     members = at.nodes()
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
-        reports.need_answer(now)
+    def output(now: Snapshot, before: Snapshot) -> Output:
         if topic not in now.topics:
             raise PenstockError(f"no such topic: {topic}")
-        return reports.topic_document(now.topics[topic], partition)
+        return reports.topic_output(now.topics[topic], partition)
 
-    def lines(found: Row, now: Snapshot) -> list[str]:
-        return [*reports.node_errors(now), *reports.topic_lines(found)]
-
-    return reports.report(lambda: reports.look(members, topic), document, lines, pace, as_json)
+    return reports.report(lambda: reports.look(members, topic), output, pace)
 
 
 verb(
@@ -62,60 +60,45 @@ verb(
     "penstock topic peek orders --time 2026-11-21T06:00:00Z --json",
 )(peek.peek)  # fmt: skip
 
-Partitions = Annotated[
-    int | None, opt("N", "how many it is to have", min=1, max=limits.PARTITIONS_MAX)
-]
+_COUNT = opt("N", "how many it shall have", min=1, max=limits.PARTITIONS_MAX)
 
 
 @verb(app, "penstock topic create clicks --partitions 8")
 def create(
     topic: Topic,
     at: Http,
-    partitions: Partitions = None,
+    partitions: Annotated[int | None, _COUNT] = None,
     replicas: Annotated[
         int | None, opt("N", "copies, in a cluster", min=1, max=limits.MEMBERS_MAX)
     ] = None,
     extended: Annotated[bool, switch("--extended", "messages may have headers")] = False,
-    as_json: Json = False,
-) -> int:
-    """Make it (nothing happens when it is there).
+) -> Output:
+    """Create a topic, unless it exists.
 
     Without --partitions it has as many as nsqd's --default-partitions says."""
-    query = {"topic": topic}
-    if partitions is not None:
-        query["partition_num"] = str(partitions)
-    if replicas is not None:
-        query["replicator"] = str(replicas)
-    if extended:
-        query["extend"] = "true"
-    return act(at, "create", query, as_json)
+    shape = {"partition_num": partitions, "replicator": replicas, "extend": extended or None}
+    return act(at, "create", {"topic": topic, **shape})
 
 
 @verb(app, "penstock topic expand orders --partitions 16")
 def expand(
     topic: Topic,
     at: Http,
-    partitions: Annotated[
-        int, opt("N", "how many it is to have", min=1, max=limits.PARTITIONS_MAX)
-    ],
+    partitions: Annotated[int, _COUNT],
     rehash: Annotated[bool, switch("--rehash", "spread keys over all of them")] = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Add partitions, while it is in use.
 
     Messages with a key stay in the partitions that they are in now, unless --rehash spreads the
     keys over all of them; that is refused as long as a channel has anything unfinished."""
-    query = {"topic": topic, "partition_num": str(partitions)}
-    if rehash:
-        query["rehash"] = "true"
-    return act(at, "expand", query, as_json, path="/topic/partition/expand")
+    query = {"topic": topic, "partition_num": partitions, "rehash": rehash or None}
+    return act(at, "expand", query, path="/topic/partition/expand")
 
 
 @verb(app, "penstock topic extend orders")
-def extend(topic: Topic, at: Http, as_json: Json = False) -> int:
-    """Let its messages have headers, from now on."""
-    query = {"topic": topic, "upgradeext": "true"}
-    return act(at, "extend", query, as_json, path="/topic/meta/update")
+def extend(topic: Topic, at: Http) -> Output:
+    """Let its messages have headers from now on."""
+    return act(at, "extend", {"topic": topic, "upgradeext": True}, path="/topic/meta/update")
 
 
 @verb(app, "penstock topic concede orders --yes")
@@ -126,20 +109,15 @@ def concede(
         int | None, opt("N", "only this one", min=0, max=limits.PARTITIONS_MAX - 1)
     ] = None,
     yes: Yes = False,
-    as_json: Json = False,
-) -> int:
-    """Do not wait any more for corrupt messages that no replica has.
+) -> Output:
+    """Give up corrupt messages that no replica has.
 
     Readers of a topic with several replicas wait at what is corrupt on the leader's disk until
     another replica has it. Concede it when no replica that will come back has it: these messages
     are lost to every channel that has not finished them."""
-    members = at.nodes(changes=True)
-    where = ", ".join(node.address for node in members)
-    if not confirm(yes, f"concede what is corrupt of topic {topic} on {where}", topic):
-        return FAILED
-    query = {"topic": topic} | ({} if partition is None else {"partition": str(partition)})
-    found = ask_each(members, lambda node: node.post("/topic/concede", query))
-    return found.tell(as_json, conceded)
+    members = at.confirmed(yes, f"concede what is corrupt of topic {topic}", topic)
+    query = {"topic": topic, "partition": partition}
+    return ask_each(members, lambda node: node.post("/topic/concede", query)).output(conceded)
 
 
 def conceded(address: str, document: Row) -> Iterator[str]:
@@ -153,28 +131,75 @@ def conceded(address: str, document: Row) -> Iterator[str]:
 
 
 @verb(app, "penstock topic config orders", "penstock topic config orders max_depth=100000")
-def config(
-    topic: Topic, at: Http, settings: Settings = None, yes: Yes = False, as_json: Json = False
-) -> int:
+def config(topic: Topic, at: Http, settings: Settings = None, yes: Yes = False) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
-    What lets messages go that are there now (max_age, retain_age, retain_bytes) asks first."""
-    return configure(at, "/topic/config", {"topic": topic}, settings or (), yes, as_json)
+    A setting that lets stored messages go (max_age, retain_age, retain_bytes) asks first."""
+    return configure(at, "/topic/config", {"topic": topic}, settings or (), yes)
 
 
-def _add(word: str, about: str) -> None:
-    @verb(app, f"penstock topic {word} orders", name=word, about=about)
-    def change(topic: Topic, at: Http, as_json: Json = False) -> int:
-        return act(at, word, {"topic": topic}, as_json)
+# --- of a topic or a channel ---
 
 
-def _add_asking(word: str, about: str) -> None:
-    @verb(app, f"penstock topic {word} orders --yes", name=word, about=f"{about}; asks for --yes.")
-    def change(topic: Topic, at: Http, yes: Yes = False, as_json: Json = False) -> int:
-        return act(at, word, {"topic": topic}, as_json, yes)
+def add_change(
+    app: typer.Typer, of: str, word: str, about: str, *without: str, more: str = ""
+) -> None:
+    """`penstock topic pause orders` and its like: one POST to each node. It asks for --yes unless
+    that is among `without`."""
+    without = (*without, "partition", "channel") if of == "topic" else without
+    example = f"penstock {of} {word} orders" + " billing" * (of == "channel")
+    ends = ["" if "yes" in without else " --yes"]
+    ends += [] if "partition" in without else [f" --partition 0{ends[0]}"]
+    about += "." if "yes" in without else "; asks for --yes."
+
+    @verb(app, *(f"{example}{end}" for end in ends), name=word, about=about + more, without=without)
+    def change(
+        topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False
+    ) -> Output:
+        return act(at, word, {"topic": topic, "channel": channel, "partition": partition}, yes)
 
 
-_add_asking("delete", "Remove it, its channels and its messages")
-_add_asking("empty", "Drop what no channel has been given yet")
-_add("pause", "Stop handing messages to channels.")
-_add("unpause", "Hand them over again.")
+add_change(app, "topic", "delete", "Delete it with its channels and messages")
+add_change(app, "topic", "empty", "Drop messages that no channel has got yet")
+add_change(app, "topic", "pause", "Stop giving messages to channels", "yes")
+add_change(app, "topic", "unpause", "Give messages to channels again", "yes")
+
+
+def act(at: Http, word: str, target: Target, yes: bool | None = None, path: str = "") -> Output:
+    """`yes` None: it does not ask. A node that has not got the thing is told apart from one that
+    failed."""
+    name, typed = f"topic {target['topic']}", target.get("channel") or target["topic"]
+    if target.get("channel"):
+        name = f"channel {typed} of {name}"
+    if target.get("partition") is not None:
+        name = f"partition {target['partition']} of {name}"
+    path = path or f"/{'channel' if target.get('channel') else 'topic'}/{word}"
+    members = at.confirmed(yes is None or yes, f"{word} {name}", typed)
+    answers = ask_all(members, lambda node: node.post(path, target))
+    reasons = {address: error.reason for address, error in answers.bad.items()}
+    results = {node.address: reasons.get(node.address, "done") for node in members}
+    lines = [f"{address}: {word} {name}: {result}" for address, result in results.items()]
+    return Output({"nodes": results}, lines, answers.code if answers.good else FAILED)
+
+
+def configure(at: Http, path: str, target: Target, settings: Sequence[str], yes: bool) -> Output:
+    """The settings of each node, after changing those that are given."""
+    changes = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise WrongUse(f"{setting!r} is not NAME=VALUE")
+        changes[name.replace("-", "_")] = value
+    members = at.nodes(changes=bool(changes))
+    if losing := sorted(_LETTING_GO & changes.keys()):
+        typed = target.get("channel") or target["topic"]
+        confirm(yes, f"change {', '.join(losing)} of {typed}, which may let messages go", typed)
+    method = Node.post if changes else Node.get
+    return ask_each(members, lambda node: method(node, path, target | changes)).output(_settings)
+
+
+def _settings(address: str, settings: Row) -> Iterator[str]:
+    yield address
+    for name, value in settings.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        yield f"  {name} = {'' if shown is None else shown}"

@@ -22,11 +22,11 @@ from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_places
 from penstock.nsqdapi import calls
 from penstock.tools import completion
-from penstock.tools.app import Json, Partition, arg, group, opt, verb
+from penstock.tools.app import Partition, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, WrongUse, print_json
-from penstock.tools.peek import given_time, when
+from penstock.tools.output import FAILED, Output, WrongUse, when
+from penstock.tools.peek import given_time
 from penstock.trace.contexts import context_of, copies
 from penstock.trace.events import TOPIC, Event
 from penstock.trace.ids import RULE, read_trace_id
@@ -68,8 +68,7 @@ def trace(
     partition: Partition = None,
     since: Annotated[str, opt("TIME", "from then on (the id's time; a trace id: two hours)")] = "",
     data_path: Annotated[str, opt("PATH", "read this directory, without a daemon")] = "",
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """What happened to a message, as a timeline."""
     wanted = _wanted(message_id, trace_id, since, Only(topic, partition))
     found = list[Found]()
@@ -83,33 +82,26 @@ def trace(
                 found += _pick(address, _bodies(node, wanted), wanted)
             contexts = _contexts(asked, found)
     found.sort(key=lambda one: one.event.time_ns)
-    if as_json:
-        print_json(
-            [row_of(event, node, contexts.get(event.message_id, "")) for node, event in found]
-        )
-        return DONE if found else FAILED
-    for line in _timelines(found, contexts):
-        print(line)
-    if not found:
-        print("nothing is known of it: was it traced, and does `_trace` still hold that time?")
-    return DONE if found else FAILED
+    rows = [row_of(event, node, contexts.get(event.message_id, "")) for node, event in found]
+    if found:
+        return Output(rows, _timelines(found, contexts))
+    nothing = "nothing is known of it: was it traced, and does `_trace` still hold that time?"
+    return Output(rows, [nothing], FAILED)
 
 
 def _wanted(message_id: str, trace_id: str, since: str, only: Only) -> Wanted:
     if bool(message_id) == bool(trace_id):
         raise WrongUse("give a message id, or --trace-id")
-    since_ms = given_time(since) // limits.MS if since else None
-    if trace_id:
-        number = read_trace_id(trace_id)
-        if not number:
-            raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
-        begin_ms = time.time_ns() // limits.MS - TRACE_ID_MS
-        return Wanted(0, number, only, max(begin_ms, 0) if since_ms is None else since_ms)
-    number = hex_to_id(message_id.encode("utf-8", "replace"))
-    if number <= 0:
+    message = hex_to_id(message_id.encode("utf-8", "replace")) if message_id else 0
+    if message_id and message <= 0:
         raise WrongUse(f"{message_id!r} is no message id: 16 hex digits")
-    begin_ms = parse(number).time_ns // limits.MS - ID_AHEAD_MS
-    return Wanted(number, 0, only, max(begin_ms, 0) if since_ms is None else since_ms)
+    number = read_trace_id(trace_id) if trace_id else 0
+    if trace_id and not number:
+        raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
+    made_ms = parse(message).time_ns // limits.MS - ID_AHEAD_MS if message else 0
+    begin_ms = made_ms or time.time_ns() // limits.MS - TRACE_ID_MS
+    from_ms = given_time(since) // limits.MS if since else max(begin_ms, 0)
+    return Wanted(message, number, only, from_ms)
 
 
 # --- where the events are ---

@@ -31,9 +31,9 @@ from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
 from penstock.tools.output import DONE, FAILED, plain
-from penstock.tools.programs import ASKED, lacks_web
-from penstock.tools.up_fleet import NODES_MAX, Fleet, check_ports
+from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports, lacks_web
 from penstock.tools.up_traffic import CHANNEL, TOPIC, Traffic
+from penstock.tools.utility import pause
 
 HELP = "k1 kills node 1   s1 stops it   p1 pauses it, or lets it go on   r brings all back   q ends"
 READY_S_MAX = 120.0
@@ -249,8 +249,7 @@ async def _show(seconds: float, fleet: Fleet, display: Display, ended: asyncio.E
             shown_s = now_s
         if seconds and now_s - begun_s >= seconds:
             return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), 1.0)
+        await pause(ended, 1.0)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,115 @@
-"""The processes of `penstock up`: etcd, nsqlookupds, nsqadmin and nsqds, on loopback."""
+"""Daemons as processes of `penstock demo` and `penstock up`, each with a file for its output; and
+the fleet of `up`: etcd, nsqlookupds, nsqadmin and nsqds, on loopback.
+"""
 
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.net.listener import parse_address
-from penstock.tools import cluster, programs
+from penstock.net.listener import Address, listen, parse_address
+from penstock.tools import cluster
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
-from penstock.tools.programs import Program, daemon
 
+ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
+_SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
+_STOP_S_MAX = 30.0
+_LINES_SHOWN = 8
+_WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
 NODES_MAX = 9  # a key has one digit
 PORTS_PER_NODE = 100
 ANSWER_S_MAX = 0.9  # below the second between two pictures
+
+
+class Program:
+    """A process that can be started again. What it says is in `said`."""
+
+    def __init__(self, name: str, command: Sequence[str], said: Path) -> None:
+        self.name, self.said = name, said
+        self._command = list(command)
+        self._asked = ""  # what was done to it
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._asked = ""
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True,  # Ctrl-C is ours to pass on
+            )  # fmt: skip
+
+    @property
+    def state(self) -> str:
+        code = None if self.process is None else self.process.poll()
+        if code is not None:
+            return self._asked or f"ended with code {code}"
+        return {"": "running", "stopped": "stopping"}.get(self._asked, self._asked)
+
+    def last_words(self) -> str:
+        lines = self.said.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
+        return "\n".join([f"{self.name} {self.state}:", *lines])
+
+    def do(self, key: str) -> None:
+        """To pause it again lets it go on."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        was_paused = self._asked == "paused"
+        goes_on = key == "p" and was_paused
+        self._asked = "" if goes_on else ASKED[key]
+        if not goes_on:
+            self.process.send_signal(_SIGNALS[key])
+        if was_paused:
+            self.process.send_signal(signal.SIGCONT)
+
+    def bring_back(self) -> None:
+        if self._asked == "paused":
+            self.do("p")
+        elif self.process is None or self.process.poll() is not None:
+            self.start()
+
+    def end(self) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def daemon(name: str, module: str, directory: Path, *flags: str) -> Program:
+    command = [sys.executable, "-m", module, *flags]
+    return Program(name, command, directory / f"{name}.log")
+
+
+def taken(addresses: Sequence[Address]) -> list[Address]:
+    """Those that somebody has."""
+    found = []
+    for one in addresses:
+        try:
+            listen(one).close()
+        except OSError:
+            found.append(one)
+    return found
+
+
+def lacks_web() -> str:
+    """What nsqadmin lacks here, "" when nothing."""
+    if any(find_spec(name) is None for name in _WEB_PACKAGES):
+        return "its packages are not installed (the extra `admin`; `make run` installs them)"
+    return ""
+
+
+# --- a cluster ---
 
 
 def find_etcd() -> tuple[str, str]:
@@ -40,8 +132,7 @@ def check_ports(first: int, nodes: int) -> None:
     """Raises PenstockError that names those that somebody has."""
     used = [(1, 71), (1, 79), (1, 80), (1, 60), (1, 61), (2, 60), (2, 61)]
     used += [(number, port) for number in range(1, nodes + 1) for port in (50, 51, 54)]
-    found = programs.taken([parse_address(address(first, *one)) for one in used])
-    if found:
+    if found := taken([parse_address(address(first, *one)) for one in used]):
         raise PenstockError(f"{', '.join(map(str, found))}: taken; try --first-port {first + 1000}")
 
 

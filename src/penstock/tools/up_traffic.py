@@ -31,7 +31,6 @@ class Account:
         self.longest_s = 0.0
         self._answered_s = now_s
         self._early: set[int] = set()  # delivered before its OK
-        self._failed = False
 
     def answered(self, now_s: float) -> None:
         self.longest_s = max(self.longest_s, now_s - self._answered_s)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import platform
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock import __version__, limits
 from penstock.client import Consumer, Message
 from penstock.command import logs
-from penstock.command.flags import Flag, HelpWanted, Kind, Resolved, UsageError, resolve, usage
+from penstock.command.flags import Flag, HelpWanted, Kind, UsageError, resolve, usage
+from penstock.command.program import version_line
 from penstock.command.run import loop_factory, raise_descriptor_limit
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.client_options import consumer_changes
+from penstock.net.fetch import Fetcher
+from penstock.tools.client_options import consumer_changes, producer_changes
 from penstock.tools.output import WrongUse
 from penstock.wire.names import is_valid_name
 
@@ -30,6 +31,9 @@ EXIT_FAILED = 1
 VERSION = Flag("version", Kind.BOOL, False, "print version string")
 LOG_LEVEL = Flag("log-level", Kind.STRING, "info", "set log verbosity",
                  choices=("debug", "info", "warn", "error", "fatal"))  # fmt: skip
+TOPIC = Flag("topic", Kind.STRING, "", "NSQ topic")
+TOPICS = Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)")
+IN_FLIGHT = Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight")
 NSQD_TCP = Flag("nsqd-tcp-address", Kind.STRINGS, (), "nsqd TCP address (may be repeated)")
 LOOKUPD_HTTP = Flag(
     "lookupd-http-address", Kind.STRINGS, (), "nsqlookupd HTTP address (may be repeated)"
@@ -52,29 +56,32 @@ Values = dict[str, Any]
 Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
 
 
-def version_line(program: str) -> str:
-    return f"{program} v{__version__} (built w/python{platform.python_version()})"
-
-
 def user_agent(program: str) -> str:
     return f"{program}/{__version__} penstock/{__version__}"
 
 
-def run_utility(
-    program: str,
-    flags: Sequence[Flag],
-    argv: Sequence[str] | None,
-    check: Callable[[Values], None],
-    main: Main,
-) -> int:
-    """`check` raises WrongUse; `main` gets the values of the flags by attribute name, and an event
-    that a signal sets."""
+def entry(
+    program: str, flags: Sequence[Flag], check: Callable[[Values], None], main: Main
+) -> Callable[..., int]:
+    """The `main` of a console script. `check` raises WrongUse; `main` gets the values of the flags
+    by attribute name, and an event that a signal sets."""
+
+    def start(argv: Sequence[str] | None = None) -> int:
+        return _start(program, flags, sys.argv[1:] if argv is None else argv, check, main)
+
+    return start
+
+
+def _start(
+    program: str, flags: Sequence[Flag], arguments: Sequence[str],
+    check: Callable[[Values], None], main: Main,
+) -> int:  # fmt: skip
     try:
-        resolved = _resolve(flags, sys.argv[1:] if argv is None else argv)
-        if resolved.values["version"]:
+        values = resolve(flags, arguments, {}).values  # they have never read the environment
+        if values["version"]:
             print(version_line(program))
             return 0
-        check(resolved.values)
+        check(values)
     except HelpWanted:
         print(usage(program, flags), end="")
         return 0
@@ -84,18 +91,7 @@ def run_utility(
     except (ConfigError, WrongUse) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_FAILED
-    handler = logs.set_up(resolved.values.get("log_level", "info"), f"[{program}] ", "text")
-    try:
-        return _run(program, resolved.values, main)
-    finally:
-        logs.tear_down(handler)
-
-
-def _resolve(flags: Sequence[Flag], arguments: Sequence[str]) -> Resolved:
-    return resolve(flags, arguments, {})  # the utilities have never read the environment
-
-
-def _run(program: str, values: Values, main: Main) -> int:
+    handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
     raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -106,6 +102,8 @@ def _run(program: str, values: Values, main: Main) -> int:
     except (PenstockError, OSError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_FAILED
+    finally:
+        logs.tear_down(handler)
 
 
 async def _until_signal(values: Values, main: Main) -> int:
@@ -123,6 +121,17 @@ async def pause(stop: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return True
     return False
+
+
+@contextlib.asynccontextmanager
+async def fetching(values: Values, **more: Any) -> AsyncIterator[Fetcher]:
+    fetcher = Fetcher(
+        values["http_client_connect_timeout_ns"], values["http_client_request_timeout_ns"], **more
+    )
+    try:
+        yield fetcher
+    finally:
+        await fetcher.close()
 
 
 async def consume_until(
@@ -175,6 +184,13 @@ def check_consumers(program: str, values: Values, **own: Any) -> None:
     values["changes"] = {
         **own, "user_agent": user_agent(program), "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
+    }  # fmt: skip
+
+
+def check_producers(program: str, values: Values) -> None:
+    """Of a utility that publishes."""
+    values["producer_changes"] = {
+        "user_agent": user_agent(program), **producer_changes(values["producer_opt"]),
     }  # fmt: skip
 
 
