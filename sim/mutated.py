@@ -400,11 +400,11 @@ TESTED = (
     ),
     *_of_test(
         "tests/cluster/test_participant.py",
-        "penstock.cluster.node",
+        "penstock.cluster.reconciler",
         (
             "part_of_list_acted_on",
-            "        if self.participant.view.is_pending or not self._due:\n",
-            "        if not self._due:\n",
+            "if self.view.is_pending or not self.due or",
+            "if not self.due or",
         ),
     ),
     *_of_test(

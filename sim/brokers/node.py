@@ -102,10 +102,10 @@ class JoinedNode(Process):
         )
 
     def replicated(self, topic: str, number: int) -> ReplicatedPartition | None:
-        return self.cluster_node.replicated(PartitionName(topic, number))
+        return self.cluster_node.reconciler.replicated(PartitionName(topic, number))
 
     def leader(self, name: PartitionName) -> Leader | None:
-        replicated = self.cluster_node.replicated(name)
+        replicated = self.cluster_node.reconciler.replicated(name)
         return replicated.leader if replicated is not None else None
 
     def put(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:

@@ -104,8 +104,9 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
     cluster.kill(other.number)
     cluster.restore_metadata(empty, {keys.topic("orders"): topic})
     wiped = cluster.wipe(other.number)
-    cluster.until(lambda: ORDERS in wiped.cluster_node._targets)
-    replicated = wiped.cluster_node.replica_host.replica(wiped.cluster_node._targets[ORDERS])
+    cluster.until(lambda: ORDERS in wiped.cluster_node.reconciler.targets)
+    target = wiped.cluster_node.reconciler.targets[ORDERS]
+    replicated = wiped.cluster_node.replica_host.replica(target)
     assert replicated is not None
     assert replica is not None
     assert replicated.own.replica != replica.replica
@@ -120,10 +121,10 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     gone = record.wanted[1]
     cluster.want("orders", 0, (record.wanted[0], left_out))
     cluster.until(lambda: cluster.is_whole("orders"), 60)
-    cluster.until(lambda: ORDERS not in cluster.nodes[gone].cluster_node._targets)
+    cluster.until(lambda: ORDERS not in cluster.nodes[gone].cluster_node.reconciler.targets)
     assert cluster.nodes[gone].disk.listdir("/data/aside")
     new = cluster.nodes[left_out]
-    replicated = new.cluster_node.replica_host.replica(new.cluster_node._targets[ORDERS])
+    replicated = new.cluster_node.replica_host.replica(new.cluster_node.reconciler.targets[ORDERS])
     assert replicated is not None
     assert replicated.replica.log.written_end == 1
 
@@ -212,7 +213,7 @@ def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluste
     assert len(node.disk.listdir("/data/aside")) == 1
     cluster.make("orders")
     cluster.until(lambda: cluster.is_whole("orders"))
-    assert node.cluster_node.troubles == {}
+    assert node.cluster_node.reconciler.troubles == {}
     assert hosted_on(node).replica.log.written_end == 0
 
 

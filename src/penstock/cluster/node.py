@@ -1,23 +1,8 @@
-"""A broker that has joined a cluster: what the metadata says becomes replicas, channels and roles.
-
-| the view shows | here |
-|---|---|
-| a record that lists or wants this node | a replica, made when it is not there |
-| a record that neither lists nor wants it any more | the replica is moved aside |
-| the record of a replica that is here | assigned to it: its role follows |
-| a record without the replica that is here, stopped or corrupt | moved aside, another is copied |
-| a topic's settings, or one more partition | adopted |
-| a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
-| channels | adopted: new ones begin, others go |
+"""A broker that has joined a cluster: what the metadata says becomes replicas, channels and roles
+(`reconciler`), what the leaderships here want goes to the coordinator.
 
 What clients make, change and delete here goes to the coordinator first (`client_changes`). Leaders
 are asked where a channel starts (`channel_starts`).
-
-**An empty directory.** A record of the first epoch above its topic's floor, never changed since it
-was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
-the record, in sync. In any other record, one that was put back from a backup too, an id that has no
-directory here is one that was lost. The replica is made with a new id and copied; its leader leaves
-the lost one out (`replica.record`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
@@ -28,9 +13,7 @@ called from within a turn of the kernel.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
@@ -38,49 +21,34 @@ from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.context import Membership as BrokerMembership
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
-from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster import keys
 from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
 from penstock.cluster.channel_starts import StartRequests
 from penstock.cluster.client_changes import ClientChanges, MetadataChanges
-from penstock.cluster.coordinator import Coordinator, Settled
-from penstock.cluster.creation import confirmation
-from penstock.cluster.documents import Channel, Membership, Node, Topic
+from penstock.cluster.coordinator import Coordinator
+from penstock.cluster.documents import Membership, Node
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
-    cluster_channel,
-    cluster_topic,
-    identity_text,
     target_for,
 )
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
+from penstock.cluster.reconciler import Reconciler, Say
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
-from penstock.cluster.view import Change, Held, Remembered, encode_remembered
-from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
+from penstock.cluster.view import Change, Held, Remembered
 from penstock.limits import (
-    COORDINATOR_RETRY_NS,
     FULL_DISK_NS,
-    MS,
     PEER_HEARTBEAT_NS,
     REPLICA_GREET_NS,
-    REPLICA_RENEWED_NS,
     REPLICA_TIMEOUT_NS,
 )
 from penstock.log.ledger import Ledger
-from penstock.log.replica_file import State
 from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose
 from penstock.replication.frames import Frame, Target
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Record
 
-_log = logging.getLogger("penstock.cluster")
-LOOK_NS_MAX = 50 * MS
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
-_COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
-Say = Callable[[int, Message], None]
-Records = dict[PartitionName, Held[Record]]
-Channels = dict[ChannelName, Held[Channel]]
 
 
 class ClusterNode:
@@ -115,28 +83,22 @@ class ClusterNode:
                 self.participant.proposals.heard, isolation,
             )
         )  # fmt: skip
+        self.reconciler = Reconciler(
+            own, broker, self.replica_host, self.participant.view, coordinator, say, new_replica,
+            self._report, self._start_held,
+        )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
-        self.troubles: dict[str, str] = {}  # what could not be done, by key of the metadata
         self._coordinator = coordinator
         self._say = say
-        self._new_replica = new_replica
         self._now_ns = mono_ns
         self._is_due = True  # `turn` has something to do
-        self._names: dict[Target, PartitionName] = {}
-        self._targets: dict[PartitionName, Target] = {}
         self._busy: dict[
             PartitionName, int
         ] = {}  # leaderships with a row in flight: committed then
-        self._look_until_ns = self._rest_until_ns = 0
-        self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here
-        self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
-        self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._corrupt_round = 0
         self._corrupt: set[PartitionName] = set()  # here, as far as is known
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
-        self._unreadable: set[PartitionName] = set()  # set aside, and commits count on them
-        self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
         self._asked = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
         deps = CreationDeps(view, coordinator, self._ask_start, has, self.replica_host.wall_ns)
@@ -153,227 +115,15 @@ class ClusterNode:
     def _noticed(self, change: Change) -> None:
         key = change.key
         if key.startswith(keys.TOPICS):
-            self._due[key.removeprefix(keys.TOPICS)] = None
+            self.reconciler.due[key.removeprefix(keys.TOPICS)] = None
         elif key.startswith(keys.CHANNELS):
-            self._due[keys.channel_of(key).topic] = None
+            self.reconciler.due[keys.channel_of(key).topic] = None
 
     def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
-        self._due[name.topic] = None
-
-    def look(self) -> None:
-        """Make true what the view shows. What fails is tried again with the next look. While only a
-        part of a list is taken in, a record may stand beside an older topic: a leadership that
-        began then would deliver from one that is paused, or was deleted. Making replicas takes
-        syncs: what is not done in LOOK_NS_MAX is left to the next look, after as long a rest."""
-        mono_ns = self.broker.context.clock.mono_ns
-        begun_ns = mono_ns()
-        if self.participant.view.is_pending or not self._due or begun_ns < self._rest_until_ns:
-            return
-        due, self._due = self._due, {}
-        shown = self._shown(due)
-        self._look_until_ns = begun_ns + LOOK_NS_MAX
-        for name in due:
-            if self._is_late():
-                self._due[name] = None
-                continue
-            try:
-                self._look_at(name, *shown[name])
-            except (StorageError, Refused, DocumentBroken) as error:
-                self._due[name] = None
-                if self.troubles.get(name) != str(error):
-                    self.troubles[name] = str(error)
-                    _log.warning("topic %s: %s", name, error)
-            else:
-                self.troubles.pop(name, None)
-        if self._due:
-            self._rest_until_ns = 2 * mono_ns() - begun_ns
-
-    def _is_late(self) -> bool:
-        return self.broker.context.clock.mono_ns() >= self._look_until_ns
-
-    def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
-        """Of these topics, in one pass: after a list all of them are due at once."""
-        view = self.participant.view
-        found: dict[str, tuple[Records, Channels]] = {name: ({}, {}) for name in due}
-        for name, record in view.partitions.items():
-            if name.topic in found:
-                found[name.topic][0][name] = record
-        for channel, held in view.channels.items():
-            if channel.topic in found:
-                found[channel.topic][1][channel] = held
-        return found
-
-    def _look_at(self, name: str, records: Records, channels: Channels) -> None:
-        held = self.participant.view.topics.get(name)
-        if held is None:
-            return  # absence deletes nothing
-        topic = held.document
-        self._release_others(name, topic)
-        if topic.deleted:
-            self._gone.setdefault(name, self._now_ns)
-            self._adopted.pop(name, None)
-            return
-        current = {
-            one: record
-            for one, record in sorted(records.items())
-            if record.document.identity == topic.identity
-        }
-        self._discard_unreadable(name, current)
-        for one, record in current.items():
-            if self._is_late():
-                self._due[name] = None
-                break
-            self._place(one, record, topic, len(current))
-        shape = self._shape(held, current, channels)
-        if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
-            self._adopted[name] = shape
-        restorations = self.participant.view.restorations
-        for one, record in current.items():
-            if one in self._targets:
-                self.replica_host.assign(
-                    self._targets[one], record.revision, record.document, restorations,
-                    partial(encode_remembered, one, record),
-                )  # fmt: skip
-
-    def _shape(self, held: Held[Topic], records: Records, channels: Channels) -> tuple[object, ...]:
-        """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
-        in-sync set."""
-        return (
-            self.participant.view.restorations,
-            held.revision,
-            {channel: one.revision for channel, one in channels.items()},
-            [self.replicated(name) for name in records],
-        )
-
-    def _discard_unreadable(self, topic: str, records: Records) -> None:
-        """What was set aside at the start is copied again once no commit counts on it: the leader
-        leaves it out after a while, unless there would be too few."""
-        is_whole = topic in self.broker.context.set_aside
-        known = {name for name in self._unreadable if name.topic == topic}
-        listed, discarded = set[PartitionName](), []
-        for name, held in records.items():
-            record = held.document
-            if is_whole or self.replica_host.is_set_aside(target_for(record.identity, name.number)):
-                is_listed = record.member_on(self.own) is not None
-                listed.add(name) if is_listed else discarded.append(name)
-        self._unreadable = self._unreadable - known | listed
-        if is_whole and discarded and not listed:
-            _log.warning(_COPIED_AGAIN, topic, self.replica_host.discard(topic))
-        for name in () if is_whole else discarded:
-            place = self.replica_host.discard(topic, name.number)
-            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
-        if known != listed:
-            self._corrupt_due_ns = self._corrupt_round = 0  # the leaders should know
-
-    def _release_others(self, name: str, topic: Topic) -> None:
-        """What is here of a topic that was deleted, or of an earlier one of the name. A node that
-        was down meanwhile has found it on its disk."""
-        identity = target_for(topic.identity, 0).identity
-        self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
-        for target in self.replica_host.targets_of(name):
-            if topic.deleted or target.identity != identity:
-                self._release(PartitionName(name, target.partition), target)
-
-    def _confirm_deletions(self) -> None:
-        """Nothing of these topics is here any more. The view shows when that was written."""
-        for name, due_ns in tuple(self._gone.items()):
-            wanted = confirmation(self.participant.view, name, self.own)
-            if wanted is None:
-                del self._gone[name]
-            elif due_ns <= self._now_ns:
-                self._gone[name] = self._now_ns + COORDINATOR_RETRY_NS
-                self._coordinator.transact(wanted, _seen_by_view)
-
-    def _place(
-        self, name: PartitionName, held: Held[Record], topic: Topic, partitions: int
-    ) -> None:
-        """A replica is made here, found here, or moved aside."""
-        record = held.document
-        target = target_for(record.identity, name.number)
-        entry = record.member_on(self.own)
-        replicated = self.replica_host.replica(target)
-        if entry is None and self.own not in record.wanted:
-            if replicated is not None:
-                self._release(name, target)
-            return
-        if self.replica_host.is_set_aside(target):
-            return  # reported: commits count on it, and the other partitions are served
-        if replicated is not None and self._is_given_up(name, replicated, entry):
-            self._give_up(name, target, replicated)
-            replicated = None
-            if record.leader is not None:
-                self._say(record.leader.node, Renewed(name))
-        if replicated is None:
-            is_new = self._is_new(name.topic, held)
-            replica = entry.replica if is_new and entry is not None else self._new_replica()
-            placed = cluster_topic(name.topic, topic, partitions)
-            state: State = "in_sync" if is_new and entry is not None else "copying"
-            self.replica_host.host(placed, name.number, replica, state)
-        self._targets[name], self._names[target] = target, name
-        self._corrupt_round = 0  # it may have been corrupt since the start, and rest by now
-
-    def _is_given_up(
-        self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
-    ) -> bool:
-        """It is stopped, and the set in force does without it: it is copied again, as another
-        replica. Its disk may fail again, so that is done seldom."""
-        if entry is not None and entry.replica == replicated.own.replica:
-            return False
-        renewed_ns = self._renewed_ns.get(name)
-        is_due = renewed_ns is None or self._now_ns - renewed_ns >= REPLICA_RENEWED_NS
-        return is_due and isinstance(replicated.assignment.role, Stopped)
-
-    def _give_up(
-        self, name: PartitionName, target: Target, replicated: ReplicatedPartition
-    ) -> None:
-        self._renewed_ns[name] = self._now_ns
-        reason = replicated.own.file.reason
-        place = self.replica_host.release(target)
-        self._corrupt_due_ns = self._corrupt_round = 0
-        _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
-
-    def _is_new(self, topic: str, held: Held[Record]) -> bool:
-        """The partition has had no leader yet, so that nothing was ever stored in it."""
-        record, floor = held.document, self.participant.view.epochs.get(topic)
-        if floor is None or held.revision != held.created or record.leader is not None:
-            return False
-        return record.epoch == floor.document.epoch + 1
-
-    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
-        """False: no partition of it is here."""
-        placed = cluster_topic(name, topic, partitions)
-        channels = [
-            cluster_channel(one.channel, held)
-            for one, held in sorted(known.items())
-            if not held.document.deleted and held.document.identity == topic.identity
-        ]
-        try:
-            self.replica_host.adopt_topic(placed)
-        except NotFound:
-            return False
-        held = partial(self._start_held, name, topic.identity)
-        self.replica_host.adopt_channels(placed.identity, channels, held)
-        return True
-
-    def _release(self, name: PartitionName, target: Target) -> None:
-        replicated = self.replica_host.replica(target)
-        place = self.replica_host.release(target)
-        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
-        self._report()  # its leadership is over
-        held = self.participant.view.topics.get(name.topic)
-        is_over = held is not None and held.document.deleted
-        if replicated is not None and is_over:
-            self.replica_host.replication.epoch_ledger.forget(replicated.key)
-        if self._names.pop(target, None) is not None:
-            del self._targets[name]
-
-    def replicated(self, name: PartitionName) -> ReplicatedPartition | None:
-        """This node's replica of a partition that is placed here."""
-        target = self._targets.get(name)
-        return self.replica_host.replica(target) if target is not None else None
+        self.reconciler.due[name.topic] = None
 
     def _local(self, name: PartitionName) -> Local | None:
-        replicated = self.replicated(name)
+        replicated = self.reconciler.replicated(name)
         if replicated is None:
             return None
         assignment = replicated.assignment
@@ -388,7 +138,7 @@ class ClusterNode:
 
     def _is_true(self, topic: str) -> bool:
         """Nothing is left to do here of what the view shows of it."""
-        return topic not in self._due
+        return topic not in self.reconciler.due
 
     def _has_channel(self, name: ChannelName, number: int) -> bool:
         """Where no partition of its topic is, there is nothing to have."""
@@ -426,13 +176,13 @@ class ClusterNode:
 
     def propose(self, target: Target, proposal: Propose) -> None:
         self._is_due = True
-        replicated, name = self.replica_host.replica(target), self._names.get(target)
+        replicated, name = self.replica_host.replica(target), self.reconciler.names.get(target)
         if name is not None and replicated is not None and replicated.leadership is not None:
             self.participant.proposals.propose(name, replicated.leadership.line, proposal)
 
     def read(self, target: Target) -> None:
         self._is_due = True
-        name = self._names.get(target)
+        name = self.reconciler.names.get(target)
         if name is not None:
             self.participant.proposals.read(name)
 
@@ -463,7 +213,7 @@ class ClusterNode:
 
     def _note_hello(self, node: int, target: Target, hello: Hello) -> None:
         """A leader that is followed is leading."""
-        replicated, name = self.replica_host.replica(target), self._names.get(target)
+        replicated, name = self.replica_host.replica(target), self.reconciler.names.get(target)
         follower = replicated.assignment.follower if replicated is not None else None
         if name is not None and follower is not None and follower.leader == node:
             self.participant.proposals.elections.in_force(name, hello.epoch)
@@ -482,7 +232,7 @@ class ClusterNode:
         self._speak()
 
     def _greet(self, node: int, name: PartitionName) -> None:
-        replicated = self.replicated(name)
+        replicated = self.reconciler.replicated(name)
         if replicated is not None and replicated.leadership is not None:
             replicated.leadership.linked(node)
 
@@ -494,11 +244,11 @@ class ClusterNode:
         self.participant.wall_ns = self.replica_host.wall_ns()
         self.participant.look(mono_ns)
         self._note_revision()
-        self.look()
+        self.reconciler.look(self._now_ns)
         self.participant.conclude(mono_ns)
-        self._confirm_deletions()
+        self.reconciler.confirm_deletions()
         for name in self.participant.take_moved():
-            target = self._targets.get(name)
+            target = self.reconciler.targets.get(name)
             if target is not None:
                 self.replica_host.worked(target)
         self.replica_host.tick(mono_ns)
@@ -539,7 +289,7 @@ class ClusterNode:
         the next tick. Conclusions are left to that."""
         self.participant.look(self._now_ns)
         self._note_revision()
-        self.look()
+        self.reconciler.look(self._now_ns)
         self._topics.tick(self._now_ns)
         self._channel_creations.tick(self._now_ns)
 
@@ -549,6 +299,9 @@ class ClusterNode:
         ledger.note_revision(view.revision_seen, view.restorations)
 
     def _note_corrupt(self) -> None:
+        if self.reconciler.is_unchecked:
+            self._corrupt_due_ns = self._corrupt_round = 0
+            self.reconciler.is_unchecked = False
         if self._now_ns < self._corrupt_due_ns:
             return
         self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
@@ -556,23 +309,24 @@ class ClusterNode:
             self._full_until_ns = self._now_ns + FULL_DISK_NS
         is_full = self._now_ns < self._full_until_ns
         if is_full or self._corrupt or self._corrupt_round % CORRUPT_ROUNDS == 0:
-            names: Iterable[PartitionName] = tuple(self._targets)
+            names: Iterable[PartitionName] = tuple(self.reconciler.targets)
         else:
-            awake = (self._names.get(one.target) for one in self.replica_host.awake)
-            names = [name for name in awake if name in self._targets]
+            awake = (self.reconciler.names.get(one.target) for one in self.replica_host.awake)
+            names = [name for name in awake if name in self.reconciler.targets]
         self._corrupt_round += 1
-        self._corrupt, self._failed = set(self._unreadable), set(self._unreadable)
+        self._corrupt = set(self.reconciler.unreadable)
+        self._failed = set(self.reconciler.unreadable)
         for name in names:
             self._judge(name, is_full)
         self.participant.found_corrupt(frozenset(self._corrupt), frozenset(self._failed))
 
     def _judge(self, name: PartitionName, is_full: bool) -> None:
-        replicated = self.replica_host.replica(self._targets[name])
+        replicated = self.replica_host.replica(self.reconciler.targets[name])
         if replicated is None:
             return
         # A learner that stops changes no record, and a member may do so after it was let go.
         if isinstance(replicated.assignment.role, Stopped):
-            self._due[name.topic] = None
+            self.reconciler.due[name.topic] = None
         if replicated.assignment.has_failed:
             self._failed.add(name)
         if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
@@ -581,7 +335,7 @@ class ClusterNode:
     def _report(self) -> None:
         proposals = self.participant.proposals
         for change in self.replica_host.take_leadership_changes():
-            name = self._names[change.target]
+            name = self.reconciler.names[change.target]
             if change.began:
                 self.began_count += 1
                 change.line.confirmed(self._now_ns)
@@ -624,11 +378,7 @@ class ClusterNode:
     # --- for people ---
 
     def validate(self) -> None:
-        for name, target in self._targets.items():
-            if self._names.get(target) != name:
-                raise RuntimeError(f"{name} is listed as {self._names.get(target)}")
+        for name, target in self.reconciler.targets.items():
+            if self.reconciler.names.get(target) != name:
+                raise RuntimeError(f"{name} is listed as {self.reconciler.names.get(target)}")
         self.replica_host.validate()
-
-
-def _seen_by_view(settled: Settled) -> None:
-    """What was done comes through the view, and what was not is tried again."""

@@ -400,9 +400,7 @@ class ReplicatedPartition:
         self.assignment.ended = None
         if ended is not None and ended is not self._reported:
             self._report(ended)  # it began and ended since the last look, on a full disk, say
-        self._report(
-            leadership.line if leadership is not None and not leadership.line.over else None
-        )
+        self._report(None if leadership is None or leadership.line.over else leadership.line)
         if self._table.waits:
             self._take_table()
         led = self._journals

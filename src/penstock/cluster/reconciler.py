@@ -1,0 +1,308 @@
+"""What the metadata says comes true here: replicas, their roles, topics and channels.
+
+| the view shows | here |
+|---|---|
+| a record that lists or wants this node | a replica, made when it is not there |
+| a record that neither lists nor wants it any more | the replica is moved aside |
+| the record of a replica that is here | assigned to it: its role follows |
+| a record without the replica that is here, stopped or corrupt | moved aside, another is copied |
+| a topic's settings, or one more partition | adopted |
+| a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
+| channels | adopted: new ones begin, others go |
+
+**An empty directory.** A record of the first epoch above its topic's floor, never changed since it
+was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
+the record, in sync. In any other record, one that was put back from a backup too, an id that has no
+directory here is one that was lost. The replica is made with a new id and copied; its leader leaves
+the lost one out (`replication.record`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from penstock.broker.broker import Broker
+from penstock.broker.replicas.assignment import Stopped
+from penstock.broker.replicas.replica_host import ReplicaHost
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
+from penstock.cluster.coordinator import Coordinator, Settled
+from penstock.cluster.creation import confirmation
+from penstock.cluster.documents import Channel, Topic
+from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.metadata_topics import (
+    cluster_channel,
+    cluster_topic,
+    identity_text,
+    target_for,
+)
+from penstock.cluster.participant import Message, Renewed
+from penstock.cluster.view import Held, View, encode_remembered
+from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
+from penstock.limits import COORDINATOR_RETRY_NS, MS, REPLICA_RENEWED_NS
+from penstock.log.replica_file import State
+from penstock.replication.frames import Target
+from penstock.replication.record import Member, Record
+
+_log = logging.getLogger("penstock.cluster")
+LOOK_NS_MAX = 50 * MS
+_COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
+Say = Callable[[int, Message], None]
+Records = dict[PartitionName, Held[Record]]
+Channels = dict[ChannelName, Held[Channel]]
+
+
+class Reconciler:
+    """`report`: leaderships that began or ended, before a replica of them goes. `start_held`: the
+    set of a partition has the start of a channel (topic, identity, partition, channel)."""
+
+    def __init__(
+        self,
+        own: int,
+        broker: Broker,
+        replica_host: ReplicaHost,
+        view: View,
+        coordinator: Coordinator,
+        say: Say,
+        new_replica: Callable[[], int],
+        report: Callable[[], None],
+        start_held: Callable[[str, int, int, int], None],
+    ) -> None:
+        self.own = own
+        self.broker = broker
+        self.replica_host = replica_host
+        self.view = view
+        self.names: dict[Target, PartitionName] = {}
+        self.targets: dict[PartitionName, Target] = {}
+        self.due: dict[str, None] = {}  # topics to be looked at, once the view is whole
+        self.unreadable: set[PartitionName] = set()  # set aside, and commits count on them
+        self.is_unchecked = True  # a replica was not looked at for what is corrupt
+        self.troubles: dict[str, str] = {}  # what could not be done, by topic
+        self._coordinator = coordinator
+        self._say = say
+        self._new_replica = new_replica
+        self._report = report
+        self._start_held = start_held
+        self._now_ns = 0
+        self._look_until_ns = self._rest_until_ns = 0
+        self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here
+        self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
+        self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
+
+    def look(self, now_ns: int) -> None:
+        """Make true what the view shows. What fails is tried again with the next look. While only a
+        part of a list is taken in, a record may stand beside an older topic: a leadership that
+        began then would deliver from one that is paused, or was deleted. Making replicas takes
+        syncs: what is not done in LOOK_NS_MAX is left to the next look, after as long a rest."""
+        self._now_ns, mono_ns = now_ns, self.broker.context.clock.mono_ns
+        begun_ns = mono_ns()
+        if self.view.is_pending or not self.due or begun_ns < self._rest_until_ns:
+            return
+        due, self.due = self.due, {}
+        shown = self._shown(due)
+        self._look_until_ns = begun_ns + LOOK_NS_MAX
+        for name in due:
+            if self._is_late():
+                self.due[name] = None
+                continue
+            try:
+                self._look_at(name, *shown[name])
+            except (StorageError, Refused, DocumentBroken) as error:
+                self.due[name] = None
+                if self.troubles.get(name) != str(error):
+                    self.troubles[name] = str(error)
+                    _log.warning("topic %s: %s", name, error)
+            else:
+                self.troubles.pop(name, None)
+        if self.due:
+            self._rest_until_ns = 2 * mono_ns() - begun_ns
+
+    def _is_late(self) -> bool:
+        return self.broker.context.clock.mono_ns() >= self._look_until_ns
+
+    def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
+        """Of these topics, in one pass: after a list all of them are due at once."""
+        view = self.view
+        found: dict[str, tuple[Records, Channels]] = {name: ({}, {}) for name in due}
+        for name, record in view.partitions.items():
+            if name.topic in found:
+                found[name.topic][0][name] = record
+        for channel, held in view.channels.items():
+            if channel.topic in found:
+                found[channel.topic][1][channel] = held
+        return found
+
+    def _look_at(self, name: str, records: Records, channels: Channels) -> None:
+        held = self.view.topics.get(name)
+        if held is None:
+            return  # absence deletes nothing
+        topic = held.document
+        self._release_others(name, topic)
+        if topic.deleted:
+            self._gone.setdefault(name, self._now_ns)
+            self._adopted.pop(name, None)
+            return
+        current = {
+            one: record
+            for one, record in sorted(records.items())
+            if record.document.identity == topic.identity
+        }
+        self._discard_unreadable(name, current)
+        for one, record in current.items():
+            if self._is_late():
+                self.due[name] = None
+                break
+            self._place(one, record, topic, len(current))
+        shape = self._shape(held, current, channels)
+        if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
+            self._adopted[name] = shape
+        restorations = self.view.restorations
+        for one, record in current.items():
+            if one in self.targets:
+                self.replica_host.assign(
+                    self.targets[one], record.revision, record.document, restorations,
+                    partial(encode_remembered, one, record),
+                )  # fmt: skip
+
+    def _shape(self, held: Held[Topic], records: Records, channels: Channels) -> tuple[object, ...]:
+        """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
+        in-sync set."""
+        return (
+            self.view.restorations,
+            held.revision,
+            {channel: one.revision for channel, one in channels.items()},
+            [self.replicated(name) for name in records],
+        )
+
+    def _discard_unreadable(self, topic: str, records: Records) -> None:
+        """What was set aside at the start is copied again once no commit counts on it: the leader
+        leaves it out after a while, unless there would be too few."""
+        is_whole = topic in self.broker.context.set_aside
+        known = {name for name in self.unreadable if name.topic == topic}
+        listed, discarded = set[PartitionName](), []
+        for name, held in records.items():
+            record = held.document
+            if is_whole or self.replica_host.is_set_aside(target_for(record.identity, name.number)):
+                is_listed = record.member_on(self.own) is not None
+                listed.add(name) if is_listed else discarded.append(name)
+        self.unreadable = self.unreadable - known | listed
+        if is_whole and discarded and not listed:
+            _log.warning(_COPIED_AGAIN, topic, self.replica_host.discard(topic))
+        for name in () if is_whole else discarded:
+            place = self.replica_host.discard(topic, name.number)
+            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
+        if known != listed:
+            self.is_unchecked = True  # the leaders should know
+
+    def _release_others(self, name: str, topic: Topic) -> None:
+        """What is here of a topic that was deleted, or of an earlier one of the name. A node that
+        was down meanwhile has found it on its disk."""
+        identity = target_for(topic.identity, 0).identity
+        self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
+        for target in self.replica_host.targets_of(name):
+            if topic.deleted or target.identity != identity:
+                self._release(PartitionName(name, target.partition), target)
+
+    def confirm_deletions(self) -> None:
+        """Nothing of these topics is here any more. The view shows when that was written."""
+        for name, due_ns in tuple(self._gone.items()):
+            wanted = confirmation(self.view, name, self.own)
+            if wanted is None:
+                del self._gone[name]
+            elif due_ns <= self._now_ns:
+                self._gone[name] = self._now_ns + COORDINATOR_RETRY_NS
+                self._coordinator.transact(wanted, _seen_by_view)
+
+    def _place(
+        self, name: PartitionName, held: Held[Record], topic: Topic, partitions: int
+    ) -> None:
+        """A replica is made here, found here, or moved aside."""
+        record = held.document
+        target = target_for(record.identity, name.number)
+        entry = record.member_on(self.own)
+        replicated = self.replica_host.replica(target)
+        if entry is None and self.own not in record.wanted:
+            if replicated is not None:
+                self._release(name, target)
+            return
+        if self.replica_host.is_set_aside(target):
+            return  # reported: commits count on it, and the other partitions are served
+        if replicated is not None and self._is_given_up(name, replicated, entry):
+            self._give_up(name, target, replicated)
+            replicated = None
+            if record.leader is not None:
+                self._say(record.leader.node, Renewed(name))
+        if replicated is None:
+            is_new = self._is_new(name.topic, held)
+            replica = entry.replica if is_new and entry is not None else self._new_replica()
+            placed = cluster_topic(name.topic, topic, partitions)
+            state: State = "in_sync" if is_new and entry is not None else "copying"
+            self.replica_host.host(placed, name.number, replica, state)
+        if self.targets.get(name) != target:
+            self.targets[name], self.names[target] = target, name
+            self.is_unchecked = True  # it may have been corrupt since the start, and rest by now
+
+    def _is_given_up(
+        self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
+    ) -> bool:
+        """It is stopped, and the set in force does without it: it is copied again, as another
+        replica. Its disk may fail again, so that is done seldom."""
+        if entry is not None and entry.replica == replicated.own.replica:
+            return False
+        renewed_ns = self._renewed_ns.get(name)
+        is_due = renewed_ns is None or self._now_ns - renewed_ns >= REPLICA_RENEWED_NS
+        return is_due and isinstance(replicated.assignment.role, Stopped)
+
+    def _give_up(
+        self, name: PartitionName, target: Target, replicated: ReplicatedPartition
+    ) -> None:
+        self._renewed_ns[name] = self._now_ns
+        reason = replicated.own.file.reason
+        place = self.replica_host.release(target)
+        self.is_unchecked = True
+        _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
+
+    def _is_new(self, topic: str, held: Held[Record]) -> bool:
+        """The partition has had no leader yet, so that nothing was ever stored in it."""
+        record, floor = held.document, self.view.epochs.get(topic)
+        if floor is None or held.revision != held.created or record.leader is not None:
+            return False
+        return record.epoch == floor.document.epoch + 1
+
+    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
+        """False: no partition of it is here."""
+        placed = cluster_topic(name, topic, partitions)
+        channels = [
+            cluster_channel(one.channel, held)
+            for one, held in sorted(known.items())
+            if not held.document.deleted and held.document.identity == topic.identity
+        ]
+        try:
+            self.replica_host.adopt_topic(placed)
+        except NotFound:
+            return False
+        held = partial(self._start_held, name, topic.identity)
+        self.replica_host.adopt_channels(placed.identity, channels, held)
+        return True
+
+    def _release(self, name: PartitionName, target: Target) -> None:
+        replicated = self.replica_host.replica(target)
+        place = self.replica_host.release(target)
+        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+        self._report()  # its leadership is over
+        held = self.view.topics.get(name.topic)
+        is_over = held is not None and held.document.deleted
+        if replicated is not None and is_over:
+            self.replica_host.replication.epoch_ledger.forget(replicated.key)
+        if self.names.pop(target, None) is not None:
+            del self.targets[name]
+
+    def replicated(self, name: PartitionName) -> ReplicatedPartition | None:
+        """This node's replica of a partition that is placed here."""
+        target = self.targets.get(name)
+        return self.replica_host.replica(target) if target is not None else None
+
+
+def _seen_by_view(settled: Settled) -> None:
+    """What was done comes through the view, and what was not is tried again."""
