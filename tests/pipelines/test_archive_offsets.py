@@ -95,10 +95,11 @@ class Lost:
         self.place.create(SHAPE, {})
         self.said = io.StringIO()
 
-        def needs(known: Properties) -> Properties:
-            return topic_logs.noted(known, owner, [("a", "one")])
+        def prepared(known: Properties) -> bool:
+            return topic_logs.note(self.place, known, owner, [("a", "one")])
 
-        commit(self.place, SHAPE, owner, 0, stage(self.place, rows(range(10))), needs=needs)
+        staged = stage(self.place, rows(range(10)))
+        commit(self.place, SHAPE, owner, 0, staged, prepared=prepared)
 
     def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
         given = {"url": broker.url, "table": self.place.uri, "recover": True, **changed}
@@ -170,7 +171,7 @@ def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
 def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
     """Nsqd knows where that one ended; the archive has never seen it."""
     made = Lost(tmp_path / "lake", OWN)
-    made.place.set_properties(lambda known: topic_logs.claimed(known, OWN, ["late"]))
+    topic_logs.claim(made.place, OWN, ["late"])
     with FakeBroker() as broker:
         broker.topic("a", "one").publish([b"x"] * 10)
         broker.ended = {"late": {"old": 50}}

@@ -246,7 +246,7 @@ def _new_state(
     if settings.flag("recover"):
         topic_logs.take_over(place, application, names)
     state = State(application, beginning.starting())
-    topic_logs.claimed(place.properties(), application, names)
+    topic_logs.claimed(topic_logs.known(place), application, names)
     checkpoints.make(session, checkpoint, _identity(settings), state)
     try:
         topic_logs.claim(place, application, names)

@@ -69,7 +69,7 @@ class Beginning:
         self._options: Options = read_options(subscription(settings), streaming=True)
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
-        self._known = topic_logs.known(place.properties())
+        self._known = topic_logs.known(place)
         with Brokers(self._options) as brokers:
             self.logs: dict[Log, Span] = brokers.found().have
         self.topics = {log.topic for log in self.logs}

@@ -7,7 +7,7 @@ done. The beginning is written down in numbers, because Spark notes only where a
 its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
 A table outlives its checkpoint, and its highest offsets say where to go on; which logs these are of
-stands in its properties (`topic_logs`).
+stands in a file beside it (`topic_logs`).
 """
 
 from __future__ import annotations

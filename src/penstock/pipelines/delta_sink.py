@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
-from penstock.pipelines.topic_logs import noted, noted_as
+from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import Stager
 from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
 
@@ -124,11 +124,13 @@ class _Writer:
         staged = [each for message in messages if message is not None for each in message.staged]
         logs = {log for message in messages if message is not None for log in message.logs}
 
-        def needs(known: Properties) -> Properties:
-            return noted(known, self._application, logs, self._one_log)
+        place, application = self._place, self._application
+
+        def prepared(known: Properties) -> bool:
+            return note(place, known, application, logs, self._one_log)
 
         if staged:
-            commit(self._place, self._shape, self._application, version, staged, needs=needs)
+            commit(place, self._shape, application, version, staged, prepared=prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
         """Spark calls this after a commit that failed, too, and that one may be in the table."""

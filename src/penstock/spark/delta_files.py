@@ -152,13 +152,26 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, text: str, mode: int = 0o666) -> None:
-    """In one step: who reads it finds the old text or the new one."""
+def store(place: Place, relative: str, content: bytes) -> None:
+    """A file beside the table, whole or not at all."""
+    path = place.full(relative)
+    if place.local_path is not None:
+        made = [folder for folder in Path(path).parents if not folder.exists()]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_durably(Path(path), content)
+        for folder in made:
+            _sync(str(folder.parent))
+        return
+    # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
+    with place.files().open_output_stream(path, buffer_size=limits.LAKE_NOTE_BUFFER_BYTES) as file:
+        file.write(content)
+
+
+def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """In one step: who reads it finds what was there or what is new."""
     draft = path.with_name(f"{path.name}.tmp")
-    with open(
-        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
