@@ -315,6 +315,7 @@ PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; the
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader
+LAKE_TOPICS_APART_MAX = 100  # of a new table; more share files: each of a batch costs 2 ms of CPU
 LAKE_LOG_VERSIONS_MAX = 20_000  # of a table, that are kept: a commit lists them, in half a second
 LAKE_CHECKPOINT_COMMITS = 10  # a commit replays no more than this: its time stays flat
 AUDIT_MEMORY = "50%"  # of the machine's for DuckDB, beside Spark's JVM; the rest goes to disk

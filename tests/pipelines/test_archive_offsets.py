@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from penstock import limits
 from penstock.errors import DataLost
 from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, Reached, following
@@ -179,3 +180,24 @@ def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_pat
             beginning = made.begin(broker, not recovers, topics=("a", "late"), recover=recovers)
             starting = beginning.starting() if recovers else {"a": {"0": 10}}
             assert beginning.of_checkpoint(starting, has_batches=False) == {"a": {"0": 10}}
+
+
+def test_topics_of_a_new_table_share_files_where_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LAKE_TOPICS_APART_MAX", 3)
+    with FakeBroker() as broker:
+
+        def parts(table: Any = None, **given: Any) -> tuple[str, ...]:
+            given = {"url": broker.url, "table": "any", "pattern": ".*", **given}
+            settings = defaults(archive.SETTINGS, **given)
+            return archive.shape_of(settings, (), None, table).partition_by
+
+        for topic in ("a", "b"):
+            broker.topic(topic).publish([b"x"])
+        assert parts() == ("topic", "date")
+        assert parts(share_files=True) == ("date",)
+        broker.topic("c").publish([b"x"])
+        assert parts() == ("date",)
+        assert parts(share_files=False) == ("topic", "date")
+        assert parts(Lost(tmp_path / "lake", OWN).place.open()) == ("topic", "date")  # as made
