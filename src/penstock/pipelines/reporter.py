@@ -1,4 +1,5 @@
-"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`).
+"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`), and to
+Prometheus.
 
 A run is never slowed and never fails for it. Whoever works only sets attributes of `Progress`; a
 thread of its own looks at them every two seconds and publishes what has changed. When nsqd can't
@@ -16,15 +17,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from deltalake.exceptions import DeltaError
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from penstock import __version__, limits
 from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
-from penstock.errors import BrokerRefused, FetchFailed, PenstockError
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Facts, Log, Progress, Report
 from penstock.pipelines.runs import LogPlace, Option, State, cut
@@ -236,6 +241,72 @@ def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogPlace]:
     if len(places) > limits.RUN_LOGS_MAX:
         places.sort(key=lambda one: one.at - one.end)
     return sorted(places[: limits.RUN_LOGS_MAX], key=lambda one: (one.topic, one.partition))
+
+
+# --- for Prometheus ---
+
+
+class RunMetrics(Collector):
+    """The report and the facts, as they are at the moment."""
+
+    def __init__(self, pipeline: str, name: str, progress: Progress) -> None:
+        self._labels = {"pipeline": pipeline, "name": name}
+        self._progress = progress
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        progress = self._progress
+        report, facts = progress.last or Report(0), progress.facts
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        for kind, name, text, value in (
+            (gauge, "up", "1 when Spark has started.", int(facts.is_up)),
+            (gauge, "waiting", "1 while an outage is waited out.", int(progress.waiting)),
+            (counter, "outages", "Attempts that ended by an outage.", progress.outages),
+            (counter, "rows", "Rows done by this run.", report.rows),
+            (gauge, "rows_per_second", "Rows a second, lately.", report.rows_per_second),
+            (gauge, "lag_rows", "Rows that the logs have, the target not.", report.lag_rows),
+            (gauge, "lag_seconds", "The target has all up to so long ago.", report.lag_seconds),
+            (gauge, "batch", "Number of the last batch that was committed.", facts.batch),
+            (gauge, "last_commit_timestamp_seconds", "When that was.", facts.committed_s),
+        ):
+            if value is not None:
+                metric = kind(f"penstock_pipeline_{name}", text, labels=list(self._labels))
+                metric.add_metric(list(self._labels.values()), value)
+                yield metric
+        names = [*self._labels, "topic", "partition"]
+        text = "Rows of each partition of each topic that the target has not."
+        of_logs = gauge("penstock_pipeline_topic_lag_rows", text, labels=names)
+        for (topic, partition), (at, end) in facts.logs.items():
+            of_logs.add_metric([*self._labels.values(), topic, str(partition)], end - at)
+        yield of_logs
+
+
+@contextmanager
+def served(address: str, metrics: Collector) -> Iterator[int]:
+    """At host:port, in a thread; gives the port. ConfigError when it can't listen."""
+    host, port = _host_and_port(address)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        rule = f"it can't be listened on: {error}"
+        raise ConfigError("metrics-address", address, rule) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{address}")
+        if parts.port is not None and parts.hostname:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise ConfigError("metrics-address", address, "host:port, as 127.0.0.1:9209")
 
 
 # --- what is shown of settings ---
