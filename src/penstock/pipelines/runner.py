@@ -90,7 +90,7 @@ class Run:
             except ConfigError as error:  # the address of the metrics
                 return self._failed(str(error))
             finally:
-                self._progress.end()
+                self._progress.console.end()
 
     def _served(self) -> AbstractContextManager[object]:
         """To Prometheus, where the settings name an address."""
@@ -102,7 +102,7 @@ class Run:
         return served(address, RunMetrics(self._pipeline.name, self._name, self._progress))
 
     def _failed(self, reason: str) -> int:
-        self._progress.fail(f"penstock pipeline {self._name}: {reason}")
+        self._progress.console.fail(f"penstock pipeline {self._name}: {reason}")
         return self._pipeline.failed
 
     def _checked(self, take_over: Callable[[], None]) -> int:
@@ -129,8 +129,7 @@ class Run:
                 progress.say("Spark is starting")
                 with open_for(self._pipeline, self._found) as session:
                     take_over()  # PySpark has set a handler of its own
-                    progress.note(is_up=True)
-                    progress.said = ""  # it has started
+                    progress.note(is_up=True, said="")  # it has started
                     if not progress.stopping:
                         code = self._outages.ride_out(partial(self._attempt, session), DONE)
         except Exception as error:
