@@ -11,7 +11,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from e2e.daemon import Daemon
-from penstock.pipelines import archive
+from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.delta_sink import LakeSink, StreamWriter
 
 from .node import Node, numbered
@@ -37,6 +38,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWar
 def node(tmp_path: Path) -> Iterator[Node]:
     with Daemon(tmp_path / "nsqd") as daemon:
         yield Node(daemon)
+
+
+write_topics = topic_logs._write
 
 
 class DyingWriter(StreamWriter):
@@ -56,8 +60,13 @@ class DyingWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._dies_at("before the commit")
-        super().commit(messages, batchId)
+        with patch.object(topic_logs, "_write", self._write_topics):
+            super().commit(messages, batchId)
         self._dies_at("after the commit")
+
+    def _write_topics(self, *what: Any) -> None:
+        write_topics(*what)
+        self._dies_at("after the topics were written")
 
 
 class DyingSink(LakeSink):
@@ -66,6 +75,7 @@ class DyingSink(LakeSink):
 
 
 STEPS = (
+    "after the topics were written",  # the first batch does that
     "before anything was written",
     "after the files were written",
     "before the commit",

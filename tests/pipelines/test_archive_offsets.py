@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from penstock import limits
 from penstock.errors import DataLost
 from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, Reached, following
@@ -95,10 +96,11 @@ class Lost:
         self.place.create(SHAPE, {})
         self.said = io.StringIO()
 
-        def needs(known: Properties) -> Properties:
-            return topic_logs.noted(known, owner, [("a", "one")])
+        def prepared(known: Properties) -> bool:
+            return topic_logs.note(self.place, known, owner, [("a", "one")])
 
-        commit(self.place, SHAPE, owner, 0, stage(self.place, rows(range(10))), needs=needs)
+        staged = stage(self.place, rows(range(10)))
+        commit(self.place, SHAPE, owner, 0, staged, prepared=prepared)
 
     def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
         given = {"url": broker.url, "table": self.place.uri, "recover": True, **changed}
@@ -170,7 +172,7 @@ def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
 def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
     """Nsqd knows where that one ended; the archive has never seen it."""
     made = Lost(tmp_path / "lake", OWN)
-    made.place.set_properties(lambda known: topic_logs.claimed(known, OWN, ["late"]))
+    topic_logs.claim(made.place, OWN, ["late"])
     with FakeBroker() as broker:
         broker.topic("a", "one").publish([b"x"] * 10)
         broker.ended = {"late": {"old": 50}}
@@ -178,3 +180,24 @@ def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_pat
             beginning = made.begin(broker, not recovers, topics=("a", "late"), recover=recovers)
             starting = beginning.starting() if recovers else {"a": {"0": 10}}
             assert beginning.of_checkpoint(starting, has_batches=False) == {"a": {"0": 10}}
+
+
+def test_topics_of_a_new_table_share_files_where_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LAKE_TOPICS_APART_MAX", 3)
+    with FakeBroker() as broker:
+
+        def parts(table: Any = None, **given: Any) -> tuple[str, ...]:
+            given = {"url": broker.url, "table": "any", "pattern": ".*", **given}
+            settings = defaults(archive.SETTINGS, **given)
+            return archive.shape_of(settings, (), None, table).partition_by
+
+        for topic in ("a", "b"):
+            broker.topic(topic).publish([b"x"])
+        assert parts() == ("topic", "date")
+        assert parts(share_files=True) == ("date",)
+        broker.topic("c").publish([b"x"])
+        assert parts() == ("date",)
+        assert parts(share_files=False) == ("topic", "date")
+        assert parts(Lost(tmp_path / "lake", OWN).place.open()) == ("topic", "date")  # as made

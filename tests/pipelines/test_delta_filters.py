@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 VALUE = pa.struct([("number", pa.int64()), ("name", pa.string())])
 ARCHIVE = archive.shape_of(
-    defaults(archive.SETTINGS, table="any", columns=("key", "headers")), ("key", "headers"), VALUE
+    defaults(archive.SETTINGS, table="any", columns=("key", "headers"), share_files=False),
+    ("key", "headers"),
+    VALUE,
 )
 
 

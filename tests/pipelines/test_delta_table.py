@@ -296,3 +296,21 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
         found = checkpoints.highest_offsets(place, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
         maintenance.compact(place, 2)
+
+
+def test_the_highest_offsets_of_each_nsqd(place: Place) -> None:
+    """Files from before the table had the column are of the nsqd without a name."""
+    commit(place, SHAPE, "app", 0, stage(place, rows(range(5))))
+    broker = pa.field("broker", pa.string())
+    place.add_columns([broker])
+    shape = Shape(SHAPE.schema.append(broker), SHAPE.partition_by, SHAPE.statistics)
+    stager = Stager(place, shape)
+    for name, end in (("a:1", 3), ("b:1", 9)):
+        stager.add(rows(range(end)).append_column("broker", pa.array([name] * end)))
+    commit(place, shape, "app", 1, stager.finish())
+    assert checkpoints.highest_offsets(place, {"a", "none"}, by_broker=True) == {
+        ("a", "", 0): 4,
+        ("a", "a:1", 0): 2,
+        ("a", "b:1", 0): 8,
+    }
+    assert checkpoints.highest_offsets(place, {"a"}) == {("a", "", 0): 8}

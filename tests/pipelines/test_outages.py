@@ -161,8 +161,7 @@ def test_rows_are_counted_over_all_attempts() -> None:
         return 0
 
     assert Outages(progress, None).ride_out(attempt, 1) == 0
-    assert progress.last is not None
-    assert (progress.last.rows, progress.last.total) == (8, 15)
+    assert (progress.state.report.rows, progress.state.report.total) == (8, 15)
 
 
 def test_pauses_grow_until_something_was_done() -> None:

@@ -24,7 +24,7 @@ def test_plain_lines_come_now_and_then_and_the_last_always() -> None:
     progress = Progress("archive", 3600, out)
     for rows in (1, 2, 3):
         progress.report(Report(rows, 5.0, lag_rows=4, lag_seconds=1.25, left_seconds=61))
-    progress.end()
+    progress.console.end()
     assert out.getvalue().splitlines() == [
         "archive: 1 rows, 5 rows/s, 4 behind, lag 1.2 s, 1m01s left",
         "archive: 3 rows, 5 rows/s, 4 behind, lag 1.2 s, 1m01s left",
@@ -38,8 +38,8 @@ def test_a_terminal_has_one_line_that_is_written_anew(monkeypatch: pytest.Monkey
     progress.report(Report(1, total=10), final=True)
     progress.report(Report(10, total=10, lag_rows=0), final=True)
     progress.say("hello")
-    progress.fail("broken")
-    progress.end()
+    progress.console.fail("broken")
+    progress.console.end()
     assert out.getvalue() == (
         "\r\x1b[Karchive: 1 of 10 rows, 0 rows/s"
         "\r\x1b[Karchive: 10 of 10 rows, 0 rows/s, up to date"
@@ -52,7 +52,7 @@ def test_json_has_one_object_a_line() -> None:
     progress = Progress("archive", 0, err, out)
     progress.say("hello")
     progress.report(Report(7, 2.0, lag_rows=0))
-    progress.fail("broken")
+    progress.console.fail("broken")
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [row["pipeline"] for row in rows] == ["archive"] * 3
     assert (rows[0]["event"], rows[1]["rows"], rows[2]["error"]) == ("hello", 7, "broken")

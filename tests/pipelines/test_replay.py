@@ -74,7 +74,7 @@ class Replay:
         said = io.StringIO()
         progress = _Stopping(said, stop_after)
         assert replay.run(self.session, self.settings(**changed), progress) == 0
-        self.facts = progress.facts
+        self.state = progress.state
         return said.getvalue()
 
     def rows(self, topic: str = "again") -> list[dict[str, Any]]:
@@ -130,8 +130,8 @@ def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -
     said = replays.run(stop_after=1, table=table, chunk=10)
     assert "the same name goes on" in said
     assert len(replays.bodies()) == 5
-    assert (replays.facts.table, replays.facts.batch) == (table, 0)
-    assert Path(replays.facts.checkpoint).is_file()
+    assert (replays.state.table, replays.state.batch) == (table, 0)
+    assert Path(replays.state.checkpoint).is_file()
     archived(tmp_path / "archive", "orders", 10, first=25)
     assert "5 of 30 messages were replayed before" in replays.run(table=table, chunk=10)
     assert "30 of 30" in replays.run(table=table, chunk=10)

@@ -100,8 +100,8 @@ def test_each_keeps_its_number(spark: SparkSession, node: Node, tmp_path: Path) 
     first = run(spark, node, tmp_path, stop_after=3, to="same", chunk=100)
     assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
     assert first.reports[-1].what == "1 of 4 partitions"
-    assert first.facts.logs["orders", 0] == (30, 30)
-    read_to, end = first.facts.logs["orders", 1]
+    assert first.state.logs["orders", 0] == (30, 30)
+    read_to, end = first.state.logs["orders", 1]
     assert (0 < read_to < 540, end) == (True, 540)
     last = run(spark, node, tmp_path, to="same", chunk=100)
     assert last.reports[-1].what == "4 of 4 partitions"

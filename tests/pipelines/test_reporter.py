@@ -5,26 +5,32 @@ from __future__ import annotations
 import io
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from cases import each
 from penstock import limits
-from penstock.errors import BrokerRefused, FetchFailed, PenstockError
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import reporter
 from penstock.pipelines.archive import SETTINGS
+from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import (
     Ending,
     Outlet,
+    RunMetrics,
     Screen,
     Teller,
     furthest_behind,
     head_of,
     reported,
+    served,
 )
-from penstock.pipelines.runner import Pipeline
+from penstock.pipelines.runner import Pipeline, Run
 from penstock.pipelines.runs import LogPlace, Part, State, decode
 from penstock.pipelines.settings import COMMON, Settings, defaults
 
@@ -279,3 +285,89 @@ def test_the_furthest_behind_come_first_where_there_are_many() -> None:
     found = furthest_behind(logs)
     assert len(found) == limits.RUN_LOGS_MAX
     assert (found[0].topic, found[-1].topic) == ("t0050", "t0149")
+
+
+# --- what Prometheus is told of a run ---
+
+
+def values(progress: Progress) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(RunMetrics("archive", "nightly", progress))
+    lines = generate_latest(registry).decode().splitlines()
+    found = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, _, value in found}
+
+
+LABELS = '{name="nightly",pipeline="archive"}'
+
+
+def test_the_figures_of_a_run() -> None:
+    progress = Progress("archive", 0, io.StringIO())
+    before = values(progress)
+    assert before[f"penstock_pipeline_up{LABELS}"] == 0
+    assert f"penstock_pipeline_lag_rows{LABELS}" not in before  # nobody knows it yet
+    progress.report(Report(12, rows_per_second=3.5, lag_rows=4, lag_seconds=1.25))
+    progress.note(is_up=True, batch=3, committed_s=1.7e9, logs={("orders", 0): (10, 14)})
+    assert values(progress) == {
+        f"penstock_pipeline_up{LABELS}": 1,
+        f"penstock_pipeline_waiting{LABELS}": 0,
+        f"penstock_pipeline_outages_total{LABELS}": 0,
+        f"penstock_pipeline_rows_total{LABELS}": 12,
+        f"penstock_pipeline_rows_per_second{LABELS}": 3.5,
+        f"penstock_pipeline_lag_rows{LABELS}": 4,
+        f"penstock_pipeline_lag_seconds{LABELS}": 1.25,
+        f"penstock_pipeline_batch{LABELS}": 3,
+        f"penstock_pipeline_last_commit_timestamp_seconds{LABELS}": 1.7e9,
+        'penstock_pipeline_topic_lag_rows{name="nightly",partition="0",pipeline="archive",'
+        'topic="orders"}': 4,
+    }
+
+
+def test_an_outage_is_seen_while_it_lasts() -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Looks(Progress):
+        def wait(self, seconds: float) -> bool:
+            found = values(self)
+            names = (f"penstock_pipeline_{n}{LABELS}" for n in ("waiting", "outages_total"))
+            waiting, outages = (found[name] for name in names)
+            seen.append((waiting, outages))
+            return False
+
+    progress, left = Looks("archive", 0, io.StringIO()), [1, 1]
+
+    def attempt() -> int:
+        if left:
+            left.pop()
+            raise FetchFailed("http://a", "refused")
+        return 0
+
+    assert Outages(progress, None).ride_out(attempt, 0) == 0
+    assert seen == [(1, 1), (1, 2)]
+    assert values(progress)[f"penstock_pipeline_waiting{LABELS}"] == 0
+
+
+def test_a_bad_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline: Pipeline = sample.PIPELINE
+    settings = defaults(pipeline.settings, topics=("t",), metrics_address="nowhere")
+    assert Run(pipeline, "sample", settings).exit_code() == 1
+    assert "'nowhere' is not valid: host:port" in capsys.readouterr().err
+
+
+def test_they_are_served() -> None:
+    metrics = RunMetrics("archive", "nightly", Progress("archive", 0, io.StringIO()))
+    with served("127.0.0.1:0", metrics) as port:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert f"penstock_pipeline_up{LABELS} 0.0" in answer.read().decode()
+        with (
+            pytest.raises(ConfigError, match="can't be listened on"),
+            served(f"127.0.0.1:{port}", metrics),
+        ):
+            raise AssertionError("two listen on one port")
+
+
+@each("address", ["", "9209", "host", "h:x", ":9209"])
+def test_addresses_that_are_none(address: str) -> None:
+    metrics = RunMetrics("archive", "nightly", Progress("archive", 0, io.StringIO()))
+    with pytest.raises(ConfigError, match="host:port"), served(address, metrics):
+        raise AssertionError("it listens")

@@ -85,7 +85,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text('[nightly]\npipeline = "sample"\ntopics = ["t"]\nrows = 5\n')
     assert penstock(["pipeline", "run", "nightly", "--config", str(file), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert rows[-1]["rows"] == 5
+    assert [row["rows"] for row in rows if "rows" in row][-1] == 5  # no nsqd may be said behind it
 
 
 @pytest.mark.spark

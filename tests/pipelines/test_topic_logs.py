@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deltalake.table import TableAlterer
 
-from penstock.errors import ConfigError, DataLost
+from penstock.errors import ConfigError, DataLost, LakeFailed
 from penstock.pipelines import topic_logs
+from penstock.pipelines.maintenance import vacuum
 from penstock.pipelines.topic_logs import TopicLog
 from penstock.spark.delta_table import Place, Properties, commit
 
@@ -25,14 +30,18 @@ def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:
     """A batch of ten messages of topic a."""
     batch = rows(range(version * 10, version * 10 + 10))
 
-    def needs(known: Properties) -> Properties:
-        return topic_logs.noted(known, owner, [("a", identity)])
+    def prepared(known: Properties) -> bool:
+        return topic_logs.note(place, known, owner, [("a", identity)])
 
-    return commit(place, SHAPE, owner, version, stage(place, batch), needs=needs)
+    return commit(place, SHAPE, owner, version, stage(place, batch), prepared=prepared)
 
 
 def logs(place: Place) -> dict[str, TopicLog]:
-    return topic_logs.known(place.properties())
+    return dict(topic_logs.known(place))
+
+
+def files(place: Place) -> list[Path]:
+    return sorted(Path(place.root, "_penstock_topics").iterdir())
 
 
 def test_a_log_is_noted_with_the_first_batch_that_has_messages_of_it(place: Place) -> None:
@@ -62,20 +71,20 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(place: Place) 
 
 
 def test_a_second_log_of_a_topic_is_refused_where_one_is_wanted() -> None:
-    known = {"penstock.log.a": "one A", "penstock.log.e#ephemeral": "one A"}
+    known = {"a": TopicLog(("one",), "A"), "e#ephemeral": TopicLog(("one",), "A")}
     with pytest.raises(DataLost, match=r"topic a .*deleted and made again"):
         topic_logs.noted(known, "A", [("a", "two")], only_one=True)
     assert topic_logs.noted(known, "A", [("a", "one")], only_one=True) == {}
     again = topic_logs.noted(known, "A", [("e#ephemeral", "two"), ("b", "one")], only_one=True)
-    assert again == {"penstock.log.b": "one A", "penstock.log.e#ephemeral": "one,two A"}
+    both = TopicLog(("one", "two"), "A")
+    assert again == {"b": TopicLog(("one",), "A"), "e#ephemeral": both}
 
 
 def test_a_log_is_noted_with_each_nsqd_that_rows_of_it_name() -> None:
-    known = {"penstock.log.a": "one A"}
+    known = {"a": TopicLog(("one",), "A")}
     batch = [("a", topic_logs.noted_as("one", "x:1")), ("a", topic_logs.noted_as("two", "y:1"))]
-    fresh = topic_logs.noted(known, "A", batch)
-    assert fresh == {"penstock.log.a": "one,one@x:1,two@y:1 A"}
-    log = topic_logs.known(fresh)["a"]
+    log = topic_logs.noted(known, "A", batch)["a"]
+    assert log == TopicLog(("one", "one@x:1", "two@y:1"), "A")
     assert (log.identities, log.of("")) == (("one", "two"), {"one"})
     assert (log.of("x:1"), log.brokers("two")) == ({"one"}, {"y:1"})
     assert topic_logs.noted(known, "A", batch[:1], only_one=True)  # it is the same log
@@ -84,7 +93,7 @@ def test_a_log_is_noted_with_each_nsqd_that_rows_of_it_name() -> None:
 
 
 def test_of_two_that_begin_at_once_one_goes_on(place: Place) -> None:
-    seen = place.properties()
+    seen = topic_logs.known(place)
     topic_logs.claimed(seen, "A", ["a"])
     topic_logs.claimed(seen, "B", ["a"])  # both find the topic free
     topic_logs.claim(place, "A", ["a"])
@@ -102,16 +111,113 @@ def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
     assert add(place, "A", 0)
     batch, asked = rows(range(10, 20)), 0
 
-    def needs(known: Properties) -> Properties:
+    def prepared(known: Properties) -> bool:
         nonlocal asked
         asked += 1
-        missing = topic_logs.noted(known, "A", [("a", "one")])
+        has_changed = topic_logs.note(place, known, "A", [("a", "one")])
         if asked == 1:  # between the look and the commit
             topic_logs.take_over(place, "B", ["a"])
-        return missing
+        return has_changed
 
     with pytest.raises(ConfigError, match="the archive B writes this topic"):
-        commit(place, SHAPE, "A", 1, stage(place, batch), needs=needs)
+        commit(place, SHAPE, "A", 1, stage(place, batch), prepared=prepared)
     assert asked == 2
     assert len(read(place)) == 10
     assert add(place, "B", 0)
+
+
+def test_two_archives_at_once_lose_nothing_of_each_other(place: Place) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for owner in "ABCD":
+            for n in range(5):
+                pool.submit(topic_logs.claim, place, owner, [f"{owner}{n}"])
+    assert {topic: log.owner for topic, log in logs(place).items()} == {
+        f"{owner}{n}": owner for owner in "ABCD" for n in range(5)
+    }
+
+
+def test_a_crash_between_the_file_and_the_property_changes_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_logs.claim(place, "A", ["a"])
+    before = place.version()
+    with monkeypatch.context() as patched:
+        patched.setattr(TableAlterer, "set_table_properties", killed)
+        with pytest.raises(KeyboardInterrupt):
+            topic_logs.claim(place, "B", ["b"])
+    assert (logs(place), place.version()) == ({"a": TopicLog((), "A")}, before)
+    assert len(files(place)) == 2
+    topic_logs.claim(place, "C", ["b"])
+    assert logs(place)["b"].owner == "C"
+
+
+def killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_files_that_were_replaced_go_and_one_that_may_yet_be_named_stays(place: Place) -> None:
+    for topic in "abc":
+        topic_logs.claim(place, "A", [topic])
+    first, second, named = files(place)
+    lost = named.with_name("3-lost.parquet")  # the race for the number 3
+    coming = named.with_name("4-coming.parquet")
+    for path in (lost, coming):
+        path.write_bytes(named.read_bytes())
+    for path in (second, named, lost, coming):
+        os.utime(path, (0, 0))
+    assert vacuum(place, 3600) == 2
+    assert files(place) == [first, named, coming]
+    assert sorted(logs(place)) == ["a", "b", "c"]
+
+
+def test_thousands_of_topics_do_not_make_metadata_larger(place: Place) -> None:
+    topic_logs.claim(place, "A", ["a"])
+    assert add(place, "A", 0)
+    few = metadata_bytes(place)
+    topic_logs.claim(place, "A", [f"topic-{n}" for n in range(3000)])
+    assert len(logs(place)) == 3001
+    assert abs(metadata_bytes(place) - few) < 10
+
+
+def metadata_bytes(place: Place) -> int:
+    """Of the last change of the metadata, as the log of the table has it."""
+    actions = [
+        json.loads(line)
+        for path in sorted(Path(place.root, "_delta_log").glob("*.json"))
+        for line in path.read_text().splitlines()
+    ]
+    return len(json.dumps([one for one in actions if "metaData" in one][-1]))
+
+
+def test_a_table_of_an_earlier_build_is_read_and_taken_over(place: Place) -> None:
+    earlier = {"penstock.log.a": "one,two@x:1 A", "penstock.log.b": " A", "penstock.log.c": "old"}
+    place.set_properties(lambda _: earlier)
+    found = {
+        "a": TopicLog(("one", "two@x:1"), "A"),
+        "b": TopicLog((), "A"),
+        "c": TopicLog(("old",), ""),
+    }
+    assert logs(place) == found
+    with pytest.raises(ConfigError, match="the archive A writes this topic"):
+        add(place, "B", 0)
+    topic_logs.claim(place, "A", ["a"])  # an archive starts
+    assert logs(place) == found
+    assert {place.properties()[name] for name in earlier} == {" a-newer-penstock"}
+    assert add(place, "A", 0)
+    assert logs(place)["a"].noted == ("one", "two@x:1")
+
+
+def test_what_an_earlier_build_writes_after_that_is_not_lost(place: Place) -> None:
+    assert add(place, "A", 0)
+    place.set_properties(lambda _: {"penstock.log.a": "two B"})  # with its own --recover
+    assert logs(place) == {"a": TopicLog(("one", "two"), "B")}
+    with pytest.raises(ConfigError, match="the archive B writes this topic"):
+        add(place, "A", 1)
+
+
+def test_a_copy_of_the_table_without_the_file_says_so(place: Place) -> None:
+    topic_logs.claim(place, "A", ["a"])
+    files(place)[0].unlink()
+    topic_logs._read.cache_clear()
+    with pytest.raises(LakeFailed, match=r"_penstock_topics/1-.*copy of the table needs"):
+        topic_logs.claim(place, "A", ["a"])

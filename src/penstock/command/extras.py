@@ -6,7 +6,7 @@ Penstock is installed from a checkout or from a wheel, so that is what the text 
 from __future__ import annotations
 
 _EXTRAS = {
-    "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
+    "spark": ("pyspark", "pyarrow", "pandas", "deltalake", "prometheus_client", "mmh3"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
     "sql": ("duckdb", "numpy"),
 }

@@ -82,8 +82,8 @@ SETTINGS = (
          " it, as JSON in a column"),
     Setting("rescue-column", Kind.STRING, json_values.RESCUE_COLUMN, "the name of that column; a"
          " name that is given asks for it"),
-    Setting("share-files", Kind.BOOL, False, "of a new table: topics share files, where there are"
-         " hundreds with few messages each"),
+    Setting("share-files", Kind.BOOL, False, "of a new table: topics share files; without a word"
+         f" they do when there are {limits.LAKE_TOPICS_APART_MAX} of them at the start"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
@@ -178,11 +178,21 @@ def shape_of(
         fields += zip(DECODED, (value, pa.string()), strict=True)
         if _rescue_column(settings):
             fields.append((_rescue_column(settings), pa.string()))
-    made = table.metadata().partition_columns if table is not None else None
-    shares = settings.flag("share-files") if made is None else tuple(made) == SHARED
-    if shares:
+    if _shares_files(settings, table):
         return Shape(pa.schema(fields), SHARED, ("topic", *STATISTICS))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
+
+
+def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
+    """How a table was made is kept; a new one is as the settings say, or by how many topics there
+    are: each has a file of its own in each batch else."""
+    if table is not None:
+        return tuple(table.metadata().partition_columns) == SHARED
+    if "share-files" in settings.explicit:
+        return settings.flag("share-files")
+    with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
+        topics = {log.topic for log in brokers.found().have}
+    return len(topics) >= limits.LAKE_TOPICS_APART_MAX
 
 
 def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
@@ -211,6 +221,10 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     session.dataSource.register(with_store(LakeSink, place.options))
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
+    if table is None and shape.partition_by == SHARED and not settings.flag("share-files"):
+        progress.say(
+            "there are many topics, so they share files (--share-files=false: they do not)"
+        )
     with Care(place, settings, progress) as care:
         query = _begin(session, settings, shape, ddl, progress)
         follow(query, progress, each=care.after_batches)
@@ -246,7 +260,7 @@ def _new_state(
     if settings.flag("recover"):
         topic_logs.take_over(place, application, names)
     state = State(application, beginning.starting())
-    topic_logs.claimed(place.properties(), application, names)
+    topic_logs.claimed(topic_logs.known(place), application, names)
     checkpoints.make(session, checkpoint, _identity(settings), state)
     try:
         topic_logs.claim(place, application, names)

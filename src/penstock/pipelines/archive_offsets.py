@@ -27,7 +27,7 @@ from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Place
 from penstock.spark.offsets import WANTED, Log
-from penstock.spark.options import Options, read_options
+from penstock.spark.options import Options, comma_separated, read_options
 from penstock.wire.names import is_ephemeral
 
 Reached = Mapping[tuple[str, str, int], int]  # by topic, broker ("": none named) and partition
@@ -35,8 +35,7 @@ OnLoss = Callable[[DataLost], None]
 
 
 def is_of_several(settings: Settings) -> bool:
-    urls = [url for url in settings.text("url").split(",") if url.strip()]
-    return bool(settings.texts("lookupd")) or len(urls) > 1
+    return bool(settings.texts("lookupd")) or len(comma_separated(settings.text("url"))) > 1
 
 
 def addresses(settings: Settings) -> dict[str, str]:
@@ -69,7 +68,7 @@ class Beginning:
         self._options: Options = read_options(subscription(settings), streaming=True)
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
-        self._known = topic_logs.known(place.properties())
+        self._known = topic_logs.known(place)
         with Brokers(self._options) as brokers:
             self.logs: dict[Log, Span] = brokers.found().have
         self.topics = {log.topic for log in self.logs}

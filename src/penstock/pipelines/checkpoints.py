@@ -7,7 +7,7 @@ done. The beginning is written down in numbers, because Spark notes only where a
 its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
 A table outlives its checkpoint, and its highest offsets say where to go on; which logs these are of
-stands in its properties (`topic_logs`).
+stands in a file beside it (`topic_logs`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from penstock import limits
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
+from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import Place
 
@@ -185,39 +182,37 @@ def highest_offsets(
 ) -> dict[tuple[str, str, int], int]:
     """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
     broker is "" in rows that name none, and in all unless it is asked for."""
-    found: dict[tuple[str, str, int], int] = {}
     if place.open() is None:
-        return found
+        return {}
     table = LakeTable(place.uri, options=place.options)
     by_broker = by_broker and "broker" in table.columns
-    for file in table.files():
-        if file.partition.get("topic", min(topics, default="")) not in topics:
-            continue
-        for log, offset in _highest(table, file, by_broker).items():
-            if log[0] in topics:
-                found[log] = max(offset, found.get(log, -1))
-    return found
-
-
-def _highest(table: LakeTable, file: LakeFile, by_broker: bool) -> dict[tuple[str, str, int], int]:
-    """Of one file: by its statistics, unless they are of several topics, partitions or brokers."""
-    least, most = file.least, file.most
-    topic = file.partition.get("topic")
-    if topic is None and least.get("topic") == most.get("topic"):
-        topic = least.get("topic")
-    partition, offset = least.get("partition"), most.get("offset")
-    if by_broker or not topic or partition != most.get("partition"):
-        partition = None  # of several, so the rows themselves say it
-    if partition is not None and offset is not None:
-        return {(str(topic), "", int(partition)): int(offset)}
     found: dict[tuple[str, str, int], int] = {}
-    with table.opened(file) as opened, pq.ParquetFile(opened) as parquet:
-        there = {"topic", *(["broker"] if by_broker else [])} & set(parquet.schema_arrow.names)
-        names = [*sorted(there), "partition"]
-        for batch in parquet.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, "offset"]):
-            rows = pa.Table.from_batches([batch]).group_by(names)
-            for row in rows.aggregate([("offset", "max")]).to_pylist():
-                log = (row.get("topic", topic), row.get("broker") or "", row["partition"])
-                if row["offset_max"] is not None:
-                    found[log] = max(row["offset_max"], found.get(log, -1))
-    return found
+    unsure: list[LakeFile] = []
+    for file in table.files():
+        if "topic" in file.partition and file.partition["topic"] not in topics:
+            continue
+        log = None if by_broker else _only_log(file)
+        if log is None:
+            unsure.append(file)
+        else:
+            found[log] = max(int(file.most["offset"]), found.get(log, -1))
+    with Engine() as engine:
+        engine.view("archived", table.dataset(unsure))
+        broker = "coalesce(broker, '')" if by_broker else "''"
+        rows = engine.rows(
+            f"""SELECT topic, {broker} AS broker, partition, max("offset") AS most
+            FROM archived GROUP BY ALL HAVING most IS NOT NULL"""
+        )
+    for row in rows:
+        log = row["topic"], row["broker"], row["partition"]
+        found[log] = max(row["most"], found.get(log, -1))
+    return {log: offset for log, offset in found.items() if log[0] in topics}
+
+
+def _only_log(file: LakeFile) -> tuple[str, str, int] | None:
+    """None where the file's statistics do not say that it has one log, or how far it goes."""
+    known = {**file.partition, **{n: v for n, v in file.least.items() if v == file.most.get(n)}}
+    topic, partition = known.get("topic"), known.get("partition")
+    if topic is None or partition is None or "offset" not in file.most:
+        return None
+    return str(topic), "", int(partition)

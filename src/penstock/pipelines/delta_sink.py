@@ -32,9 +32,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
-from penstock.pipelines.topic_logs import noted, noted_as
+from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import Stager
 from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
+from penstock.spark.options import FROM_SPARK, Values, comma_separated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +47,6 @@ _NAMES = (
     "path", "partitionBy", "statistics", "txnAppId", "txnVersion", "logColumn", "brokerColumn",
     "logsOfTopic",
 )  # fmt: skip
-_FROM_SPARK = ("checkpointlocation", "queryname")
 
 
 class LakeSink(DataSource):
@@ -82,26 +82,20 @@ class _Writer:
         if overwrite:
             rule = "rows are only added to the table: append"
             raise ConfigError("mode", "complete or overwrite", rule)
-        given = {name.lower(): value for name, value in options.items()}
-        known = {name.lower() for name in _NAMES} | set(_FROM_SPARK)
-        for name in given:
-            if name not in known:
-                rule = f"the options are {', '.join(_NAMES)}"
-                raise ConfigError(f"option {name}", given[name], rule)
-        if not given.get("path"):
-            raise ConfigError("option path", given.get("path"), "where the table is")
-        self._place = Place(given["path"], store)
-        self._log_column = given.get("logcolumn", "")
-        self._broker_column = given.get("brokercolumn", "")
-        self._one_log = given.get("logsoftopic", "many") == "one"
+        own = {name: value for name, value in options.items() if name.lower() not in FROM_SPARK}
+        values = Values(own, _NAMES)
+        values.refuse_unknown()
+        self._place = Place(values.required("path", "where the table is"), store)
+        self._log_column = values.get("logColumn") or ""
+        self._broker_column = values.get("brokerColumn") or ""
+        self._one_log = values.word("logsOfTopic", ("one", "many"), "many") == "one"
         columns = pa.schema(
             [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != self._log_column]
         )
-        self._shape = Shape(
-            columns, _listed(given.get("partitionby")), _listed(given.get("statistics"))
-        )
-        self._application = given.get("txnappid") or self._unnamed()
-        self._version = int(given.get("txnversion", "0"))
+        by, named = (comma_separated(values.get(name)) for name in ("partitionBy", "statistics"))
+        self._shape = Shape(columns, by, named)
+        self._application = values.get("txnAppId") or self._unnamed()
+        self._version = values.number("txnVersion", 0, 0)
 
     def _unnamed(self) -> str:
         """What the batches are counted under when nobody says it."""
@@ -124,11 +118,13 @@ class _Writer:
         staged = [each for message in messages if message is not None for each in message.staged]
         logs = {log for message in messages if message is not None for log in message.logs}
 
-        def needs(known: Properties) -> Properties:
-            return noted(known, self._application, logs, self._one_log)
+        place, application = self._place, self._application
+
+        def prepared(known: Properties) -> bool:
+            return note(place, known, application, logs, self._one_log)
 
         if staged:
-            commit(self._place, self._shape, self._application, version, staged, needs=needs)
+            commit(place, self._shape, application, version, staged, prepared=prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
         """Spark calls this after a commit that failed, too, and that one may be in the table."""
@@ -161,10 +157,6 @@ def _logs_of(batch: pa.RecordBatch, log: str, broker: str) -> set[tuple[str, str
         (row["topic"], noted_as(row[log], row.get(broker)))
         for row in found.aggregate([]).to_pylist()
     }
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def started(

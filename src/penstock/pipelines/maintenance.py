@@ -31,6 +31,7 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
+from penstock.pipelines import topic_logs
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
@@ -91,11 +92,10 @@ def vacuum(place: Place, retain_s: float) -> int:
     if table is None:
         return 0
     hours = max(1, int(retain_s // _HOUR_S))
-    return len(
-        table.vacuum(
-            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
-        )
+    removed = table.vacuum(
+        retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
     )
+    return len(removed) + topic_logs.remove_replaced(place, hours * _HOUR_S)
 
 
 def retain_log(place: Place, wanted_s: float) -> float:

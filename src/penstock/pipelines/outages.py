@@ -66,8 +66,7 @@ class Outages:
                     raise
                 reason = f"{cause_line(error)}; trying again in {pause_s:g} s"
                 self._progress.say(reason)
-                self._progress.outages += 1
-                self._progress.waiting = True
+                self._progress.note(outages=self._progress.state.outages + 1, waiting=True)
             if self._progress.wait(pause_s):
                 return stopped
             self._progress.begin_again()
@@ -77,8 +76,7 @@ class Outages:
         is_outage, now_s = bool(outage_of(error)), time.monotonic()
         if not is_outage and not is_crash(error):
             return None
-        last = self._progress.last
-        pause_s = self._pauses.next(last.rows if last else 0)
+        pause_s = self._pauses.next(self._progress.state.report.rows)
         if self._pauses.failures == 1 or self._began_s is None:
             self._began_s = now_s
         if not is_outage:

@@ -1,4 +1,7 @@
-"""How far a pipeline is: for a person who watches, for a log file, or for a program.
+"""How far a pipeline is: the state of a run, and how it is shown where the run was started.
+
+Whoever works changes the state (`Progress`). Three read it: the `Console` here, and in `reporter`
+the messages for nsqadmin and the figures for Prometheus.
 
 On a terminal one line on stderr is written anew; elsewhere a plain line now and then; with
 `--json` each report is a JSON object on a line of stdout, and nothing else is there.
@@ -10,13 +13,12 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TextIO
 
 from penstock.command.terminal import is_watched, short, span
 from penstock.pipelines.settings import Settings
-from penstock.spark.exposition import Metric, exposed
 
 _WATCHED_EVERY_S = 0.1
 
@@ -51,11 +53,14 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a run beside its numbers. For those who look from elsewhere (`reporter`);
-    nothing of it is shown here."""
+class RunState:
+    """All that is known of a run. None is what nobody knows."""
 
+    report: Report = Report(0)  # the last one, with the rows of attempts that an outage ended
+    said: str = ""  # the last line that it wrote
     is_up: bool = False  # Spark is, so the work has begun
+    outages: int = 0  # attempts that ended by one
+    waiting: bool = False  # for the next attempt
     table: str = ""
     version_of: Callable[[], int | None] | None = None  # of the table; asked in another thread
     checkpoint: str = ""
@@ -76,21 +81,11 @@ class Progress:
         stream: TextIO | None = None,
         json_stream: TextIO | None = None,
     ) -> None:
-        self._name = name
-        self._stream = stream or sys.stderr
-        self._json = json_stream
-        self._watched = is_watched(self._stream) and json_stream is None
-        self._every_s = _WATCHED_EVERY_S if self._watched else report_every_s
-        self._shown_s = -1e9
-        self._drawn = False  # a line on the terminal is not ended yet
-        self._pending: Report | None = None
+        self.console = Console(name, report_every_s, stream or sys.stderr, json_stream)
+        self.state = RunState()
+        self._lock = threading.Lock()  # those who work beside the query say something, too
         self._stop = threading.Event()
-        self.last: Report | None = None
         self._rows_before = 0  # of attempts that an outage ended
-        self.outages = 0  # such attempts
-        self.waiting = False  # for the next one
-        self.facts = Facts()
-        self.said = ""  # the last line of `say`
 
     # --- the end ---
 
@@ -106,57 +101,77 @@ class Progress:
         """Sleep, but not beyond the wish for an end. True when there is one."""
         return self._stop.wait(seconds)
 
-    # --- words ---
+    # --- what changes ---
+
+    def note(self, **changes: Any) -> None:
+        """What has changed of the state, by name."""
+        with self._lock:
+            self.state = replace(self.state, **changes)
 
     def report(self, report: Report, final: bool = False) -> None:
         """Shown when it is time to; the last one of a run always is."""
         if self._rows_before:
             total = None if report.total is None else report.total + self._rows_before
             report = replace(report, rows=report.rows + self._rows_before, total=total)
-        self.last = report
-        now_s = time.monotonic()
-        if final or now_s - self._shown_s >= self._every_s:
-            self._shown_s = now_s
-            self._pending = None
-            self._show(report)
-        else:
-            self._pending = report
+        self.note(report=report)
+        self.console.report(report, final)
 
     def begin_again(self) -> None:
         """The next report counts from 0, after an attempt that an outage ended."""
-        self.waiting = False
-        self._rows_before = self.last.rows if self.last is not None else 0
-
-    def note(self, **facts: Any) -> None:
-        """Facts that have changed, by name."""
-        self.facts = replace(self.facts, **facts)
+        self.note(waiting=False)
+        self._rows_before = self.state.report.rows
 
     def say(self, text: str) -> None:
         """Something that happened: a line of its own."""
-        self.said = text
+        self.note(said=text)
+        self.console.line(text)
+
+
+class Console:
+    """What the run shows where it was started."""
+
+    def __init__(
+        self, name: str, every_s: float, stream: TextIO, json_stream: TextIO | None
+    ) -> None:
+        self._name = name
+        self._stream = stream
+        self._json = json_stream
+        self._watched = is_watched(stream) and json_stream is None
+        self._every_s = _WATCHED_EVERY_S if self._watched else every_s
+        self._shown_s = -1e9
+        self._drawn = False  # a line on the terminal is not ended yet
+        self._pending: Report | None = None
+
+    def report(self, report: Report, final: bool) -> None:
+        now_s = time.monotonic()
+        self._pending = report
+        if final or now_s - self._shown_s >= self._every_s:
+            self._shown_s = now_s
+            self._show()
+
+    def line(self, text: str) -> None:
         if self._json is not None:
             self._write_json({"event": text})
         else:
-            self._write_line(text)
+            self._write(f"{self._name}: {text}")
 
     def fail(self, line: str) -> None:
         if self._json is not None:
             self._write_json({"error": line})
-        self._clear()
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
+        self._write(line)
 
     def end(self) -> None:
         """The last report is shown, and the line on the terminal ended."""
-        if self._pending is not None:
-            self._show(self._pending)
-            self._pending = None
+        self._show()
         if self._drawn:
             self._stream.write("\n")
             self._stream.flush()
             self._drawn = False
 
-    def _show(self, report: Report) -> None:
+    def _show(self) -> None:
+        report, self._pending = self._pending, None
+        if report is None:
+            return
         if self._json is not None:
             self._write_json(asdict(report))
         elif self._watched:
@@ -164,7 +179,7 @@ class Progress:
             self._stream.flush()
             self._drawn = True
         else:
-            self._write_line(report.line())
+            self.line(report.line())
 
     def _write_json(self, document: dict[str, Any]) -> None:
         row = {"pipeline": self._name, "time": round(time.time(), 3), **document}
@@ -172,51 +187,12 @@ class Progress:
             self._json.write(json.dumps(row, ensure_ascii=False) + "\n")
             self._json.flush()
 
-    def _write_line(self, text: str) -> None:
-        self._clear()
-        self._stream.write(f"{self._name}: {text}\n")
+    def _write(self, line: str) -> None:
+        self._stream.write(("\r\x1b[K" if self._drawn else "") + f"{line}\n")
         self._stream.flush()
-
-    def _clear(self) -> None:
-        if self._drawn:
-            self._stream.write("\r\x1b[K")
-            self._drawn = False
+        self._drawn = False
 
 
 def progress_for(name: str, settings: Settings) -> Progress:
     json_stream = sys.stdout if settings.flag("json") else None
     return Progress(name, settings.seconds("report-every"), json_stream=json_stream)
-
-
-# --- for Prometheus ---
-
-
-def metrics_text(pipeline: str, name: str, progress: Progress) -> str:
-    """The report and the facts, as they are at the moment."""
-    return exposed(_metrics({"pipeline": pipeline, "name": name}, progress))
-
-
-def _metrics(labels: dict[str, str], progress: Progress) -> Iterator[Metric]:
-    report, facts = progress.last or Report(0), progress.facts
-
-    def gauge(name: str, text: str, value: float | None) -> Metric:
-        return Metric(f"pipeline_{name}", "gauge", text, value, labels)
-
-    def counter(name: str, text: str, value: float) -> Metric:
-        return Metric(f"pipeline_{name}_total", "counter", text, value, labels)
-
-    yield gauge("up", "1 when Spark has started.", int(facts.is_up))
-    yield gauge("waiting", "1 while an outage is waited out.", int(progress.waiting))
-    yield counter("outages", "Attempts that ended by an outage.", progress.outages)
-    yield counter("rows", "Rows done by this run.", report.rows)
-    yield gauge("rows_per_second", "Rows a second, lately.", report.rows_per_second)
-    yield gauge("lag_rows", "Rows that the logs have and the target has not.", report.lag_rows)
-    text = "The target has everything up to this many seconds ago."
-    yield gauge("lag_seconds", text, report.lag_seconds)
-    yield gauge("batch", "Number of the last batch that was committed.", facts.batch)
-    text = "When that was, in seconds since 1970."
-    yield gauge("last_commit_timestamp_seconds", text, facts.committed_s)
-    for (topic, partition), (at, end) in facts.logs.items():
-        more = {**labels, "topic": topic, "partition": str(partition)}
-        text = "Rows of each partition of each topic that the target has not."
-        yield Metric("pipeline_topic_lag_rows", "gauge", text, end - at, more)

@@ -175,7 +175,7 @@ class Kept:
 
     def _write(self, path: Path, text: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(path, text, mode=0o600)
+        write_durably(path, text.encode(), mode=0o600)
 
     @property
     def _done(self) -> Path:

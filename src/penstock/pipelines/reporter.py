@@ -1,4 +1,5 @@
-"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`).
+"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`), and to
+Prometheus.
 
 A run is never slowed and never fails for it. Whoever works only sets attributes of `Progress`; a
 thread of its own looks at them every two seconds and publishes what has changed. When nsqd can't
@@ -16,17 +17,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from deltalake.exceptions import DeltaError
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from penstock import __version__, limits
 from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
-from penstock.errors import BrokerRefused, FetchFailed, PenstockError
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import runs
-from penstock.pipelines.progress import Facts, Log, Progress, Report
+from penstock.pipelines.progress import Log, Progress, Report, RunState
 from penstock.pipelines.runs import LogPlace, Option, State, cut
 from penstock.pipelines.session import under_spark_submit
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
@@ -149,8 +154,8 @@ class Teller:
         """Tell what there is to tell."""
         progress, ending = self._progress, self._ending
         try:
-            self._tell_pages(progress.facts)
-            state = self._state(progress.last, progress.facts, ending)
+            self._tell_pages(progress.state)
+            state = self._state(progress.state, ending)
             if ending is not None or self._is_due(state):
                 self._outlet.publish(runs.encode(state))
                 self._told, self._told_s = state, time.monotonic()
@@ -169,12 +174,11 @@ class Teller:
         lasting = not isinstance(error, FetchFailed) or error.status or self._failures > 1
         if lasting and not self._has_complained and self._ending is None:
             self._has_complained = True
-            said = self._progress.said
-            self._progress.say(f"nsqadmin does not hear of this run, which goes on: {error}")
-            self._progress.said = said
+            line = f"nsqadmin does not hear of this run, which goes on: {error}"
+            self._progress.console.line(line)
 
-    def _tell_pages(self, facts: Facts) -> None:
-        for form, text in facts.pages[self._pages_told :]:
+    def _tell_pages(self, now: RunState) -> None:
+        for form, text in now.pages[self._pages_told :]:
             try:
                 for part in runs.parts_of(self._told.run, form, text):
                     self._outlet.publish(runs.encode(part))
@@ -184,34 +188,33 @@ class Teller:
                 self._remark = f"its {form} report is larger than nsqd's max-msg-size"
             self._pages_told += 1
 
-    def _state(self, report: Report | None, facts: Facts, ending: Ending | None) -> State:
+    def _state(self, now: RunState, ending: Ending | None) -> State:
         shown = self._screen.text
         changes: dict[str, Any] = {
             "seq": self._told.seq + 1,
             "time_s": time.time(),
-            "state": ending.phase if ending else "running" if facts.is_up else "started",
-            "said": shown(self._progress.said),
-            "table": shown(facts.table),
-            "table_version": self._table_version(facts),
-            "checkpoint": shown(facts.checkpoint),
-            "batch": facts.batch,
-            "committed_s": facts.committed_s,
-            "logs": furthest_behind(facts.logs),
-            "outcome": shown("; ".join(filter(None, (facts.outcome, self._remark)))),
+            "state": ending.phase if ending else "running" if now.is_up else "started",
+            "said": shown(now.said),
+            "table": shown(now.table),
+            "table_version": self._table_version(now),
+            "checkpoint": shown(now.checkpoint),
+            "batch": now.batch,
+            "committed_s": now.committed_s,
+            "logs": furthest_behind(now.logs),
+            "outcome": shown("; ".join(filter(None, (now.outcome, self._remark)))),
+            **numbers_of(now.report),
         }
-        if report is not None:
-            changes |= numbers_of(report)
         if ending is not None:
             changes |= {"reason": shown(ending.reason), "code": ending.code, "left_seconds": None}
         return msgspec.structs.replace(self._told, **changes)
 
-    def _table_version(self, facts: Facts) -> int | None:
+    def _table_version(self, now: RunState) -> int | None:
         """Asked for anew when there is a new batch: a table's log has to be read for it."""
         version, batch = self._version
-        if facts.version_of is None or (version is not None and batch == facts.batch):
+        if now.version_of is None or (version is not None and batch == now.batch):
             return version
         try:
-            self._version = (facts.version_of(), facts.batch)
+            self._version = (now.version_of(), now.batch)
         except (PenstockError, DeltaError, OSError, ValueError):
             return version  # the run itself says what is wrong with its table
         return self._version[0]
@@ -236,6 +239,72 @@ def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogPlace]:
     if len(places) > limits.RUN_LOGS_MAX:
         places.sort(key=lambda one: one.at - one.end)
     return sorted(places[: limits.RUN_LOGS_MAX], key=lambda one: (one.topic, one.partition))
+
+
+# --- for Prometheus ---
+
+
+class RunMetrics(Collector):
+    """As they are at the moment."""
+
+    def __init__(self, pipeline: str, name: str, progress: Progress) -> None:
+        self._labels = {"pipeline": pipeline, "name": name}
+        self._progress = progress
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        state = self._progress.state
+        report = state.report
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        for kind, name, text, value in (
+            (gauge, "up", "1 when Spark has started.", int(state.is_up)),
+            (gauge, "waiting", "1 while an outage is waited out.", int(state.waiting)),
+            (counter, "outages", "Attempts that ended by an outage.", state.outages),
+            (counter, "rows", "Rows done by this run.", report.rows),
+            (gauge, "rows_per_second", "Rows a second, lately.", report.rows_per_second),
+            (gauge, "lag_rows", "Rows that the logs have, the target not.", report.lag_rows),
+            (gauge, "lag_seconds", "The target has all up to so long ago.", report.lag_seconds),
+            (gauge, "batch", "Number of the last batch that was committed.", state.batch),
+            (gauge, "last_commit_timestamp_seconds", "When that was.", state.committed_s),
+        ):
+            if value is not None:
+                metric = kind(f"penstock_pipeline_{name}", text, labels=list(self._labels))
+                metric.add_metric(list(self._labels.values()), value)
+                yield metric
+        names = [*self._labels, "topic", "partition"]
+        text = "Rows of each partition of each topic that the target has not."
+        of_logs = gauge("penstock_pipeline_topic_lag_rows", text, labels=names)
+        for (topic, partition), (at, end) in state.logs.items():
+            of_logs.add_metric([*self._labels.values(), topic, str(partition)], end - at)
+        yield of_logs
+
+
+@contextmanager
+def served(address: str, metrics: Collector) -> Iterator[int]:
+    """At host:port, in a thread; gives the port. ConfigError when it can't listen."""
+    host, port = _host_and_port(address)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        rule = f"it can't be listened on: {error}"
+        raise ConfigError("metrics-address", address, rule) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{address}")
+        if parts.port is not None and parts.hostname:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise ConfigError("metrics-address", address, "host:port, as 127.0.0.1:9209")
 
 
 # --- what is shown of settings ---

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -21,10 +21,9 @@ from penstock.command.flags import HelpWanted, UsageError, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
-from penstock.pipelines.progress import Progress, metrics_text, progress_for
+from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.session import end_late_workers, java_pid, open_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
-from penstock.spark.exposition import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,21 +81,28 @@ class Run:
         self._progress = progress_for(pipeline.name, found)
         wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
         self._outages = Outages(self._progress, wait_s_max)
-        self._figures = partial(metrics_text, pipeline.name, name, self._progress)
 
     def exit_code(self) -> int:
-        address = self._found.text("metrics-address")
         with stopped_by_signals(self._progress) as take_over:
             try:
-                with served(address, self._figures) if address else nullcontext():
+                with self._served():
                     return self._checked(take_over)
             except ConfigError as error:  # the address of the metrics
                 return self._failed(str(error))
             finally:
-                self._progress.end()
+                self._progress.console.end()
+
+    def _served(self) -> AbstractContextManager[object]:
+        """To Prometheus, where the settings name an address."""
+        address = self._found.text("metrics-address")
+        if not address:
+            return nullcontext()
+        from penstock.pipelines.reporter import RunMetrics, served  # it needs the extra `spark`
+
+        return served(address, RunMetrics(self._pipeline.name, self._name, self._progress))
 
     def _failed(self, reason: str) -> int:
-        self._progress.fail(f"penstock pipeline {self._name}: {reason}")
+        self._progress.console.fail(f"penstock pipeline {self._name}: {reason}")
         return self._pipeline.failed
 
     def _checked(self, take_over: Callable[[], None]) -> int:
@@ -123,8 +129,7 @@ class Run:
                 progress.say("Spark is starting")
                 with open_for(self._pipeline, self._found) as session:
                     take_over()  # PySpark has set a handler of its own
-                    progress.note(is_up=True)
-                    progress.said = ""  # it has started
+                    progress.note(is_up=True, said="")  # it has started
                     if not progress.stopping:
                         code = self._outages.ride_out(partial(self._attempt, session), DONE)
         except Exception as error:

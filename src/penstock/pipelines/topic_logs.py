@@ -1,4 +1,5 @@
-"""Which logs a table has messages of, and which archive writes each topic: in its properties.
+"""Which logs a table has messages of, and which archive writes each topic: in a file beside the
+table, which one property of the table names.
 
 A table outlives its checkpoint, and its highest offsets say where to go on. That is right for the
 log that these offsets are of; a topic that was deleted and made again counts from 0. So the table
@@ -6,24 +7,63 @@ notes the identity of a topic's log before the first batch that has messages of 
 identity comes, when the messages of a second log are let in, both are there for good.
 
 Two archives of one topic would double it. So a topic belongs to the first archive that names it or
-has messages of it, and the commits of another are refused. `--recover` takes a topic over. All this
-holds because a commit that was prepared before a change of the properties fails and is made again.
+has messages of it, and the commits of another are refused. `--recover` takes a topic over.
 
-A property `penstock.log.TOPIC` is "LOG,LOG OWNER"; each half may be missing. A log is "IDENTITY",
-or "IDENTITY@BROKER" where the rows name their nsqd: a table may have offsets of several, and this
-note says which log the rows of a broker are from, also when that nsqd has moved since.
+**Format.** The property `penstock.topics` is the name of a file in `_penstock_topics`, a directory
+that readers of the table do not see, and apart from `_penstock`, which has the checkpoint: who
+deletes that to begin again must not lose this. The file is Parquet with a row for each topic
+(`topic`, `logs`, `owner`). It never changes: each change writes a whole new file, `NUMBER-UUID`,
+with a number one higher, and then sets the property. So the table's metadata, which each change of
+it writes again, has the same size for one topic and for thousands.
+
+A log is "IDENTITY", or "IDENTITY@BROKER" where the rows name their nsqd: a table may have offsets
+of several, and this note says which log the rows of a broker are from, also when that nsqd has
+moved since.
+
+**Why it is safe.** What holds is what the property names, and nothing else.
+
+- *A crash* after the file and before the property leaves a file that nobody names. It is synced
+  before, so a property that is there after a power loss has its file.
+- *A race.* Setting the property changes the table's metadata, and Delta refuses a change of
+  metadata that was prepared before another one. So of two archives that write a file each one gets
+  its name in; the other begins again with what that one wrote, and may find its topic taken.
+- *A batch* of an archive whose topic was taken over meanwhile is a commit that was prepared before
+  a change of the metadata: it fails too, is made again, and is refused by what the new file says.
+- *The vacuum* removes files that were replaced as long ago as data files that were, and never one
+  with a number above that of the property: somebody may be about to name it. One with a number that
+  is not above it can't be named any more, as the property was another one when it was written.
+
+Earlier builds had a property `penstock.log.TOPIC` for each topic, "LOG,LOG OWNER". They are read
+where they are, and moved into the file with the next change. delta-rs can't take a property away,
+so what stays is a word that makes an earlier build refuse the topic; where such a build has written
+one nevertheless it is moved again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import io
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
-from penstock.errors import ConfigError, DataLost
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+
+from penstock.errors import ConfigError, DataLost, LakeFailed
+from penstock.spark.delta_files import store
 from penstock.spark.delta_table import Place, Properties
 from penstock.wire.names import is_ephemeral
 
-_PREFIX = "penstock.log."  # and the topic
+_FOLDER = "_penstock_topics"
+_NAMED = "penstock.topics"
+_SCHEMA = pa.schema(
+    [("topic", pa.string()), ("logs", pa.list_(pa.string())), ("owner", pa.string())]
+)
+_EARLIER = "penstock.log."  # and the topic
+_MOVED = " a-newer-penstock"  # in its place: for an earlier build the owner of the topic
 AGAIN = (
     "it was deleted and made again since it was archived: its offsets count from 0 again, so it "
     "needs another table"
@@ -55,37 +95,112 @@ class TopicLog(NamedTuple):
         parts = (each.partition("@") for each in self.noted)
         return {name for each, _, name in parts if each == identity}
 
-    @property
-    def text(self) -> str:
-        return f"{','.join(self.noted)} {self.owner}".rstrip()
+
+Topics = Mapping[str, TopicLog]
 
 
 def noted_as(identity: str, broker: str | None) -> str:
     return f"{identity}@{broker}" if broker else identity
 
 
-def known(properties: Properties) -> dict[str, TopicLog]:
-    """By topic."""
+# --- the file ---
+
+
+def known(place: Place) -> Topics:
+    """By topic; none where there is no table."""
+    return _known(place, place.properties())
+
+
+def _known(place: Place, properties: Properties) -> Topics:
+    name = properties.get(_NAMED)
+    found = dict(_read(place.uri, tuple(place.options.items()), name)) if name else {}
+    for topic, text in _earlier(properties).items():
+        logs, _, owner = text.partition(" ")
+        there = found.get(topic, TopicLog())
+        noted = dict.fromkeys([*there.noted, *filter(None, logs.split(","))])
+        found[topic] = TopicLog(tuple(noted), owner)
+    return found
+
+
+def _earlier(properties: Properties) -> Properties:
+    """By topic, what an earlier build has noted and nobody has moved."""
     return {
-        name.removeprefix(_PREFIX): _parsed(value)
+        name.removeprefix(_EARLIER): value
         for name, value in properties.items()
-        if name.startswith(_PREFIX)
+        if name.startswith(_EARLIER) and value != _MOVED
     }
 
 
-def _parsed(text: str) -> TopicLog:
-    logs, _, owner = text.partition(" ")
-    return TopicLog(tuple(each for each in logs.split(",") if each), owner)
+@lru_cache(maxsize=4)  # a name has one content for ever, and each batch asks for it
+def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
+    place = Place(uri, dict(options))
+    path = place.full(f"{_FOLDER}/{name}")
+    try:
+        with place.files().open_input_file(path) as file:
+            rows = pq.read_table(file).to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        rule = (
+            f"{path}, which says which archives write into it, can't be read: {error}. A copy of "
+            f"the table needs the directory {_FOLDER}"
+        )
+        raise LakeFailed(uri, rule) from error
+    return {row["topic"]: TopicLog(tuple(row["logs"]), row["owner"]) for row in rows}
+
+
+def _change(place: Place, wanted: Callable[[Topics], Topics]) -> None:
+    """What `wanted` gives for the topics that are known, in one step: when somebody else changes
+    them meanwhile, it is asked again."""
+
+    def named(properties: Properties) -> Properties:
+        there = _known(place, properties)
+        fresh, earlier = wanted(there), _earlier(properties)
+        if not fresh and not earlier:
+            return {}
+        name = f"{_number(properties.get(_NAMED, '0')) + 1}-{uuid.uuid4()}.parquet"
+        _write(place, name, {**there, **fresh})
+        return {_NAMED: name, **dict.fromkeys((_EARLIER + topic for topic in earlier), _MOVED)}
+
+    place.set_properties(named)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _write(place: Place, name: str, topics: Topics) -> None:
+    rows = [
+        {"topic": topic, "logs": list(log.noted), "owner": log.owner}
+        for topic, log in sorted(topics.items())
+    ]
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), content, compression="zstd")
+    store(place, f"{_FOLDER}/{name}", content.getvalue())
+
+
+def remove_replaced(place: Place, retain_s: float) -> int:
+    """Files that were replaced, or lost a race, so long ago. How many."""
+    named = place.properties().get(_NAMED, "0")
+    files = place.files()
+    old = [
+        info.path
+        for info in files.get_file_info(FileSelector(place.full(_FOLDER), allow_not_found=True))
+        if info.base_name.endswith(".parquet") and info.base_name != named
+        if _number(info.base_name) <= _number(named)
+        if info.mtime.timestamp() < time.time() - retain_s
+    ]
+    for path in old:
+        files.delete_file(path)
+    return len(old)
 
 
 # --- who writes a topic ---
 
 
-def claimed(properties: Properties, owner: str, topics: Iterable[str]) -> dict[str, str]:
-    """What to set so that these topics are the owner's. ConfigError when one is another's."""
-    there, fresh = known(properties), {}
+def claimed(known: Topics, owner: str, topics: Iterable[str]) -> dict[str, TopicLog]:
+    """What changes when these topics are to be the owner's. ConfigError when one is another's."""
+    fresh = {}
     for topic in topics:
-        log = there.get(topic, TopicLog())
+        log = known.get(topic, TopicLog())
         if log.owner not in ("", owner):
             rule = (
                 f"the archive {log.owner} writes this topic into the table, so it would come "
@@ -94,53 +209,65 @@ def claimed(properties: Properties, owner: str, topics: Iterable[str]) -> dict[s
             )
             raise ConfigError("topics", topic, rule)
         if not log.owner:
-            fresh[_PREFIX + topic] = log._replace(owner=owner).text
+            fresh[topic] = log._replace(owner=owner)
     return fresh
 
 
 def claim(place: Place, owner: str, topics: Collection[str]) -> None:
-    place.set_properties(lambda properties: claimed(properties, owner, topics))
+    _change(place, lambda known: claimed(known, owner, topics))
 
 
 def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
     """From whoever has them: his next commit is refused."""
 
-    def taken(properties: Properties) -> dict[str, str]:
-        there = known(properties)
-        logs = {topic: there.get(topic, TopicLog()) for topic in topics}
+    def taken(known: Topics) -> Topics:
+        logs = {topic: known.get(topic, TopicLog()) for topic in topics}
         return {
-            _PREFIX + topic: log._replace(owner=owner).text
-            for topic, log in logs.items()
-            if log.owner != owner
+            topic: log._replace(owner=owner) for topic, log in logs.items() if log.owner != owner
         }
 
-    place.set_properties(taken)
+    _change(place, taken)
 
 
 # --- which log it is ---
 
 
+def note(
+    place: Place,
+    properties: Properties,
+    owner: str,
+    logs: Collection[tuple[str, str]],
+    only_one: bool = False,
+) -> bool:
+    """Before a commit to a table with these properties: as `noted` says. Whether that changed the
+    table, so that the commit has to begin again."""
+
+    def wanted(known: Topics) -> Topics:
+        return noted(known, owner, logs, only_one)
+
+    is_missing = bool(wanted(_known(place, properties)))
+    if is_missing:
+        _change(place, wanted)
+    return is_missing
+
+
 def noted(
-    properties: Properties, owner: str, logs: Collection[tuple[str, str]], only_one: bool = False
-) -> dict[str, str]:
-    """What to set before a commit with messages of these (topic, log as `noted_as`). With
-    `only_one`, DataLost for a second log of a topic that is to be kept."""
-    fresh = claimed(properties, owner, sorted({topic for topic, _ in logs}))
-    there = known({**properties, **fresh})
+    known: Topics, owner: str, logs: Collection[tuple[str, str]], only_one: bool = False
+) -> dict[str, TopicLog]:
+    """What changes with messages of these (topic, log as `noted_as`). With `only_one`, DataLost for
+    a second log of a topic that is to be kept."""
+    fresh = claimed(known, owner, sorted({topic for topic, _ in logs}))
     for topic, seen in sorted(logs):
-        log = there.get(topic, TopicLog())
+        log = fresh.get(topic) or known[topic]
         if seen not in log.noted:
             is_second = log.noted and seen.partition("@")[0] not in log.identities
             if only_one and is_second and not is_ephemeral(topic):
                 raise DataLost(topic, 0, AGAIN)
-            log = there[topic] = log._replace(noted=(*log.noted, seen))
-            fresh[_PREFIX + topic] = log.text
+            fresh[topic] = log._replace(noted=(*log.noted, seen))
     return fresh
 
 
-def check_identities(
-    known: Mapping[str, TopicLog], present: Mapping[str, str], topics: Collection[str]
-) -> None:
+def check_identities(known: Topics, present: Mapping[str, str], topics: Collection[str]) -> None:
     """DataLost when one of these topics, which the table has messages of, is there, and its log is
     not that of these messages, or nobody can tell. `present` are the identities of the logs there
     are."""

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataLost, TraceBroken
+from penstock.spark.decode import hex_ids
 from penstock.trace.events import KIND_LABELS, EventColumns, decode_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -42,7 +43,6 @@ COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
 )
 SCHEMA = pa.schema([(name, kind) for name, kind, _ in COLUMNS])
 DDL = ", ".join(f"{name} {sql}" for name, _, sql in COLUMNS)
-_ID_CHARACTERS = 16
 _ATTEMPTS_MAX = 0x7FFF
 _BATCH_ROWS = 20_000
 _BATCH_BODIES = 500
@@ -110,17 +110,9 @@ def _names(numbers: memoryview, names: list[str], absent: bool) -> pa.Array:
 
 
 def _message_ids(columns: EventColumns) -> pa.Array:
-    """16 hex digits; none where the event is about a range."""
-    return hex_ids(_numbers(columns.message_id, np.uint64))
-
-
-def hex_ids(ids: np.ndarray[Any, Any]) -> pa.Array:
-    """0 is none."""
-    rows = len(ids)
-    ends = pa.py_buffer(np.arange(0, _ID_CHARACTERS * (rows + 1), _ID_CHARACTERS, dtype=np.int32))
-    digits = pa.py_buffer(ids.astype(">u8").tobytes().hex().encode())
-    known = pa.py_buffer(np.packbits(ids != 0, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.string(), rows, [known, ends, digits])
+    """None where the event is about a range."""
+    ids = _numbers(columns.message_id, np.uint64)
+    return hex_ids(ids, pa.py_buffer(np.packbits(ids != 0, bitorder="little")))
 
 
 def _trace_ids(columns: EventColumns) -> pa.Array:

@@ -9,9 +9,7 @@ column that no message has a value for is made of nulls, which costs next to not
 
 from __future__ import annotations
 
-import array
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +21,7 @@ from penstock.errors import RangeCorrupt
 from penstock.kernel import Columns, Section, Values, decode_columns
 from penstock.spark.schema import COLUMNS
 
-_ID_BYTES = 16
+_ID_CHARACTERS = 16
 _HEADERS = COLUMNS["headers"].arrow_type
 _SECTIONS = {"key": Section.KEY, "headers": Section.HEADERS}
 _BODY_BYTES_MAX = 1 << 30  # of one record batch: its value offsets have 32 bits
@@ -132,10 +130,7 @@ class _Rows:
         return pa.array(nanoseconds // 1000).cast(pa.timestamp("us", tz="UTC"))
 
     def _id_column(self, low: int, high: int) -> pa.Array:
-        ids = array.array("Q", bytes(memoryview(self._columns.ids)[8 * low : 8 * high]))
-        if sys.byteorder == "little":
-            ids.byteswap()
-        return _fixed_strings(ids.tobytes().hex().encode(), _ID_BYTES, high - low)
+        return hex_ids(np.frombuffer(self._columns.ids, np.uint64)[low:high])
 
     def _attempts_column(self, low: int, high: int) -> pa.Array:
         attempts = np.frombuffer(self._columns.attempts, np.uint16)[low:high]
@@ -197,10 +192,19 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _fixed_strings(characters: bytes, length: int, count: int) -> pa.Array:
+def hex_ids(ids: np.ndarray[Any, Any], are_there: pa.Buffer | None = None) -> pa.Array:
+    """`are_there`: a bit for each that is; null is what is not."""
+    digits = ids.astype(">u8").tobytes().hex().encode()
+    return _fixed_strings(digits, _ID_CHARACTERS, len(ids), are_there)
+
+
+def _fixed_strings(
+    characters: bytes, length: int, count: int, are_there: pa.Buffer | None = None
+) -> pa.Array:
     """Strings of one length, given end to end."""
     offsets = pa.py_buffer(length * np.arange(count + 1, dtype=np.int32))
-    return pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(characters)])
+    buffers = [are_there, offsets, pa.py_buffer(characters)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _numbers(kind: pa.DataType, buffer: bytearray, low: int, high: int) -> pa.Array:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,6 +27,7 @@ from penstock import limits
 from penstock.spark.delta_table import NULL_DIRECTORY, Place, Shape, Staged, partition_text
 
 _IDS = ("id", "message_id")
+_ROW = ""  # beside the partition columns; none of these has no name
 
 
 class Stager:
@@ -77,15 +79,11 @@ class Stager:
         if all(len(values) == 1 for values in found):
             yield tuple(partition_text(values[0]) for values in found), kept
             return
-        keys = pa.table(columns, names=list(names)).group_by(list(names)).aggregate([])
-        for key in keys.to_pylist():
-            chosen = None
-            for name, column in zip(names, columns, strict=True):
-                same = pc.fill_null(pc.equal(column, pa.scalar(key[name], column.type)), False)
-                same = pc.is_null(column) if key[name] is None else same
-                chosen = same if chosen is None else pc.and_(chosen, same)
-            values = tuple(partition_text(key[name]) for name in names)
-            yield values, kept.filter(chosen)
+        numbered = pa.table([*columns, np.arange(len(kept))], names=[*names, _ROW])
+        groups = numbered.group_by(list(names), use_threads=False).aggregate([(_ROW, "list")])
+        keys = groups.select(list(names)).to_pylist()
+        for key, rows in zip(keys, groups.column(f"{_ROW}_list"), strict=True):
+            yield tuple(map(partition_text, key.values())), kept.take(rows.values)
 
 
 class _File:
@@ -152,13 +150,26 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, text: str, mode: int = 0o666) -> None:
-    """In one step: who reads it finds the old text or the new one."""
+def store(place: Place, relative: str, content: bytes) -> None:
+    """A file beside the table, whole or not at all."""
+    path = place.full(relative)
+    if place.local_path is not None:
+        made = [folder for folder in Path(path).parents if not folder.exists()]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_durably(Path(path), content)
+        for folder in made:
+            _sync(str(folder.parent))
+        return
+    # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
+    with place.files().open_output_stream(path, buffer_size=limits.LAKE_NOTE_BUFFER_BYTES) as file:
+        file.write(content)
+
+
+def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """In one step: who reads it finds what was there or what is new."""
     draft = path.with_name(f"{path.name}.tmp")
-    with open(
-        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)

@@ -277,11 +277,12 @@ def commit(
     staged: Sequence[Staged],
     replaced: Sequence[Replaced] = (),
     follows: int | None = None,
-    needs: Needs | None = None,
+    prepared: Callable[[Properties], bool] | None = None,
 ) -> bool:
     """One transaction. False when this version, or a later one, is there already; or when the last
-    one is not the one that this one `follows`. What it `needs` of the properties is set before, and
-    is there when it is done: a change of them in between makes the commit fail and begin again.
+    one is not the one that this one `follows`. `prepared` sees the properties, and says whether it
+    has changed them; what it saw last holds when the commit is done, as a change of them in between
+    makes it fail and begin again.
 
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.
@@ -295,9 +296,6 @@ def commit(
         RemoveAction(each.path, True, now_ms, each.size, each.partition) for each in replaced
     ]
 
-    def missing(known: Properties) -> Properties:
-        return {**_changed(known, shape.properties), **(needs(known) if needs else {})}
-
     def write(table: DeltaTable) -> bool | None:
         last = table.transaction_version(application)
         if last is not None and last >= version:
@@ -305,8 +303,11 @@ def commit(
         if follows is not None and (last or 0) != follows:
             return False
         check_fits(place, table, shape)
-        if missing(table.metadata().configuration):
-            place.set_properties(missing)
+        known = table.metadata().configuration
+        if _changed(known, shape.properties):
+            place.set_properties(lambda known: _changed(known, shape.properties))
+            return None
+        if prepared is not None and prepared(known):
             return None
         named = CommitProperties(app_transactions=[Transaction(application, version)])
         by = list(shape.partition_by)

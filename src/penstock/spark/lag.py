@@ -5,20 +5,21 @@ between has not been read yet.
 
     listener = LagListener()
     spark.streams.addListener(listener)
-    with served("0.0.0.0:9209", listener.metrics):
-        query.awaitTermination()
+    prometheus_client.REGISTRY.register(listener)
+    prometheus_client.start_http_server(9209)
+    query.awaitTermination()
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
-
-from penstock.spark.exposition import Metric, exposed
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ class QueryLag(NamedTuple):
     logs: Mapping[Log, tuple[int, int]]  # (read to, end of the log)
 
 
-class LagListener(StreamingQueryListener):
-    """Writes a line for each query that is behind, and keeps the figures for Prometheus."""
+class LagListener(StreamingQueryListener, Collector):
+    """Writes a line for each query that is behind, and has the figures for Prometheus."""
 
     def __init__(self) -> None:
         self.lags: dict[str, QueryLag] = {}  # by the query's id
@@ -71,22 +72,22 @@ class LagListener(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         self.lags.pop(str(event.id), None)
 
-    def metrics(self) -> str:
-        """For Prometheus."""
-        return exposed(self._metrics())
+    def collect(self) -> list[GaugeMetricFamily]:
+        def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query", *labels])
 
-    def _metrics(self) -> Iterator[Metric]:
+        batch = gauge("batch", "Number of the last batch.")
+        rate = gauge("rows_per_second", "Rows a second of the last batch.")
+        behind = gauge("lag_rows", "Rows that the logs had and the query had not read.")
+        text = "The same of each partition of each topic."
+        of_logs = gauge("topic_lag_rows", text, "topic", "partition")
         for lag in list(self.lags.values()):
-            query = {"query": lag.name}
-            yield Metric("query_batch", "gauge", "Number of the last batch.", lag.batch, query)
-            text = "Rows a second of the last batch."
-            yield Metric("query_rows_per_second", "gauge", text, lag.rows_per_second, query)
-            text = "Rows that the logs had and the query had not read."
-            yield Metric("query_lag_rows", "gauge", text, lag.behind, query)
+            batch.add_metric([lag.name], lag.batch)
+            rate.add_metric([lag.name], lag.rows_per_second)
+            behind.add_metric([lag.name], lag.behind)
             for (topic, partition), (at, end) in lag.logs.items():
-                labels = {**query, "topic": topic, "partition": str(partition)}
-                text = "The same of each partition of each topic."
-                yield Metric("query_topic_lag_rows", "gauge", text, end - at, labels)
+                of_logs.add_metric([lag.name, topic, str(partition)], end - at)
+        return [batch, rate, behind, of_logs]
 
 
 def lag_rows(sources: list[Any]) -> int | None:

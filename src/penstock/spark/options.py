@@ -48,7 +48,7 @@ _OTHERS = (
     "fetchOffset.retryIntervalMs", "caFile",
 )  # fmt: skip
 NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
-
+FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on to a sink
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     return Options(
         urls=urls,
         lookupds=lookupds,
-        gone=tuple(name_of(name) for name in _listed(values.get("goneBrokers"))),
+        gone=tuple(name_of(name) for name in comma_separated(values.get("goneBrokers"))),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -245,7 +245,9 @@ def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns beside those that are always there: wanted before the rest is looked at. A query
     of several nsqds says which one a message is of."""
     values = Values(given, NAMES)
-    several = len(_listed(values.get("url"))) > 1 or bool(_listed(values.get("lookupd")))
+    several = len(comma_separated(values.get("url"))) > 1 or bool(
+        comma_separated(values.get("lookupd"))
+    )
     wanted = {
         "broker": values.flag("includeBroker", several),
         "key": values.flag("includeKey", True),
@@ -261,7 +263,7 @@ def body_column(given: Mapping[str, str]) -> str:
 
 def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(nsqds, nsqlookupds): one of the two."""
-    urls, lookupds = _listed(values.get("url")), _listed(values.get("lookupd"))
+    urls, lookupds = comma_separated(values.get("url")), comma_separated(values.get("lookupd"))
     if bool(urls) == bool(lookupds):
         rule = (
             'nsqd\'s HTTP address, as "http://127.0.0.1:4151", or several with commas between '
@@ -274,7 +276,7 @@ def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return urls, lookupds
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
+def comma_separated(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
@@ -292,7 +294,7 @@ def _subscription(values: Values) -> tuple[tuple[str, ...], str | None, dict[str
         return (), text, {}
     assigned: dict[str, frozenset[int]] = {}
     if named[0] == "subscribe":
-        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        topics = tuple(dict.fromkeys(comma_separated(text)))
     else:
         rule = f'JSON such as {{"orders": [0, 1]}}: partitions are 0 to {limits.PARTITIONS_MAX - 1}'
         assigned = _decoded("assign", text, rule, dict[str, _Assigned])

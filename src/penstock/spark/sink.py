@@ -28,7 +28,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
-from penstock.spark.options import Values
+from penstock.spark.options import FROM_SPARK, Values
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.stager import Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -46,7 +46,6 @@ _OPTIONS = (
     "url", "topic", "txnAppId", "txnVersion", "stageBytes", "requestTimeoutMs", "numRetries",
     "retryIntervalMs", "caFile", "httpSecretFile", "rejectedTable", "rejectedRowsMax",
 )  # fmt: skip
-_FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def read_sink_options(
     mean the same."""
     if overwrite:
         _refuse_overwrite(streaming)
-    own = {name: value for name, value in given.items() if name.lower() not in _FROM_SPARK}
+    own = {name: value for name, value in given.items() if name.lower() not in FROM_SPARK}
     values = Values(own, _OPTIONS)
     values.refuse("path", "a topic has no path: it is named by the option topic")
     values.refuse_unknown()

@@ -22,7 +22,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -48,7 +47,7 @@ from penstock.pipelines.lifecycles.lives import (
 )
 from penstock.pipelines.maintenance import Background, vacuum
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import Stager, write_durably
+from penstock.spark.delta_files import Stager, store
 from penstock.spark.delta_table import Place, Replaced, Staged, commit
 
 _EVER = 1 << 62
@@ -295,15 +294,7 @@ class Notes:
 
     def write(self, version: int, state: State) -> None:
         text = json.dumps({"channels": state.channels, "ranges": state.ranges})
-        path = self._path(version)
-        if self._place.local_path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            write_durably(Path(path), text)
-            return
-        files = self._place.files()  # a store has a file whole, or not at all
-        # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
-        with files.open_output_stream(path, buffer_size=limits.LIVES_NOTE_BUFFER_BYTES) as file:
-            file.write(text.encode())
+        store(self._place, f"{_FOLDER}/{version}.json", text.encode())
 
     def forget_all_but(self, version: int) -> None:
         files = self._place.files()

@@ -1,20 +1,16 @@
-"""Figures for Prometheus, and how far behind a query is."""
+"""How far behind a query is."""
 
 from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from cases import each
-from penstock.errors import ConfigError
-from penstock.spark.exposition import CONTENT_TYPE, Metric, exposed, served
 from penstock.spark.lag import LagListener
 
 from .fakebroker import FakeBroker
@@ -22,47 +18,6 @@ from .queries import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def test_the_text_format() -> None:
-    text = exposed(
-        [
-            Metric("rows", "gauge", "Rows.", 3, {"topic": 'a"b\\\n'}),
-            Metric("lag", "gauge", "Lag.", None, {}),
-            Metric("rate", "gauge", "Rate.", 0.5, {"topic": "c"}),
-            Metric("rows", "gauge", "Rows.", 12345678901234, {"topic": "d"}),
-        ]
-    )
-    assert text.splitlines() == [
-        "# HELP penstock_rows Rows.",
-        "# TYPE penstock_rows gauge",
-        'penstock_rows{topic="a\\"b\\\\\\n"} 3',
-        'penstock_rows{topic="d"} 12345678901234',
-        "# HELP penstock_rate Rate.",
-        "# TYPE penstock_rate gauge",
-        'penstock_rate{topic="c"} 0.5',
-    ]
-
-
-def test_it_is_served() -> None:
-    with served("127.0.0.1:0", lambda: "penstock_x{} 1\n") as port:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-            assert answer.headers["Content-Type"] == CONTENT_TYPE
-            assert answer.read() == b"penstock_x{} 1\n"
-        with pytest.raises(urllib.error.HTTPError, match="404") as missing:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/other", timeout=30)
-        missing.value.close()
-        with (
-            pytest.raises(ConfigError, match="can't be listened on"),
-            served(f"127.0.0.1:{port}", str),
-        ):
-            raise AssertionError("two listen on one port")
-
-
-@each("address", ["", "9209", "host", "h:x", ":9209"])
-def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(ConfigError, match="host:port"), served(address, str):
-        raise AssertionError("it listens")
 
 
 def progress(end: str, latest: str) -> Any:
@@ -90,11 +45,13 @@ def test_lag_is_told_by_partition_and_adds_up() -> None:
         ("a", 3): (0, 3),
     }
     assert lag.behind == sum(end - at for at, end in lag.logs.values()) == 403
-    lines = listener.metrics().splitlines()
-    assert 'penstock_query_lag_rows{query="copy"} 403' in lines
+    registry = CollectorRegistry()
+    registry.register(listener)
+    of_query = {"query": "copy"}
+    assert registry.get_sample_value("penstock_query_lag_rows", of_query) == 403
     for number, behind in enumerate((0, 400, 0, 3)):
-        labels = f'query="copy",topic="a",partition="{number}"'
-        assert f"penstock_query_topic_lag_rows{{{labels}}} {behind}" in lines
+        labels = {**of_query, "topic": "a", "partition": str(number)}
+        assert registry.get_sample_value("penstock_query_topic_lag_rows", labels) == behind
 
 
 @pytest.mark.spark
