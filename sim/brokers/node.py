@@ -49,7 +49,7 @@ class JoinedNode(Process):
             self.broker, number,
             Membership(number + 1, self.generation, "", 0, incarnation, 0, ACTIVE),
             lambda: Node(incarnation, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0),
-            self.coordinator, self, ledger, self._say, cluster.new_replica,
+            self.coordinator, self, ledger, self._send, cluster.new_replica,
             cluster.clock.mono_ns(), remembered, records,
         )  # fmt: skip
         self.broker.open()
@@ -61,7 +61,7 @@ class JoinedNode(Process):
         data = b"".join(bytes(part) for frame in frames for part in frame)  # pieces in their order
         self.cluster.sent.append((self.number, node, data))
 
-    def _say(self, node: int, message: Any) -> None:
+    def _send(self, node: int, message: Any) -> None:
         self.cluster.said.append((self.number, node, message))
 
     # --- a step ---

@@ -285,9 +285,9 @@ def test_the_time_can_be_told(side: Side) -> None:
     window = channel(side, tail)
     side.publish(tail, b"a")
     side.settle()
-    side.engine.tell_time(side.wall_ns + 5)
+    side.engine.set_time(side.wall_ns + 5)
     window.empty()
-    side.engine.tell_time(side.wall_ns)  # never back
+    side.engine.set_time(side.wall_ns)  # never back
     assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
 
 

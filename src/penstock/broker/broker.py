@@ -187,7 +187,7 @@ class Broker:
             self.clock_leap.look(
                 max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns()
             )
-            self.trace.tell_start()
+            self.trace.record_start()
             self.hourly.begin(self._clock.wall_ns())
         except OSError as error:
             self._abandon()

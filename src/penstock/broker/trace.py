@@ -48,7 +48,7 @@ class TraceLog:
         self._failing = False
         context.switched = self._switched
 
-    def tell_start(self) -> None:
+    def record_start(self) -> None:
         """That the daemon has begun, and all rates with which it did. Nothing where nothing was
         ever traced."""
         if traceevents.TOPIC in self._topics:

@@ -58,12 +58,12 @@ from penstock.replication.leader import Outcome
 
 
 class CreationDeps(NamedTuple):
-    """What the node gives: `say` a message to another node or to itself, and whether the channel of
+    """What the node gives: `send` a message to a node, this one too, and whether the channel of
     that number `is_here`."""
 
     view: View
     coordinator: Coordinator
-    say: Callable[[int, StartAsked], None]
+    send: Callable[[int, StartAsked], None]
     is_here: Callable[[ChannelName, int], bool]
     wall_ns: Callable[[], int]
 
@@ -209,7 +209,7 @@ class ChannelCreations:
         held = self._deps.view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            self._deps.say(leader.node, StartAsked(name, identity, channel))
+            self._deps.send(leader.node, StartAsked(name, identity, channel))
 
     # --- the coordinator ---
 

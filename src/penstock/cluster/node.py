@@ -33,7 +33,7 @@ from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
-from penstock.cluster.reconciler import Reconciler, Say
+from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.limits import (
@@ -52,7 +52,7 @@ CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at thos
 
 
 class ClusterNode:
-    """`say` sends a message to a node; `new_replica` draws a random id of a replica."""
+    """`send` sends a message to a node; `new_replica` draws a random id of a replica."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ClusterNode:
         coordinator: Coordinator,
         peers: Peers,
         ledger: Ledger,
-        say: Say,
+        send: SendMessage,
         new_replica: Callable[[], int],
         mono_ns: int,
         remembered: Remembered | None = None,
@@ -84,12 +84,12 @@ class ClusterNode:
             )
         )  # fmt: skip
         self.reconciler = Reconciler(
-            own, broker, self.replica_host, self.participant.view, coordinator, say, new_replica,
+            own, broker, self.replica_host, self.participant.view, coordinator, send, new_replica,
             self._report, self._start_held,
         )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
         self._coordinator = coordinator
-        self._say = say
+        self._send = send
         self._now_ns = mono_ns
         self._is_due = True  # `turn` has something to do
         self._busy: dict[
@@ -154,13 +154,13 @@ class ClusterNode:
         if node == self.own:
             self._asked.ask(node, asked, self._now_ns)
         else:
-            self._say(node, asked)
+            self._send(node, asked)
 
     def _answer_start(self, node: int, held: StartHeld) -> None:
         if node == self.own:
             self._channel_creations.heard(held)
         else:
-            self._say(node, held)
+            self._send(node, held)
 
     def _holds_start(self, name: PartitionName, identity: int, channel: int) -> bool | None:
         target = target_for(identity, name.number)
@@ -373,7 +373,7 @@ class ClusterNode:
     def _speak(self) -> None:
         out, self.participant.out = self.participant.out, []
         for node, message in out:
-            self._say(node, message)
+            self._send(node, message)
 
     # --- for people ---
 

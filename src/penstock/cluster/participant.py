@@ -137,7 +137,7 @@ class Participant:
         self.links[node] = incarnation
         self.proposals.linked(node, incarnation)
         if self.proposals.corrupt_replicas.corrupt:
-            self._say_corrupt((node,))
+            self._send_corrupt((node,))
 
     def unlinked(self, node: int) -> None:
         self.links.pop(node, None)
@@ -190,9 +190,9 @@ class Participant:
         corrupt_replicas = self.proposals.corrupt_replicas
         if (names, failed) != (corrupt_replicas.corrupt, corrupt_replicas.failed):
             corrupt_replicas.corrupt, corrupt_replicas.failed = names, failed
-            self._say_corrupt(self.links)
+            self._send_corrupt(self.links)
 
-    def _say_corrupt(self, nodes: Iterable[int]) -> None:
+    def _send_corrupt(self, nodes: Iterable[int]) -> None:
         corrupt_replicas = self.proposals.corrupt_replicas
         names = tuple(sorted(corrupt_replicas.corrupt)[:CORRUPT_NAMED_MAX])
         failed = tuple(sorted(corrupt_replicas.failed)[:CORRUPT_NAMED_MAX])
@@ -246,9 +246,9 @@ class Participant:
         """A leadership without other members knows by this alone that it is in force."""
         if self._asked_ns is None and self.proposals.lines:
             self._asked_ns = mono_ns
-            self._coordinator.read(keys.CLUSTER, self._told)
+            self._coordinator.read(keys.CLUSTER, self._was_read)
 
-    def _told(self, answer: Reading | Failed) -> None:
+    def _was_read(self, answer: Reading | Failed) -> None:
         asked_ns, self._asked_ns = self._asked_ns, None
         if isinstance(answer, Reading) and asked_ns is not None:
             self._answered = asked_ns, answer.revision

@@ -48,7 +48,7 @@ from penstock.replication.record import Member, Record
 _log = logging.getLogger("penstock.cluster")
 LOOK_NS_MAX = 50 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
-Say = Callable[[int, Message], None]
+SendMessage = Callable[[int, Message], None]
 Records = dict[PartitionName, Held[Record]]
 Channels = dict[ChannelName, Held[Channel]]
 
@@ -64,7 +64,7 @@ class Reconciler:
         replica_host: ReplicaHost,
         view: View,
         coordinator: Coordinator,
-        say: Say,
+        send: SendMessage,
         new_replica: Callable[[], int],
         report: Callable[[], None],
         start_held: Callable[[str, int, int, int], None],
@@ -80,7 +80,7 @@ class Reconciler:
         self.is_unchecked = True  # a replica was not looked at for what is corrupt
         self.troubles: dict[str, str] = {}  # what could not be done, by topic
         self._coordinator = coordinator
-        self._say = say
+        self._send = send
         self._new_replica = new_replica
         self._report = report
         self._start_held = start_held
@@ -232,7 +232,7 @@ class Reconciler:
             self._give_up(name, target, replicated)
             replicated = None
             if record.leader is not None:
-                self._say(record.leader.node, Renewed(name))
+                self._send(record.leader.node, Renewed(name))
         if replicated is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()

@@ -279,4 +279,4 @@ class Engine:
         """Records in chunks: what they name by number from 1, and they as in docs/formats.md."""
         ...
 
-    def tell_time(self, wall_ns: int) -> None: ...  # for events outside of a turn
+    def set_time(self, wall_ns: int) -> None: ...  # for events outside of a turn

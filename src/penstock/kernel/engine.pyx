@@ -413,7 +413,7 @@ cdef class Engine(Routes):
     def take_trace(self):
         return self.hub.trace.take()
 
-    def tell_time(self, i64 wall_ns):
+    def set_time(self, i64 wall_ns):
         self.hub.wall_ns = max(self.hub.wall_ns, wall_ns)
 
     @property

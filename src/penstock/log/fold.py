@@ -171,7 +171,7 @@ class Folding:
         self.handed_end = 0
         self.start_offset = 0
         self.stages: dict[int, Staged] = {}
-        self.stages_said = 0  # entries about them so far
+        self.stage_entries = 0  # entries about them so far
         self.unstaged: list[int] = []  # since the caller emptied it
         self._channels: dict[int, _Channel] = {}
 
@@ -189,11 +189,11 @@ class Folding:
                 self.start_offset = max(self.start_offset, a)
             elif kind == Entry.STAGED:
                 self.stages[a] = Staged(b, *divmod(id, 1 << _LENGTH_SHIFT))
-                self.stages_said += 1
+                self.stage_entries += 1
             elif kind == Entry.UNSTAGED:
                 self.stages.pop(a, None)
                 self.unstaged.append(a)
-                self.stages_said += 1
+                self.stage_entries += 1
 
     def channels(self) -> dict[int, ChannelState]:
         return {number: channel.state() for number, channel in self._channels.items()}

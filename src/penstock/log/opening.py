@@ -70,7 +70,7 @@ class Opening:
         self._leftovers: list[str] = []
         self._tail_position = 0  # where in the first segment the walk began
         self._bytes_read = 0
-        self._synced_told = 0  # the highest synced end that any header tells of
+        self._synced_by_headers = 0  # the highest synced end that any header tells of
 
     def run(self) -> Opened:
         self._list_files()
@@ -104,7 +104,7 @@ class Opening:
             prepared=self._disk.size(active.path),
             written_end=written_end,
             synced_end=written_end if stopped is None else decision.synced_seen,
-            agreed_end=min(self._synced_told, written_end),
+            agreed_end=min(self._synced_by_headers, written_end),
             newest_epoch=newest_of(self._last, written_end == self._items[0].base_offset),
             last_id=max(mark.last_id, id_at(last.base_id, last.count - 1) if last else 0),
             last_timestamp_ns=last.timestamp_ns if last else 0,
@@ -193,8 +193,8 @@ class Opening:
             # An old batch of a recycled file stands for an older log: its word is no higher.
             notes = [batch.header.synced_end for batch in batches if batch is not None]
             if notes:
-                self._synced_told = max(notes)
-                return self._synced_told
+                self._synced_by_headers = max(notes)
+                return self._synced_by_headers
         return 0
 
     def _holding(self, offset: int) -> int:
@@ -238,7 +238,7 @@ class Opening:
         for batch in walk(blocks, position, expected, self._limit(number), self._epoch):
             add_if_due(index, batch, self._settings.index_every_bytes)
             self._epoch = batch.header.leader_epoch
-            self._synced_told = max(self._synced_told, batch.header.synced_end)
+            self._synced_by_headers = max(self._synced_by_headers, batch.header.synced_end)
             synced_end = batch.header.synced_end if self._believes_headers else 0
             run = runs[-1] if runs and runs[-1].segment == number else None
             if run is not None and run.to_offset == batch.header.base_offset:

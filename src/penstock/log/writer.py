@@ -271,8 +271,8 @@ class WrittenLog(ReadableLog):
         in_buffer = end.position - row.length + memoryview(batches[-1]).nbytes
         self._keep_name(BatchName._make(name_at(batches[-1], in_buffer)))
         self.last_timestamp_ns = end.header.timestamp_ns
-        told = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
-        self.agreed_end = max(self.agreed_end, min(told, self.written_end))
+        claimed = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
+        self.agreed_end = max(self.agreed_end, min(claimed, self.written_end))
 
     def _index_one(self, offset: int, position: int, timestamp_ns: int, id: int) -> None:
         if position >= self._index_next:

@@ -63,7 +63,7 @@ class HttpConnection(asyncio.Protocol):
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         room = BodyRoom() if room is None else room
-        self._incoming = Incoming(application, room, admit, self._loop.time, self._say_continue)
+        self._incoming = Incoming(application, room, admit, self._loop.time, self._send_continue)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()  # being served, or answered before their turn
         self._out: list[bytes] = []  # answers to be written at the end of this turn
@@ -136,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
         self._serve_waiting()
         self._pause_if_loaded()
 
-    def _say_continue(self) -> None:
+    def _send_continue(self) -> None:
         if not self._slots:
             self._write(CONTINUE)
 

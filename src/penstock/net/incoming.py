@@ -140,14 +140,14 @@ class Incoming:
         room: BodyRoom,
         admit: Admit | None,
         now_s: Callable[[], float],
-        say_continue: Callable[[], None],
+        send_continue: Callable[[], None],
     ) -> None:
-        """`say_continue`: the client waits to be asked for the body, and nothing is before it."""
+        """`send_continue`: the client waits to be asked for the body, and nothing is before it."""
         self._application = application
         self._room = room
         self._admit = admit
         self._now_s = now_s
-        self._say_continue = say_continue
+        self._send_continue = send_continue
         self.remote = ""
         self.waiting: deque[Request | RefusedRequest | bytes] = deque()
         self.held_bytes = 0  # of bodies in `waiting`, and of those that were taken from there
@@ -331,7 +331,7 @@ class Incoming:
         elif self._content_length > self._rule.bytes_max:
             self._refuse(self._rule.refusal)
         elif self._expects_continue and not self.waiting:
-            self._say_continue()
+            self._send_continue()
 
     def on_body(self, part: bytes) -> None:
         if self.deaf:

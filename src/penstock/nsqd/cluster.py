@@ -183,7 +183,7 @@ class ClusterMember:
         )
         self.cluster = ClusterNode(
             self._broker, self._options.node_id, membership, self._describe, self.coordinator,
-            self.links, ledger, self._say, lambda: secrets.randbits(63), time.monotonic_ns(),
+            self.links, ledger, self._send, lambda: secrets.randbits(63), time.monotonic_ns(),
             Remembered(uuid, node.revision, node.restorations), records,
             replica_timeout_ns=self._options.replica_timeout_ns,
         )  # fmt: skip
@@ -331,7 +331,7 @@ class ClusterMember:
         elif self.cluster.is_due:
             self.cluster.turn()
 
-    def _say(self, node: int, message: Message) -> None:
+    def _send(self, node: int, message: Message) -> None:
         self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
 
     def _may_link(self, node: int, incarnation: int) -> bool:

@@ -287,7 +287,7 @@ class Cluster:
         self.clock.pass_ns(ns)
         for node in self.up():
             node.turn()
-            node.replica_host.tell_committed()
+            node.replica_host.announce_committed()
             node.broker.housekeeping()
             while node.broker.search():
                 node.turn()

@@ -121,7 +121,7 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     assert answers == [None]
     assert shared.leader.tail.committed_end == 2
     assert shared.wire.take() == []
-    shared.leadership.tell_committed()
+    shared.leadership.announce_committed()
     (news,) = shared.wire.take()
     assert (news.batches, news.committed) == (b"", 2)
 
@@ -187,7 +187,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.acknowledge(3)
     shared.acknowledge(4)
     assert answers == [None]
-    shared.leadership.tell_committed()
+    shared.leadership.announce_committed()
     assert shared.wire.take()[-1].committed == 4
     shared.publish(b"next")
     assert [lane for _, lane, _ in shared.wire.sent] == [Lane.LIVE]

@@ -186,7 +186,7 @@ class Channel:
             switched |= below != window.trace_below
             window.trace_below = below
         if self._begun and switched:
-            self.topic.tell_switched(self)
+            self.topic.record_rate_change(self)
         self._begun = True
 
     def configure(self, changes: Mapping[str, Any]) -> None:
@@ -283,7 +283,7 @@ class Channel:
             window.skips_tests = self.skips.tests
 
     def empty(self) -> None:
-        self.topic.tell_time()
+        self.topic.set_time()
         for window in self.windows.values():
             window.empty()
         self.topic.store_cursors()
@@ -304,7 +304,7 @@ class Channel:
                 raise OffsetGone(offset, start_offset)
             if offset > handed_end:
                 raise OffsetBeyondEnd(offset, handed_end)
-        topic.tell_time()
+        topic.set_time()
         for partition, offset in places.items():
             self.windows[partition].seek(offset)
         topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew

@@ -66,9 +66,11 @@ class Cursors:
         self._floor_syncing = 0
         self._job: JournalSync | None = None
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
-        self.on_said: Callable[[set[int]], None] | None = None  # about channels, by their numbers
+        self.on_written: Callable[[set[int]], None] | None = (
+            None  # about channels, by their numbers
+        )
         self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
-        self._saying: set[int] = set()  # channels that the record in hand is about
+        self._writing_about: set[int] = set()  # channels that the record in hand is about
         self._journal = journal
         self._folded = folded
         self._start_offset = folded.start_offset if folded is not None else 0
@@ -157,8 +159,8 @@ class Cursors:
     def append(self, groups: Sequence[Group]) -> None:
         """One record: what one turn changed."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
-        if self.on_said is not None:
-            self._saying.update(group.number for group in groups)
+        if self.on_written is not None:
+            self._writing_about.update(group.number for group in groups)
         try:
             record = self._journal.append(handed_end, groups, self._snapshot)
         except OSError as error:
@@ -168,8 +170,8 @@ class Cursors:
             self._lost = False
             if self.on_record is not None:
                 self.on_record(record)
-        if self._saying:
-            self._note_said()
+        if self._writing_about:
+            self._note_written()
 
     def begin_generation(self) -> None:
         """A replica needs a snapshot: it follows none of what was written, or not all."""
@@ -180,12 +182,12 @@ class Cursors:
         else:
             self._lost = False
             self._replicate(record)
-        self._note_said()
+        self._note_written()
 
-    def _note_said(self) -> None:
-        saying, self._saying = self._saying, set()
-        if self.on_said is not None and saying:
-            self.on_said(saying)
+    def _note_written(self) -> None:
+        channels, self._writing_about = self._writing_about, set()
+        if self.on_written is not None and channels:
+            self.on_written(channels)
 
     def _replicate(self, record: bytes) -> None:
         if self.on_record is not None:
@@ -263,7 +265,7 @@ class Cursors:
             groups.append(Group(PARTITION, entries))
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
-            self._saying.add(number)
+            self._writing_about.add(number)
             entries = window.snapshot() + self._note_searched(number, window)
             groups.append(Group(number, entries))
         return (self._tail.handed_end if self._tail is not None else 0), groups

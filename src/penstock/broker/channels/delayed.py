@@ -89,7 +89,7 @@ class DelaySearch:
                 return False
             found = Trailers([], end)
         self._unreadable.pop(leader, None)
-        leader.topic.tell_time()
+        leader.topic.set_time()
         ids_from = _lowest_id(leader, windows) if found.blocks else 0
         for window in windows:
             if window.search_start < max(found.next_offset, start):

@@ -28,7 +28,7 @@ _NOW = 0
 
 def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -> None:
     """In these partitions, as far as they are still led here, or in all. Raises NotFound."""
-    channel.topic.tell_time()
+    channel.topic.set_time()
     windows = channel.windows
     numbers = windows if partitions is None else [one for one in partitions if one in windows]
     _settled(channel, id, any(_finish(windows[number], id) for number in numbers))
@@ -40,7 +40,7 @@ def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
     window = channel.windows.get(partition)
     if window is None or channel.deleted or offset < window.next:
         return False
-    channel.topic.tell_time()
+    channel.topic.set_time()
     window.skip(offset, offset + 1)
     channel.topic.store_cursors()
     return True
@@ -59,7 +59,7 @@ def _finish(window: Window, id: int) -> bool:
 
 def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:
     """To be sent again, or for the first time, after `delay_ns`. Raises NotFound."""
-    channel.topic.tell_time()
+    channel.topic.set_time()
     windows = channel.windows.values()
     _settled(channel, id, any(_requeue(window, id, delay_ns, wall_ns) for window in windows))
 
@@ -111,7 +111,7 @@ def _settle(
         for first in range(0, len(ids), limits.SETTLED_TOGETHER):
             if channel.deleted or not channel.has(window):
                 return settled
-            channel.topic.tell_time()
+            channel.topic.set_time()
             piece = ids[first : first + limits.SETTLED_TOGETHER]
             settled += sum(window.settle_stray(id, due_ns) for id in piece)
             channel.topic.store_cursors()

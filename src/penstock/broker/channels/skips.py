@@ -137,7 +137,7 @@ class Skips:
 
     def _pass_to(self, state: Skipped, store: Callable[[], None] = lambda: None) -> None:
         topic = self._channel.topic
-        topic.tell_time()
+        topic.set_time()
         self.sweep()  # what was handed over before it ends is skipped
         self._set(state)
         store()

@@ -220,7 +220,7 @@ class Commits:
             self._notes.note_written()
             self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
             self.total += 1
-            self._tell(run, Committed(False, file.messages))
+            self._answer(run, Committed(False, file.messages))
             if file.app:
                 self.stages.committed(file.app, file.version)
             if self._unfinished.pop(file.app, None) is not None:
@@ -229,7 +229,7 @@ class Commits:
         elif run.unfinished is not None:
             self._apps.setdefault(file.app, _App(None, file.used_ns, True))
             self._unfinished[file.app] = run
-            self._tell(run, run.unfinished)
+            self._answer(run, run.unfinished)
             self._report()
             self._leave(run)
 
@@ -239,10 +239,10 @@ class Commits:
         elif run.record_error is not None:
             self._notes.note_refused(run.record_error)
         if error is not None:
-            self._tell(run, error)
+            self._answer(run, error)
         self._leave(run)
 
-    def _tell(self, run: CommitRun, outcome: Committed | PenstockError) -> None:
+    def _answer(self, run: CommitRun, outcome: Committed | PenstockError) -> None:
         done = self._asker.pop(run, None)
         if done is not None:
             done(outcome)

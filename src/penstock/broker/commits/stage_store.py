@@ -262,13 +262,13 @@ class FollowerStages:
 
     def applied(self, place: Position) -> None:
         """A record is in the journal, and the machine does not know yet."""
-        if place.sequence == 0 or self._said != self._journal.folding.stages_said:
+        if place.sequence == 0 or self._said != self._journal.folding.stage_entries:
             self._look(place)
             self._ask()
 
     def _look(self, place: Position) -> None:
         folding, here = self._journal.folding, self._store.stages
-        self._said = folding.stages_said
+        self._said = folding.stage_entries
         unlisted = {number for number in folding.unstaged if number not in folding.stages}
         folding.unstaged.clear()
         if place.sequence == 0:

@@ -359,7 +359,7 @@ class GroupCommit:
         if self.refused_bytes:
             self.note_writable()
         if self._row.done:
-            self._row.tell(None)
+            self._row.answer(None)
 
     def note_writable(self) -> None:
         self.refused_bytes = 0
@@ -377,7 +377,7 @@ class GroupCommit:
         self.tail.fail_from(row.base_offset)
         if self.log.stopped is not None:
             self.stop(error.reason)
-        row.tell(error)
+        row.answer(error)
 
     # --- syncs ---
 
@@ -440,7 +440,7 @@ class GroupCommit:
             self.tail.fail_from(row.base_offset)
             self.line.failed()
         self.stop(error.reason)
-        row.tell(error)
+        row.answer(error)
 
     def leave(self, reason: str) -> None:
         """The leadership is over. The next leader gets what gathered, and may commit the row."""
@@ -456,7 +456,7 @@ class GroupCommit:
         self._on_trouble()
         self._hand_on()
         self._fail_open(LeadershipEnded(self._label, reason))
-        row.tell(PublishUnknown(self._label, reason))
+        row.answer(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
         """What has waited too long behind one row is refused, however many rows came before."""
@@ -552,11 +552,11 @@ class GroupCommit:
     def _fail_open(self, error: PenstockError) -> None:
         if self.tail.owner.group is self:  # else an outbox has it
             self.tail.drop_open()
-        told = self._open_done + [one.done for one in self._gathered]
-        told += [one.done for one in self._whole]
+        waiting = self._open_done + [one.done for one in self._gathered]
+        waiting += [one.done for one in self._whole]
         self._open_done, self._gathered, self._whole = [], deque(), deque()
         self.held_count = self.tail.waiting_bytes = 0
-        for done in told:
+        for done in waiting:
             done(error)
 
     def retire(self) -> None:
@@ -567,11 +567,11 @@ class GroupCommit:
         tail = self.tail
         if tail.sealed_count:
             tail.commit_to(tail.written_end)
-            self._row.tell(None)
+            self._row.answer(None)
         while tail.open_count:
             row = self._seal_open(tail.open_count, self._context.clock.wall_ns())
             tail.commit_to(tail.written_end)
-            row.tell(None)
+            row.answer(None)
         whole, self._whole = self._whole, deque()
         self.held_count = self.tail.waiting_bytes = 0
         for one in whole:

@@ -153,7 +153,7 @@ class Leader:
             self.number, channels, self.when_held, lambda: len(line.record.wanted) > 1
         )
         if self.cursors is not None:
-            self.cursors.on_said = gates.note
+            self.cursors.on_written = gates.note
 
     @property
     def busy(self) -> bool:
@@ -240,7 +240,7 @@ class Leader:
 
     def _step_over_damage(self, window: Window, finished: Sequence[tuple[int, int]] = ()) -> None:
         """`finished` is what the journal knew: that was in the trace before."""
-        self.topic.tell_time()
+        self.topic.set_time()
         for start, end in self._stepped_over:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)

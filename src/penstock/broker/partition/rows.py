@@ -101,8 +101,8 @@ class Row:
         self.end += count
         self.length += length
 
-    def tell(self, error: PenstockError | None) -> None:
+    def answer(self, error: PenstockError | None) -> None:
         """Answer each publisher, once."""
-        told, self.done = self.done, []
-        for done in told:
+        waiting, self.done = self.done, []
+        for done in waiting:
             done(error)

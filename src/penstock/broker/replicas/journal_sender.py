@@ -177,7 +177,7 @@ class JournalSender:
 
     def leave(self) -> int:
         """The leadership is over. Returns for how much the outcome is unknown."""
-        self._cursors.on_record = self._cursors.on_synced = self._cursors.on_said = None
+        self._cursors.on_record = self._cursors.on_synced = self._cursors.on_written = None
         self._is_over = True
         waiting = [*self.line.leave(), *self._unwritten]
         self._unwritten.clear()
@@ -192,7 +192,7 @@ class ElectedJournal:
     def __init__(self, journal: FollowedJournal, epoch: int, context: Context, label: str) -> None:
         self.on_record: Callable[[bytes], None] | None = None
         self.on_synced: Callable[[OSError | None], None] | None = None
-        self.on_said: Callable[[set[int]], None] | None = None  # nothing new is said here
+        self.on_written: Callable[[set[int]], None] | None = None  # nothing new is said here
         self._folding = journal.folding
         self._journal = Journal(
             journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end

@@ -81,13 +81,13 @@ class Leadership:
     moved, or the leadership be over. `on_over` is called once, before anybody hears of it."""
 
     __slots__ = (
+        "_announced",
         "_bulk",
         "_has_news",
         "_in_turn",
         "_payload",
         "_post",
         "_row_bytes",
-        "_told",
         "is_alone",
         "line",
         "log",
@@ -111,7 +111,9 @@ class Leadership:
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
         self._has_news = False  # of a committed end, for the peers
-        self._told: dict[int, tuple[int, int]] = {}  # by node: the session, and the end it was told
+        self._announced: dict[
+            int, tuple[int, int]
+        ] = {}  # by node: the session, and the end it was told
 
     @classmethod
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
@@ -166,7 +168,7 @@ class Leadership:
 
     def unlinked(self, node: int) -> None:
         self._leave_bulk(node)
-        self._told.pop(node, None)
+        self._announced.pop(node, None)
         self.line.unlinked(node)
         self._changed()
 
@@ -257,7 +259,7 @@ class Leadership:
         self.line.note_beside(node, session, complete)
         self._changed()
 
-    def tell_committed(self) -> None:
+    def announce_committed(self) -> None:
         """To those that have heard nothing since the committed end has moved."""
         post = self._post
         if not self._has_news or post is None:
@@ -267,15 +269,15 @@ class Leadership:
         for node, peer in line.peers.items():
             if peer.sent == UNMATCHED or node in self._bulk:
                 continue
-            if self._told.get(node) == (peer.session, line.committed):
+            if self._announced.get(node) == (peer.session, line.committed):
                 continue  # the row that went out meanwhile has said it
             previous = line.log.chain_before(peer.sent)
             if previous is not None:
                 row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
-                self._told[node] = peer.session, line.committed
+                self._announced[node] = peer.session, line.committed
                 post.peers.send(node, Lane.LIVE, encode(post.target, row))
 
-    def _say(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
+    def _send_handshake(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
         post.peers.send(effect.node, Lane.LIVE, encode(post.target, effect))
 
     def _feed(self, post: Post, effect: Feed) -> None:
@@ -296,7 +298,7 @@ class Leadership:
         row = Row(session, line.record.epoch, previous, start, batches, committed)
         post.peers.send(node, lane, encode(post.target, row, payload))
         if lane is Lane.LIVE:
-            self._told[node] = session, committed
+            self._announced[node] = session, committed
         line.fed(node, end_of(batches))
 
     def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
@@ -366,9 +368,9 @@ def _nothing() -> None:
 
 
 _EFFECTS: dict[type, Any] = {
-    Hello: Leadership._say,
-    MatchAt: Leadership._say,
-    BeginAt: Leadership._say,
+    Hello: Leadership._send_handshake,
+    MatchAt: Leadership._send_handshake,
+    BeginAt: Leadership._send_handshake,
     Feed: Leadership._feed,
     CommitTo: Leadership._commit_to,
     Authority: Leadership._permit,

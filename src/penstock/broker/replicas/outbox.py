@@ -146,8 +146,8 @@ class Outbox:
             self.failure = answer.reason
             unknown = answer.ending is Ending.UNKNOWN
             self.tail.fail_from(self.tail.committed_end, unknown)
-        told, self._row_done = self._row_done, []
-        for done in told:
+        waiting, self._row_done = self._row_done, []
+        for done in waiting:
             done(error)
         self.write(self._context.clock.wall_ns())
         self._context.engine.wake()

@@ -482,13 +482,13 @@ class ReplicaHost:
         self.forwarding.tick(mono_ns)
         for replicated in self._due(mono_ns):
             replicated.tick(mono_ns)
-        self.tell_committed()
+        self.announce_committed()
 
-    def tell_committed(self) -> None:
+    def announce_committed(self) -> None:
         """Followers hear how far all is committed where no row has said it."""
         for replicated in self._awake:
             if replicated.leadership is not None:
-                replicated.leadership.tell_committed()
+                replicated.leadership.announce_committed()
 
     def _due(self, mono_ns: int) -> list[ReplicatedPartition]:
         """All leaderships; or, while every node has answered so lately that none of them can lose

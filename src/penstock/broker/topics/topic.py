@@ -314,7 +314,7 @@ class Topic(Publishing):
 
     def empty(self) -> None:
         """Drop the topic's own queue; what channels have is theirs."""
-        self.tell_time()
+        self.set_time()
         for leader in self.leaders:
             tail = leader.tail
             for channel in self.channels.values():
@@ -358,10 +358,10 @@ class Topic(Publishing):
             switched |= below != tail.trace_below
             tail.trace_below = below
         if self._begun and switched:
-            self.tell_switched()
+            self.record_rate_change()
         self._begun = True
 
-    def tell_switched(self, channel: Channel | None = None) -> None:
+    def record_rate_change(self, channel: Channel | None = None) -> None:
         self._context.switched(self, channel)
 
     @property
@@ -369,9 +369,9 @@ class Topic(Publishing):
         """Of its messages whose life is traced."""
         return 0.0 if self.internal else self.effective.trace_rate
 
-    def tell_time(self) -> None:
+    def set_time(self) -> None:
         """To the kernel, before what people do outside of its turns."""
-        self._context.engine.tell_time(self._context.clock.wall_ns())
+        self._context.engine.set_time(self._context.clock.wall_ns())
 
     def apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging

@@ -58,7 +58,7 @@ def draw(here: Opened, topic: str, channel: str) -> None:
         shown = "" if word == states.PAUSED else word
         head.show(snapshot, (states.paused(known), "warn"), (shown, level))
         gone.set_visibility(known is None)
-        saying = _saying(here, known) if known else ""
+        saying = _writing_about(here, known) if known else ""
         body.show(known is not None, known.stale_s if known else 0, saying,
                   figures_of(known or none))  # fmt: skip
         show_partitions(snapshot)
@@ -75,7 +75,7 @@ def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
     ]
 
 
-def _saying(here: Opened, found: ChannelState) -> str:
+def _writing_about(here: Opened, found: ChannelState) -> str:
     recent = here.deps.history.window(f"{found.topic}/{found.name}")
     told = states.channel_saying(found, states.lag_of(found, recent))
     return f"{told} {partitions.said(found.partitions)}".strip()

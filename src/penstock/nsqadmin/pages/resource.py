@@ -47,14 +47,14 @@ class Body:
     def __init__(self, figures: Figures) -> None:
         self.place = ui.element("div").classes("below")
         with self.place:
-            self._saying = ui.label().classes("saying")
+            self._writing_about = ui.label().classes("saying")
             with parts.row("tiles row"):
                 self._tiles = {name: parts.Tile(name) for name in figures}
 
     def show(self, is_there: bool, stale_s: float, saying: str, figures: Figures) -> None:
         self.place.set_visibility(is_there)
         parts.show_age(self.place, stale_s)
-        self._saying.set_text(saying)
+        self._writing_about.set_text(saying)
         for name, shown in figures.items():
             self._tiles[name].show(*shown)
 
