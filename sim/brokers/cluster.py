@@ -197,7 +197,7 @@ class JoinedCluster:
         found = PartitionName(name, partition)
         for node in self.up():
             leader = node.leader(found)
-            if leader is not None and entry is not None and not leader.leadership.line.over:
+            if leader is not None and entry is not None and not leader.leadership.machine.over:
                 held = node.view.partitions[found]
                 if held.revision == entry.revision:
                     return node

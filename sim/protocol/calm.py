@@ -108,7 +108,7 @@ def _elect(world: World) -> None:
 def _is_gone(world: World, number: int, incarnation: int, replica: int) -> bool:
     """A leader that does not say that it is leading is replaced."""
     node = world.nodes[number]
-    return node.incarnation != incarnation or node.kept.replica != replica or node.line is None
+    return node.incarnation != incarnation or node.kept.replica != replica or node.machine is None
 
 
 def _deliver_all(world: World) -> int:
@@ -122,21 +122,21 @@ def _deliver_all(world: World) -> int:
 def leader_in_force(world: World) -> Node | None:
     record = world.coordinator.record
     for node in world.nodes:
-        line = node.line
-        if line is not None and line.record.epoch == record.epoch and not node.stopped:
+        machine = node.machine
+        if machine is not None and machine.record.epoch == record.epoch and not node.stopped:
             return node
     return None
 
 
 def _missing(world: World) -> tuple[str, str]:
     node = leader_in_force(world)
-    if node is None or node.line is None:
+    if node is None or node.machine is None:
         return "L-a", "no replica is leading"
     log = node.kept.log
     if log.end == 0 or len(world.observer.truth) < log.end:
         return "L-b", "a publish is not committed"
     members = {(m.node, m.replica, m.generation) for m in world.coordinator.record.members}
-    for number in node.line.record.wanted:
+    for number in node.machine.record.wanted:
         kept = world.nodes[number].kept
         if (number, kept.replica, kept.generation) not in members:
             return "L-c", f"node {number} is no member"

@@ -85,7 +85,7 @@ class Node:
         self.revision = 0
         self.entry = Entry(0, 0, 0)
         self.incarnations: dict[int, int] = {}
-        self.line: PartitionLeader | None = None
+        self.machine: PartitionLeader | None = None
         self.leadership_epoch = 0  # the last leadership of this incarnation
         self.electing: Record | None = None
         self.stopped = False
@@ -108,7 +108,7 @@ class Node:
 
     def end_process(self) -> None:
         self.is_up = self.active = False
-        self.line, self.electing = None, None
+        self.machine, self.electing = None, None
         self.world.unlink_all(self.number)
 
     def start(self, lost_memory: bool) -> None:
@@ -186,8 +186,8 @@ class Node:
             return
         self.revision, self.record = revision, record
         self.kept.revision = max(self.kept.revision, revision)
-        if self.line is not None:
-            self.line.seen(revision, record)
+        if self.machine is not None:
+            self.machine.seen(revision, record)
             self.work()
         self._sit_down(record, revision)
         self.note_in_sync()
@@ -195,7 +195,7 @@ class Node:
     def _sit_down(self, record: Record, revision: int) -> None:
         """Begin the leadership, if the record names this replica in this incarnation."""
         leader = record.leader
-        if leader is None or self.line is not None or self.stopped or not self.active:
+        if leader is None or self.machine is not None or self.stopped or not self.active:
             return
         if leader != Seat(self.number, self.incarnation, self.kept.replica):
             return
@@ -208,7 +208,7 @@ class Node:
         world = self.world
         committed = self.follower.committed
         log = self.kept.log
-        self.line = PartitionLeader(
+        self.machine = PartitionLeader(
             log,
             record,
             revision,
@@ -220,7 +220,7 @@ class Node:
         self.sync_wanted = True
         world.observer.leadership_began(self, record)
         for other in world.linked_with(self.number):
-            self.line.linked(other)
+            self.machine.linked(other)
         self.work()
 
     def _save_epoch(self, epoch: int) -> None:
@@ -231,13 +231,13 @@ class Node:
         kept = self.kept
         if kept.in_sync or kept.log.synced < kept.log.end or self.stopped:
             return
-        follows = self.follower.state is Following.FOLLOWING or self.line is not None
+        follows = self.follower.state is Following.FOLLOWING or self.machine is not None
         kept.in_sync = follows and self.record.has(self.number, kept.replica)
 
     def elect(self, unreachable: frozenset[int]) -> None:
         """Ask for the leadership."""
         kept = self.kept
-        if self.line is not None or self.electing is not None or not self.revision:
+        if self.machine is not None or self.electing is not None or not self.revision:
             return
         seat = Seat(self.number, self.incarnation, kept.replica)
         candidate = Candidate(
@@ -254,7 +254,7 @@ class Node:
 
     def elect_last(self, reports: list[Report]) -> None:
         """All members are suspect, and this one may have the most."""
-        if self.line is not None or self.electing is not None or self.stopped:
+        if self.machine is not None or self.electing is not None or self.stopped:
             return
         chosen = last_resort(self.record, reports)
         if chosen is not None and chosen.node == self.number:
@@ -285,27 +285,27 @@ class Node:
             record, self.electing = self.electing, None
             if record is not None and answer.outcome is Outcome.DONE:
                 self._see(answer.revision, answer.record)
-        elif self.line is not None:
-            self.line.outcome(answer.number, answer.outcome, answer.revision)
+        elif self.machine is not None:
+            self.machine.outcome(answer.number, answer.outcome, answer.revision)
             self.work()
 
     def read(self) -> None:
         """The coordinator's record arrives, as it is now."""
         coordinator = self.world.coordinator
-        if self.line is not None:
-            self.line.read(coordinator.revision, coordinator.record)
+        if self.machine is not None:
+            self.machine.read(coordinator.revision, coordinator.record)
             self.work()
 
     # --- links ---
 
     def linked(self, other: int) -> None:
-        if self.line is not None:
-            self.line.linked(other)
+        if self.machine is not None:
+            self.machine.linked(other)
             self.work()
 
     def unlinked(self, other: int) -> None:
-        if self.line is not None:
-            self.line.unlinked(other)
+        if self.machine is not None:
+            self.machine.unlinked(other)
             self.work()
         if self.leader == other:
             self.leader = -1
@@ -314,24 +314,24 @@ class Node:
     # --- publishing ---
 
     def publish(self, count: int, fails: bool) -> None:
-        line, world = self.line, self.world
-        if line is None or not line.ready or self.stopped:
+        machine, world = self.machine, self.world
+        if machine is None or not machine.ready or self.stopped:
             return
         log = self.kept.log
         start = log.end
-        promise = line.synced_everywhere
-        epoch = line.record.epoch
+        promise = machine.synced_everywhere
+        epoch = machine.record.epoch
         batches = [Batch(epoch, world.new_content(), promise) for _ in range(count)]
         for batch in batches:
             log.append(batch)
         if fails:
             log.truncate(start)
             world.observer.refused(batches)
-            line.failed("a write failed")
+            machine.failed("a write failed")
             self.work()
             return
         world.observer.appended(self, start, batches)
-        line.wrote(log.end)
+        machine.wrote(log.end)
         self.sync_wanted = True
         self.work()
 
@@ -342,8 +342,8 @@ class Node:
             return
         self.sync_wanted = False
         self.kept.log.sync()
-        if self.line is not None:
-            self.line.synced()
+        if self.machine is not None:
+            self.machine.synced()
         else:
             self.follower.synced()
         self.note_in_sync()
@@ -352,8 +352,8 @@ class Node:
     def fail_sync(self) -> None:
         self.kept.log.fail_sync()
         self.kept.ended = True
-        if self.line is not None:
-            self.line.failed("a sync failed")
+        if self.machine is not None:
+            self.machine.failed("a sync failed")
             self.work()
         self.follower.sync_failed()
         self.work()
@@ -366,11 +366,11 @@ class Node:
 
     def _on_hello(self, other: int, frame: Hello) -> None:
         epoch = max(self.kept.epoch, self.follower.epoch)
-        if self.line is not None:
+        if self.machine is not None:
             if frame.epoch <= epoch:
                 self.world.send(self.number, other, Refuse(frame.session, epoch))
                 return
-            self.line.leave("another leader has a higher epoch")
+            self.machine.leave("another leader has a higher epoch")
             self.work()
         if not self.record.has(self.number, self.kept.replica):
             self.kept.in_sync = False
@@ -397,35 +397,35 @@ class Node:
             self.world.observer.learned(self)
 
     def _on_tell(self, other: int, frame: Tell) -> None:
-        if self.line is not None:
+        if self.machine is not None:
             session, _, replica, generation, extent, _ = frame
-            self.line.told(other, session, replica, generation, extent)
+            self.machine.told(other, session, replica, generation, extent)
 
     def _on_matched(self, other: int, frame: Matched) -> None:
-        if self.line is not None:
-            self.line.matched(other, frame.session, frame.end)
+        if self.machine is not None:
+            self.machine.matched(other, frame.session, frame.end)
 
     def _on_acknowledge(self, other: int, frame: Acknowledge) -> None:
-        if self.line is not None:
-            peer = self.line.peers.get(other)
+        if self.machine is not None:
+            peer = self.machine.peers.get(other)
             if peer is not None and peer.session == frame.session:
                 self.world.observer.acknowledged(self, other, frame)
-            self.line.acknowledged(other, *frame)
+            self.machine.acknowledged(other, *frame)
 
     def _on_refuse(self, other: int, frame: Refuse) -> None:
-        if self.line is not None:
-            self.line.refused(other, frame.session, frame.epoch)
+        if self.machine is not None:
+            self.machine.refused(other, frame.session, frame.epoch)
 
     # --- effects ---
 
     def work(self) -> None:
         """Carry out what the machines want done."""
-        line, follower = self.line, self.follower
-        while line is not None and line.out:
-            effects, line.out = line.out, []
+        machine, follower = self.machine, self.follower
+        while machine is not None and machine.out:
+            effects, machine.out = machine.out, []
             for effect in effects:
                 _EFFECTS[type(effect)](self, effect)
-            line = self.line
+            machine = self.machine
         while follower.out:
             effects, follower.out = follower.out, []
             for effect in effects:
@@ -441,28 +441,30 @@ class Node:
             self.world.send(self.number, self.leader, effect)
 
     def _do_feed(self, effect: Feed) -> None:
-        line, log = self.line, self.kept.log
-        if line is None:
+        machine, log = self.machine, self.kept.log
+        if machine is None:
             return
         node, session, start, committed = effect
         previous = log.chain_before(start)
         end = min(start + self.world.fed_max, log.end)
         batches = tuple(log.batches[start:end])
         if previous is not None and batches:
-            row = Row(session, line.record.epoch, previous, start, batches, committed)
+            row = Row(session, machine.record.epoch, previous, start, batches, committed)
             self.world.send(self.number, node, row)
-            line.fed(node, end)
+            machine.fed(node, end)
 
     def _do_commit(self, effect: CommitTo) -> None:
-        line, log = self.line, self.kept.log
-        if line is None:
+        machine, log = self.machine, self.kept.log
+        if machine is None:
             return
-        self.world.observer.committed(self, line, effect.end)
-        for node, peer in line.peers.items():
+        self.world.observer.committed(self, machine, effect.end)
+        for node, peer in machine.peers.items():
             if peer.sent != UNMATCHED:
                 previous = log.chain_before(peer.sent)
                 if previous is not None:
-                    row = Row(peer.session, line.record.epoch, previous, peer.sent, (), effect.end)
+                    row = Row(
+                        peer.session, machine.record.epoch, previous, peer.sent, (), effect.end
+                    )
                     self.world.send(self.number, node, row)
 
     def _do_propose(self, effect: Propose) -> None:
@@ -472,11 +474,11 @@ class Node:
         self.world.reads.append((self.number, self.incarnation))
 
     def _do_leave(self, effect: Leave) -> None:
-        line, self.line = self.line, None
-        if line is not None:
+        machine, self.machine = self.machine, None
+        if machine is not None:
             stopped = self.follower.state is Following.STOPPED
-            self.follower = self._new_follower(line.committed)
-            self.follower.epoch = max(line.record.epoch, self.follower.epoch)
+            self.follower = self._new_follower(machine.committed)
+            self.follower.epoch = max(machine.record.epoch, self.follower.epoch)
             if stopped:
                 self.follower.state = Following.STOPPED
         self.leader = -1

@@ -138,7 +138,7 @@ class Observer:
         self.acknowledgements.pop((one, other), None)
         self.acknowledgements.pop((other, one), None)
 
-    def committed(self, node: Node, line: PartitionLeader, end: int) -> None:
+    def committed(self, node: Node, machine: PartitionLeader, end: int) -> None:
         truth, log = self.truth, node.kept.log
         known = min(end, len(truth))
         # What has rotted since is not what the others acknowledged: the disk is at fault.
@@ -150,17 +150,17 @@ class Observer:
                 self._breach("I36", "a publish that was refused is committed")
         self.answered += max(end - len(truth), 0)
         truth.extend(log.hashes[len(truth) : end])
-        self._check_acknowledgements(node, line, end)
+        self._check_acknowledgements(node, machine, end)
         self.check_sets()
 
-    def _check_acknowledgements(self, node: Node, line: PartitionLeader, end: int) -> None:
-        for member in line.record.members:
+    def _check_acknowledgements(self, node: Node, machine: PartitionLeader, end: int) -> None:
+        for member in machine.record.members:
             if member.node == node.number:
                 continue
             epoch, replica, counted = self.acknowledgements.get(
                 (node.number, member.node), (0, 0, -1)
             )
-            if epoch != line.record.epoch or replica != member.replica or counted < end:
+            if epoch != machine.record.epoch or replica != member.replica or counted < end:
                 self._breach("I6", f"a commit up to {end} without node {member.node}")
 
     def learned(self, node: Node) -> None:

@@ -64,9 +64,9 @@ def _role(node: Node) -> str:
         return "starting"
     if node.stopped:
         return "STOPPED"
-    return node.follower.state.name.lower() if node.line is None else _leadership(node.line)
+    return node.follower.state.name.lower() if node.machine is None else _leadership(node.machine)
 
 
-def _leadership(line: PartitionLeader) -> str:
-    peers = " ".join(f"{n}:{p.counted}" for n, p in sorted(line.peers.items()))
-    return f"LEADS committed {line.committed} [{peers}] sets {len(line.possible_sets)}"
+def _leadership(machine: PartitionLeader) -> str:
+    peers = " ".join(f"{n}:{p.counted}" for n, p in sorted(machine.peers.items()))
+    return f"LEADS committed {machine.committed} [{peers}] sets {len(machine.possible_sets)}"

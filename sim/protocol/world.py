@@ -192,7 +192,7 @@ class World:
 
     def leading(self) -> Node | None:
         """Mostly there is one; where there are two, either."""
-        leaders = [node for node in self.nodes if node.line is not None]
+        leaders = [node for node in self.nodes if node.machine is not None]
         if len(leaders) < 2:
             return leaders[0] if leaders else None
         return leaders[int(self.throw() * len(leaders))]
@@ -315,7 +315,7 @@ def elect(world: World) -> None:
 def elect_last(world: World) -> None:
     """All members have lost memory: when all are back, the one that has the most leads."""
     node = world.running()
-    if node is None or node.line is not None:
+    if node is None or node.machine is not None:
         return
     reports = [one.report() for one in world.nodes if one.active]
     node.elect_last([report for report in reports if report is not None])
@@ -324,18 +324,18 @@ def elect_last(world: World) -> None:
 def shrink(world: World) -> None:
     """A leader finds members too slow."""
     node = world.leading()
-    if node is None or node.line is None:
+    if node is None or node.machine is None:
         return
-    others = [m.node for m in node.line.record.members if m.node != node.number]
+    others = [m.node for m in node.machine.record.members if m.node != node.number]
     if others:
-        node.line.drop((world.dice.choice(others),))
+        node.machine.drop((world.dice.choice(others),))
         node.work()
 
 
 def resign(world: World) -> None:
     node = world.leading()
-    if node is not None and node.line is not None:
-        node.line.resign("asked to")
+    if node is not None and node.machine is not None:
+        node.machine.resign("asked to")
         node.work()
 
 
@@ -415,7 +415,7 @@ def recover(world: World) -> None:
     """An operator picks a leader that may lack what was committed. The record should say from which
     epoch on it is unclean; here it does in half of the cases."""
     node = world.running()
-    if not world.reckless or node is None or node.line is not None:
+    if not world.reckless or node is None or node.machine is not None:
         return
     coordinator, kept = world.coordinator, node.kept
     record = coordinator.record

@@ -25,13 +25,13 @@ class Desk:
         self.members = Members(lambda name, reason: self.resigned.append(reason))
         self.log = ModelLog()
         self.append()
-        self.line = PartitionLeader(self.log, record, 40, SEAT, 1, 0, waits=False)
+        self.machine = PartitionLeader(self.log, record, 40, SEAT, 1, 0, waits=False)
         for member in (B, C):
             self.members.linked(member.node, 0)
             self.link(member)
-        self.members.leadership_began(NAME, self.line, 0)
+        self.members.leadership_began(NAME, self.machine, 0)
         self.members.committed(NAME)
-        self.line.out.clear()
+        self.machine.out.clear()
         self.now_ns = 0
 
     def pass_to(self, mono_ns: int) -> None:
@@ -46,31 +46,31 @@ class Desk:
         self.log.append(Batch(4, self.log.end, 0))
 
     def link(self, member: Member) -> None:
-        self.line.linked(member.node)
-        session = self.line.peers[member.node].session
-        self.line.told(member.node, session, member.replica, 1, self.log.extent())
-        self.line.matched(member.node, session, self.log.end)
+        self.machine.linked(member.node)
+        session = self.machine.peers[member.node].session
+        self.machine.told(member.node, session, member.replica, 1, self.log.extent())
+        self.machine.matched(member.node, session, self.log.end)
         self.acknowledge(member)
 
     def acknowledge(self, member: Member) -> None:
-        session, end = self.line.peers[member.node].session, self.log.end
-        self.line.acknowledged(member.node, session, 5, member.replica, end, end)
+        session, end = self.machine.peers[member.node].session, self.log.end
+        self.machine.acknowledged(member.node, session, 5, member.replica, end, end)
 
     def write(self, mono_ns: int = 0) -> None:
         self.append()
         self.members.wrote(NAME, mono_ns)
-        self.line.wrote(self.log.end)
+        self.machine.wrote(self.log.end)
 
     def proposed(self) -> tuple[Member, ...] | None:
-        out, self.line.out = self.line.out, []
+        out, self.machine.out = self.machine.out, []
         sets = [one.record.members for one in out if isinstance(one, Propose)]
         return sets[-1] if sets else None
 
     def done(self, members: tuple[Member, ...]) -> None:
-        proposal = self.line._proposed
+        proposal = self.machine._proposed
         assert proposal is not None
         assert self.proposed() == proposal.record.members == members
-        self.line.outcome(proposal.number, Outcome.DONE, self.line.revision + 1)
+        self.machine.outcome(proposal.number, Outcome.DONE, self.machine.revision + 1)
 
 
 def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
@@ -87,7 +87,7 @@ def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
 def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
     desk = Desk()
     desk.members.unlinked(2, 0)
-    desk.line.unlinked(2)
+    desk.machine.unlinked(2)
     desk.pass_to(LATE_NS - 1)
     assert desk.proposed() is None
     desk.pass_to(LATE_NS)
@@ -145,13 +145,13 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
 
 def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> None:
     desk = Desk(RECORD._replace(members=(A, B), members_min=2, wanted=(1, 2)))
-    desk.line._demand(C)
+    desk.machine._demand(C)
     desk.write()
     desk.acknowledge(B)
     desk.pass_to(LATE_NS - 1)
-    assert desk.line.committed < desk.line.end
+    assert desk.machine.committed < desk.machine.end
     desk.pass_to(LATE_NS)
-    assert desk.line.committed == desk.line.end
+    assert desk.machine.committed == desk.machine.end
     assert desk.members.readmission.held_off == {3}  # else it would be demanded again at once
     assert desk.resigned == []
 

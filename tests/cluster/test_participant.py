@@ -42,13 +42,13 @@ class Played:
         self.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
         self.assignment: list[Record] = []
-        self.line: PartitionLeader | None = None
+        self.machine: PartitionLeader | None = None
         self.part = Participant(
             0,
             Membership(1, 1, "", 0, 11, 0, ACTIVE),
             lambda: Node(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
             self.coordinator,
-            lambda name: Local(70, False, True, Extent(0, 0, ()), self.line is not None),
+            lambda name: Local(70, False, True, Extent(0, 0, ()), self.machine is not None),
             self.assign,
             self.now_ns,
         )
@@ -60,13 +60,13 @@ class Played:
         assert held is not None
         record = held.document
         self.assignment.append(record)
-        if record.leader == Seat(0, 11, 70) and self.line is None:
+        if record.leader == Seat(0, 11, 70) and self.machine is None:
             heard = self.part.proposals.heard
             log = ModelLog()
-            self.line = PartitionLeader(
+            self.machine = PartitionLeader(
                 log, record, held.revision, record.leader, 1, 0, waits=False, heard=heard
             )
-            self.part.proposals.leadership_began(name, self.line)
+            self.part.proposals.leadership_began(name, self.machine)
 
     def run(self, seconds: float, answers: bool = True) -> None:
         end_ns = self.now_ns + int(seconds * SECOND)
@@ -75,8 +75,8 @@ class Played:
             if answers:
                 self.coordinator.run()
             self.part.tick(self.now_ns)
-            if self.line is not None:
-                self.line.tick(self.now_ns)
+            if self.machine is not None:
+                self.machine.tick(self.now_ns)
             self.part.take_moved()
             self.part.flush()
 
@@ -93,14 +93,14 @@ def test_it_registers_takes_records_in_and_elects_itself() -> None:
 def test_a_leader_that_is_alone_keeps_its_authority_by_the_coordinators_word() -> None:
     played = Played()
     played.run(30)
-    assert played.line is not None
-    assert played.line.permits == (True, True, True)
+    assert played.machine is not None
+    assert played.machine.permits == (True, True, True)
     played.run(5, answers=False)
-    assert played.line.permits == (False, True, True)
+    assert played.machine.permits == (False, True, True)
     played.run(60, answers=False)
-    assert played.line.permits == (False, False, False)
+    assert played.machine.permits == (False, False, False)
     played.run(5)
-    assert played.line.permits == (True, True, True)
+    assert played.machine.permits == (True, True, True)
 
 
 def test_a_view_that_is_behind_confirms_nothing() -> None:

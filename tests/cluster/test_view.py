@@ -284,12 +284,12 @@ class WishesDesk:
         self.view = View()
         for node in (1, 2, 3):
             self.generation(node, 1)
-        self.lines: dict[PartitionName, PartitionLeader] = {}
-        self.preferred_leaders = PreferredLeaders(self.view, self.lines, self.hand_over)
+        self.machines: dict[PartitionName, PartitionLeader] = {}
+        self.preferred_leaders = PreferredLeaders(self.view, self.machines, self.hand_over)
         record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
-            self.lines[name] = PartitionLeader(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
+            self.machines[name] = PartitionLeader(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
             self.preferred_leaders.record_changed(name, record)
 
     def generation(self, node: int, generation: int) -> None:
@@ -301,8 +301,8 @@ class WishesDesk:
         return True
 
     def proposed(self) -> tuple[Member, ...]:
-        (line,) = self.lines.values()
-        (proposal,) = [one for one in line.out if isinstance(one, Propose)]
+        (machine,) = self.machines.values()
+        (proposal,) = [one for one in machine.out if isinstance(one, Propose)]
         return proposal.record.members
 
 
@@ -336,7 +336,7 @@ def test_not_to_a_member_whose_node_was_started_again_since() -> None:
 def test_a_leadership_that_is_over_has_no_wishes() -> None:
     desk = WishesDesk(3, 1, 2)
     desk.preferred_leaders.forget(PartitionName("t", 0))
-    desk.lines.clear()
+    desk.machines.clear()
     desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
     desk.preferred_leaders.tick(0)
     assert desk.handed == []

@@ -29,35 +29,35 @@ class Leadership:
 
     def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog([4, 4])
-        self.line = PartitionLeader(self.log, record, REVISION, SEAT, 1, 0, waits=True)
+        self.machine = PartitionLeader(self.log, record, REVISION, SEAT, 1, 0, waits=True)
 
     def effects(self) -> list[Any]:
-        self.line.validate()
-        effects, self.line.out = self.line.out, []
+        self.machine.validate()
+        effects, self.machine.out = self.machine.out, []
         return effects
 
     def write(self, count: int = 1) -> None:
-        self.log.batches += [self.line.record.epoch] * count
-        self.line.wrote(self.log.end)
+        self.log.batches += [self.machine.record.epoch] * count
+        self.machine.wrote(self.log.end)
 
     def sync(self) -> None:
         self.log.synced = self.log.end
-        self.line.synced()
+        self.machine.synced()
 
     def match(self, member: Member, end: int) -> int:
         """A follower that is matched, and has acknowledged so far. Returns its session."""
-        line = self.line
-        line.linked(member.node)
+        machine = self.machine
+        machine.linked(member.node)
         session = next(one.session for one in self.effects() if isinstance(one, Hello))
         extent = Extent(0, end, self.log.extent().epochs if end else ())
-        line.told(member.node, session, member.replica, member.generation, extent)
-        line.matched(member.node, session, end)
+        machine.told(member.node, session, member.replica, member.generation, extent)
+        machine.matched(member.node, session, end)
         self.acknowledge(member, session, end)
         return session
 
     def acknowledge(self, member: Member, session: int, end: int) -> None:
-        epoch = self.line.record.epoch
-        self.line.acknowledged(member.node, session, epoch, member.replica, end, end)
+        epoch = self.machine.record.epoch
+        self.machine.acknowledged(member.node, session, epoch, member.replica, end, end)
 
     def proposal(self) -> Propose:
         return next(one for one in self.effects() if isinstance(one, Propose))
@@ -69,8 +69,8 @@ def test_an_acknowledgement_ends_with_its_link() -> None:
     leadership.effects()
     leadership.write()
     leadership.sync()
-    leadership.line.unlinked(2)
-    leadership.line.linked(2)
+    leadership.machine.unlinked(2)
+    leadership.machine.linked(2)
     session = leadership.effects()[-1].session
     leadership.acknowledge(B, session - 1, 3)
     leadership.acknowledge(B, session, 3)  # not matched yet
@@ -88,9 +88,9 @@ def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     leadership.sync()
     leadership.acknowledge(B, of_b, 3)
     assert CommitTo(3) not in leadership.effects()
-    leadership.line.outcome(proposal.number, Outcome.DONE, 41)
-    assert leadership.line.record.members == (A, B, C)
-    assert leadership.line.possible_sets == [(A, B, C)]
+    leadership.machine.outcome(proposal.number, Outcome.DONE, 41)
+    assert leadership.machine.record.members == (A, B, C)
+    assert leadership.machine.possible_sets == [(A, B, C)]
 
 
 def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_committed() -> None:
@@ -100,15 +100,15 @@ def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_c
     for _ in range(2):
         leadership.write()
         leadership.sync()
-    assert leadership.line.committed == 4
+    assert leadership.machine.committed == 4
     leadership.acknowledge(C, session, 2)  # two batches behind are not near
-    assert leadership.line.possible_sets == [(A,)]
+    assert leadership.machine.possible_sets == [(A,)]
     leadership.acknowledge(C, session, 3)
-    assert leadership.line.possible_sets == [(A,), (A, C)]
+    assert leadership.machine.possible_sets == [(A,), (A, C)]
     assert not any(isinstance(one, Propose) for one in leadership.effects())
     leadership.write()
     leadership.sync()
-    assert leadership.line.committed == 4  # the row waits for it
+    assert leadership.machine.committed == 4  # the row waits for it
     leadership.acknowledge(C, session, 5)
     effects = leadership.effects()
     assert CommitTo(5) in effects
@@ -124,11 +124,11 @@ def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
     leadership.acknowledge(C, session, 2)
     leadership.write()
     leadership.sync()
-    assert leadership.line.committed == 3
-    assert leadership.line.withdraw((2,)) is None
-    assert leadership.line.withdraw((3,)) == 3
+    assert leadership.machine.committed == 3
+    assert leadership.machine.withdraw((2,)) is None
+    assert leadership.machine.withdraw((3,)) == 3
     assert CommitTo(4) in leadership.effects()
-    assert leadership.line.withdraw((3,)) is None
+    assert leadership.machine.withdraw((3,)) is None
 
 
 def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
@@ -136,16 +136,16 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     leadership.match(B, 2)
     leadership.match(C, 2)
     growth = leadership.proposal()
-    leadership.line.outcome(growth.number, Outcome.UNKNOWN, 0)
+    leadership.machine.outcome(growth.number, Outcome.UNKNOWN, 0)
     assert leadership.effects() == [Read()]
-    leadership.line.read(REVISION, RECORD)
+    leadership.machine.read(REVISION, RECORD)
     touch = leadership.proposal()
     assert touch.record == RECORD
-    assert (A, B, C) in leadership.line.possible_sets
-    leadership.line.read(REVISION, RECORD)  # an answer to an earlier question
-    assert (A, B, C) in leadership.line.possible_sets
-    leadership.line.outcome(touch.number, Outcome.DONE, 41)
-    assert growth.record.members not in leadership.line.possible_sets or leadership.proposal()
+    assert (A, B, C) in leadership.machine.possible_sets
+    leadership.machine.read(REVISION, RECORD)  # an answer to an earlier question
+    assert (A, B, C) in leadership.machine.possible_sets
+    leadership.machine.outcome(touch.number, Outcome.DONE, 41)
+    assert growth.record.members not in leadership.machine.possible_sets or leadership.proposal()
 
 
 def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
@@ -155,19 +155,19 @@ def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
     leadership.write()
     leadership.sync()
     leadership.effects()
-    assert leadership.line.drop((2,))
+    assert leadership.machine.drop((2,))
     proposal = leadership.proposal()
     assert proposal.record.members == (A,)
-    assert leadership.line.committed == 2
-    leadership.line.outcome(proposal.number, Outcome.DONE, 41)
+    assert leadership.machine.committed == 2
+    leadership.machine.outcome(proposal.number, Outcome.DONE, 41)
     assert CommitTo(3) in leadership.effects()
 
 
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     log = MemoryLog([4, 4])
     record = RECORD._replace(members=(A,))
-    line = PartitionLeader(log, record, REVISION, SEAT, 3, 0, waits=True)
-    proposal = next(one for one in line.out if isinstance(one, Propose))
+    machine = PartitionLeader(log, record, REVISION, SEAT, 3, 0, waits=True)
+    proposal = next(one for one in machine.out if isinstance(one, Propose))
     assert proposal.record.members == (A._replace(generation=3),)
 
 
@@ -178,17 +178,17 @@ PUBLISHES = Permits(False, False, True)
 
 
 def ticked(leadership: Leadership, mono_ns: int) -> Permits:
-    before = leadership.line.permits
-    leadership.line.tick(mono_ns)
+    before = leadership.machine.permits
+    leadership.machine.tick(mono_ns)
     effects = leadership.effects()
-    after = leadership.line.permits
+    after = leadership.machine.permits
     assert effects == ([Authority(after)] if after != before else [])
     return after
 
 
 def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     leadership = Leadership()
-    heard = leadership.line.heard = Heard()
+    heard = leadership.machine.heard = Heard()
     leadership.match(B, 2)
     leadership.effects()
     heard.answered(2, 10 * SECOND)
@@ -209,10 +209,10 @@ def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> Non
     leadership.effects()
     assert ticked(leadership, AUTHORITY_NS) == ALL_PERMITS
     assert ticked(leadership, ISOLATED_PUBLISH_NS) == DELIVERS
-    assert leadership.line.ready
+    assert leadership.machine.ready
     assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == NO_PERMITS
-    assert not leadership.line.ready
-    leadership.line.confirmed(ISOLATED_PUBLISH_NS)
+    assert not leadership.machine.ready
+    leadership.machine.confirmed(ISOLATED_PUBLISH_NS)
     assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
 
 
@@ -225,17 +225,17 @@ def test_a_leadership_is_handed_over_to_a_member_that_has_everything() -> None:
     leadership.sync()
     leadership.write()
     leadership.effects()
-    assert not leadership.line.hand_over(3, 33), "it is no member"
-    assert leadership.line.hand_over(2, 22)
+    assert not leadership.machine.hand_over(3, 33), "it is no member"
+    assert leadership.machine.hand_over(2, 22)
     assert leadership.effects() == [], "a row is in flight"
     leadership.acknowledge(B, session, 3)
     leadership.sync()
-    assert not leadership.line.ready, "no row is begun that would have an unknown outcome"
+    assert not leadership.machine.ready, "no row is begun that would have an unknown outcome"
     proposal = leadership.proposal()
     assert proposal.record == elected(RECORD, Seat(2, 22, 102))
-    leadership.line.keep_leadership()
-    assert not leadership.line.ready, "it may be in force already"
-    leadership.line.outcome(proposal.number, Outcome.DONE, REVISION + 1)
+    leadership.machine.keep_leadership()
+    assert not leadership.machine.ready, "it may be in force already"
+    leadership.machine.outcome(proposal.number, Outcome.DONE, REVISION + 1)
     assert leadership.effects() == [Leave("the leadership was handed over")]
 
 
@@ -243,8 +243,8 @@ def test_a_successor_that_is_matched_later_gets_a_leadership_that_has_nothing_in
     leadership = Leadership()
     leadership.match(B, 2)
     leadership.sync()
-    leadership.line.unlinked(2)
-    leadership.line.hand_over(2, 22)
+    leadership.machine.unlinked(2)
+    leadership.machine.hand_over(2, 22)
     assert not any(isinstance(one, Propose) for one in leadership.effects())
     leadership.match(B, 2)
     assert leadership.proposal().record.epoch == RECORD.epoch + 1
@@ -255,9 +255,9 @@ def test_a_leadership_whose_successor_falls_silent_goes_on() -> None:
     session = leadership.match(B, 2)
     leadership.sync()
     leadership.write()
-    leadership.line.hand_over(2, 22)
-    leadership.line.keep_leadership()
+    leadership.machine.hand_over(2, 22)
+    leadership.machine.keep_leadership()
     leadership.acknowledge(B, session, 3)
     leadership.sync()
     assert not any(isinstance(one, Propose) for one in leadership.effects())
-    assert leadership.line.ready
+    assert leadership.machine.ready

@@ -67,37 +67,37 @@ def stamped(end: int, next_sequence: int, producer: int = 7) -> Stamped:
 
 
 def test_the_table_is_as_of_the_committed_end() -> None:
-    line = ProducerReplication(100, {})
-    line.wrote(stamped(101, 1))
-    line.wrote(stamped(103, 3))
-    assert (line.table, line.newest(7), line.newest(8)) == ({}, Newest(0, 3), None)
-    line.committed(102)
-    assert (line.table, line.end) == ({7: Known(0, 1, 101)}, 102)
-    line.committed(103)
-    assert (line.table, line.newest(7)) == ({7: Known(0, 3, 103)}, None)
-    line.committed(90)  # what an older frame says
-    assert line.end == 103
+    machine = ProducerReplication(100, {})
+    machine.wrote(stamped(101, 1))
+    machine.wrote(stamped(103, 3))
+    assert (machine.table, machine.newest(7), machine.newest(8)) == ({}, Newest(0, 3), None)
+    machine.committed(102)
+    assert (machine.table, machine.end) == ({7: Known(0, 1, 101)}, 102)
+    machine.committed(103)
+    assert (machine.table, machine.newest(7)) == ({7: Known(0, 3, 103)}, None)
+    machine.committed(90)  # what an older frame says
+    assert machine.end == 103
 
 
 def test_a_cut_takes_what_was_above_it() -> None:
-    line = ProducerReplication(100, {})
-    line.wrote(stamped(101, 1))
-    line.wrote(stamped(103, 3))
-    assert line.cut(101)
-    assert line.newest(7) == Newest(0, 1)
-    line.committed(110)
-    assert line.table == {7: Known(0, 1, 101)}
-    assert line.cut(110)
-    assert not line.cut(109)
+    machine = ProducerReplication(100, {})
+    machine.wrote(stamped(101, 1))
+    machine.wrote(stamped(103, 3))
+    assert machine.cut(101)
+    assert machine.newest(7) == Newest(0, 1)
+    machine.committed(110)
+    assert machine.table == {7: Known(0, 1, 101)}
+    assert machine.cut(110)
+    assert not machine.cut(109)
 
 
 def test_a_leader_takes_the_tail_once() -> None:
-    line = ProducerReplication(100, {})
-    line.wrote(stamped(101, 1))
-    assert line.take_tail() == [stamped(101, 1)]
-    assert line.take_tail() == []
-    line.committed(101)
-    assert line.table == {}  # the leader stores it, with its own of the same producer
+    machine = ProducerReplication(100, {})
+    machine.wrote(stamped(101, 1))
+    assert machine.take_tail() == [stamped(101, 1)]
+    assert machine.take_tail() == []
+    machine.committed(101)
+    assert machine.table == {}  # the leader stores it, with its own of the same producer
 
 
 # --- the stages of a partition at its leader, from one to the next of the table's rows ---
@@ -106,7 +106,7 @@ def test_a_leader_takes_the_tail_once() -> None:
 MEMBERS = {(0, 100), (1, 101), (2, 102)}
 
 
-def line(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageReplication:
+def machine(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageReplication:
     made = StageReplication(0, listed, here)
     made.linked(1)
     made.needs(MEMBERS)
@@ -120,7 +120,7 @@ def take(one: StageReplication) -> list[Any]:
 
 
 def test_it_is_listed_when_all_who_need_it_have_it() -> None:
-    one = line()
+    one = machine()
     one.wrote(7)
     assert take(one) == [Send(1, 7)]
     one.linked(2)
@@ -134,7 +134,7 @@ def test_it_is_listed_when_all_who_need_it_have_it() -> None:
 
 
 def test_a_member_that_comes_meanwhile_is_sent_it() -> None:
-    one = line()
+    one = machine()
     one.needs({(0, 100), (1, 101)})
     one.linked(2)
     one.wrote(7)
@@ -147,7 +147,7 @@ def test_a_member_that_comes_meanwhile_is_sent_it() -> None:
 
 
 def test_one_that_cannot_be_stored_is_refused() -> None:
-    one = line()
+    one = machine()
     one.wrote(7)
     take(one)
     one.refused(2, 999, 7, "not a member")
@@ -159,14 +159,14 @@ def test_one_that_cannot_be_stored_is_refused() -> None:
 
 
 def test_who_asks_gets_it() -> None:
-    one = line([5], [5])
+    one = machine([5], [5])
     one.asked(2, 102, 5)
     one.asked(2, 102, 6)  # unlisted meanwhile
     assert take(one) == [Send(2, 5)]
 
 
 def test_a_lacking_one_is_asked_for_and_given_up_when_all_lack_it() -> None:
-    one = line([5])
+    one = machine([5])
     assert take(one) == [Ask(1, 5)]
     one.asked(1, 101, 5)
     assert take(one) == []
@@ -175,7 +175,7 @@ def test_a_lacking_one_is_asked_for_and_given_up_when_all_lack_it() -> None:
 
 
 def test_a_corrupt_one_is_asked_of_the_others() -> None:
-    one = line([5], [5])
+    one = machine([5], [5])
     one.linked(2)
     take(one)
     one.damaged(5, 2)
@@ -189,7 +189,7 @@ def test_a_corrupt_one_is_asked_of_the_others() -> None:
 
 
 def test_a_state_that_is_not_waited_for_is_found() -> None:
-    one = line()
+    one = machine()
     one.states[7] = State.SENT
     with pytest.raises(RuntimeError, match="not what is waited for"):
         one.validate()

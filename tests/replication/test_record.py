@@ -167,7 +167,7 @@ class World:
             self.dice.choice((0, 2, 10)) * SECOND, self.dice.choice((5, 20)) * SECOND
         )
         self.heard = Heard()
-        self.line = self.new_line()
+        self.machine = self.new_line()
         self.linked = self.coordinated = True
         self.slept_until_ns = 0
         self.replaced_ns: int | None = None
@@ -177,17 +177,17 @@ class World:
     def new_line(self) -> PartitionLeader:
         members = MEMBERS[:1] if self.is_alone else MEMBERS
         record = Record(7, EPOCH, SEAT, members, 1, (SELF, OTHER))
-        line = PartitionLeader(
+        machine = PartitionLeader(
             ModelLog(), record, 1, SEAT, 1, 0, False,
             heard=self.heard, confirmed_ns=self.now_ns, isolation=self.isolation,
         )  # fmt: skip
         if not self.is_alone:
-            line.linked(OTHER)
-            session = line.peers[OTHER].session
-            line.told(OTHER, session, 101, 1, Extent(0, 0, ()))
-            line.matched(OTHER, session, 0)
-            line.acknowledged(OTHER, session, EPOCH, 101, 0, 0)
-        return line
+            machine.linked(OTHER)
+            session = machine.peers[OTHER].session
+            machine.told(OTHER, session, 101, 1, Extent(0, 0, ()))
+            machine.matched(OTHER, session, 0)
+            machine.acknowledged(OTHER, session, EPOCH, 101, 0, 0)
+        return machine
 
     def step(self) -> None:
         what = ("turn", "pass", "unlink", "part", "mend", "sleep", "replace")
@@ -216,7 +216,7 @@ class World:
     def turn(self) -> None:
         """It reads what has come, does what it may, and asks again."""
         self.now_ns += TURN_NS
-        if self.now_ns < self.slept_until_ns or self.line.over:
+        if self.now_ns < self.slept_until_ns or self.machine.over:
             return
         there = [one for one in self.replies if one.there_ns <= self.now_ns]
         self.replies = [one for one in self.replies if one.there_ns > self.now_ns]
@@ -226,8 +226,8 @@ class World:
             elif reply.is_in_force:
                 self.heard.confirmed(reply.sent_ns)
             else:
-                self.line.leave("the record names another leadership")
-        self.line.tick(self.now_ns)
+                self.machine.leave("the record names another leadership")
+        self.machine.tick(self.now_ns)
         self.check()
         late_ns, in_force = self.dice.randint(0, SECOND), self.replaced_ns is None
         if self.linked and in_force and not self.is_alone:
@@ -236,9 +236,9 @@ class World:
             self.replies.append(Reply(self.now_ns, self.now_ns + late_ns, True, in_force))
 
     def check(self) -> None:
-        if self.replaced_ns is None or self.line.over:
+        if self.replaced_ns is None or self.machine.over:
             return
-        since_ns, permits = self.now_ns - self.replaced_ns, self.line.permits
+        since_ns, permits = self.now_ns - self.replaced_ns, self.machine.permits
         self.turns_replaced += 1
         publish_ns = max(self.isolation.publish_ns, AUTHORITY_NS)
         told = f"seed {self.seed}, {since_ns} ns after another took over: {permits}"
@@ -253,10 +253,10 @@ class World:
         self.linked = self.coordinated = True
         self.slept_until_ns, self.replaced_ns = 0, None
         self.replies.clear()
-        self.line = self.new_line()
+        self.machine = self.new_line()
         for _ in range(60):
             self.turn()
-        assert all(self.line.permits), f"seed {self.seed}"
+        assert all(self.machine.permits), f"seed {self.seed}"
 
 
 def test_a_leader_that_was_replaced_stops() -> None:

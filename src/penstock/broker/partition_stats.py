@@ -94,10 +94,10 @@ def _replica_row(replicated: ReplicatedPartition) -> Row:
         "committed_offset": assignment.committed,
     }
     if leadership is not None:
-        end = leadership.line.end
+        end = leadership.machine.end
         row["followers"] = [
             {"node": node, "lag": end - max(peer.counted, 0)}
-            for node, peer in sorted(leadership.line.peers.items())
+            for node, peer in sorted(leadership.machine.peers.items())
             if peer.replica
         ]
         row["lag"] = max((one["lag"] for one in row["followers"]), default=0)

@@ -55,7 +55,7 @@ class Members:
         resign: Callable[[PartitionName, str], None],
         timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        self.lines: dict[PartitionName, PartitionLeader] = {}
+        self.machines: dict[PartitionName, PartitionLeader] = {}
         self.timeout_ns = timeout_ns
         self.readmission = Readmission()
         self.slowness = Slowness()
@@ -69,14 +69,14 @@ class Members:
 
     # --- what happens ---
 
-    def leadership_began(self, name: PartitionName, line: PartitionLeader, mono_ns: int) -> None:
-        self.lines[name] = line
-        line.held_off = self.readmission.held_off
-        if line.end > line.committed:
+    def leadership_began(self, name: PartitionName, machine: PartitionLeader, mono_ns: int) -> None:
+        self.machines[name] = machine
+        machine.held_off = self.readmission.held_off
+        if machine.end > machine.committed:
             self._busy_ns[name] = mono_ns
 
     def leadership_ended(self, name: PartitionName) -> None:
-        self.lines.pop(name, None)
+        self.machines.pop(name, None)
         self._busy_ns.pop(name, None)
 
     def wrote(self, name: PartitionName, mono_ns: int) -> None:
@@ -85,8 +85,8 @@ class Members:
 
     def waited(self, names: Iterable[PartitionName]) -> None:
         """The rows of these are in flight since the last tick, or longer."""
-        lines = [self.lines[name] for name in names]
-        late = [line.late_members() for line in lines if len(line.record.members) > 2]
+        machines = [self.machines[name] for name in names]
+        late = [machine.late_members() for machine in machines if len(machine.record.members) > 2]
         self.slowness.looked(frozenset(nodes[0] for nodes in late if len(nodes) == 1))
 
     def committed(self, name: PartitionName) -> None:
@@ -99,8 +99,8 @@ class Members:
         self._unlinked_ns.pop(node, None)
         self.readmission.linked(node, mono_ns)
         for name in tuple(self._busy_ns):
-            line = self.lines[name]
-            if line.end == line.committed:
+            machine = self.machines[name]
+            if machine.end == machine.committed:
                 del self._busy_ns[name]  # it waited for members, not for a row
 
     def unlinked(self, node: int, mono_ns: int) -> None:
@@ -120,8 +120,8 @@ class Members:
 
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
         """The replica there says that it has failed: it is not to blame for being slow."""
-        line = self.lines[name]
-        if line.record.member_on(node) is not None and not line.is_changing:
+        machine = self.machines[name]
+        if machine.record.member_on(node) is not None and not machine.is_changing:
             self._drop(name, (node,), mono_ns)
 
     # --- what follows ---
@@ -141,8 +141,8 @@ class Members:
                 self._drop_from_all(node, mono_ns)
                 self.slowness.forget(node)
         for node in self.readmission.admitted(mono_ns):
-            for line in tuple(self.lines.values()):
-                line.admit(node)
+            for machine in tuple(self.machines.values()):
+                machine.admit(node)
 
     def _excuse(self, mono_ns: int) -> None:
         since_ns = mono_ns if self._looked_ns is None else self._looked_ns
@@ -156,33 +156,33 @@ class Members:
             self._busy_ns[name] = min(busy_ns + stood_ns, mono_ns)
 
     def _drop_from_all(self, node: int, mono_ns: int) -> None:
-        for name, line in tuple(self.lines.items()):
-            if line.record.member_on(node) is None or line.is_changing:
+        for name, machine in tuple(self.machines.items()):
+            if machine.record.member_on(node) is None or machine.is_changing:
                 continue
             if not self._drop(name, (node,), mono_ns):
                 self._busy_ns.setdefault(name, mono_ns)
 
     def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
-        line = self.lines[name]
-        late = line.late_members()
-        learner = line.withdraw(late)
+        machine = self.machines[name]
+        late = machine.late_members()
+        learner = machine.withdraw(late)
         if learner is not None:
             self.readmission.dropped(learner, learner in self._links, mono_ns)
             return
         if late and self._drop(name, late, mono_ns):
             return
         doublings = min(self._resigned.get(name, 0), RESIGN_DOUBLINGS_MAX)
-        if waited_ns >= 2 * self.timeout_ns << doublings and not line.is_changing:
+        if waited_ns >= 2 * self.timeout_ns << doublings and not machine.is_changing:
             self._resigned[name] = self._resigned.get(name, 0) + 1
             self._resign(name, "nothing could be committed")
 
     def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
         """As many as the minimum allows. True: it was proposed."""
-        line = self.lines[name]
-        record = line.record
+        machine = self.machines[name]
+        record = machine.record
         members = [node for node in nodes if record.member_on(node) is not None]
         gone = tuple(members[: max(len(record.members) - record.members_min, 0)])
-        if not line.drop(gone):
+        if not machine.drop(gone):
             return False
         for node in gone:
             self.readmission.dropped(node, node in self._links, mono_ns)

@@ -165,7 +165,11 @@ class ClusterNode:
     def _holds_start(self, name: PartitionName, identity: int, channel: int) -> bool | None:
         target = target_for(identity, name.number)
         replicated = self.replica_host.replica(target)
-        if replicated is None or replicated.leadership is None or replicated.leadership.line.over:
+        if (
+            replicated is None
+            or replicated.leadership is None
+            or replicated.leadership.machine.over
+        ):
             return None
         return channel in replicated.held_starts
 
@@ -178,7 +182,7 @@ class ClusterNode:
         self._is_due = True
         replicated, name = self.replica_host.replica(target), self.reconciler.names.get(target)
         if name is not None and replicated is not None and replicated.leadership is not None:
-            self.participant.proposals.propose(name, replicated.leadership.line, proposal)
+            self.participant.proposals.propose(name, replicated.leadership.machine, proposal)
 
     def read(self, target: Target) -> None:
         self._is_due = True
@@ -338,8 +342,8 @@ class ClusterNode:
             name = self.reconciler.names[change.target]
             if change.began:
                 self.began_count += 1
-                change.line.confirmed(self._now_ns)
-                proposals.leadership_began(name, change.line)
+                change.machine.confirmed(self._now_ns)
+                proposals.leadership_began(name, change.machine)
             else:
                 self._busy.pop(name, None)
                 proposals.leadership_ended(name)
@@ -347,14 +351,14 @@ class ClusterNode:
     def _note_commits(self) -> None:
         """A leadership that commits nothing while a row waits is noticed by time."""
         members, waiting = self.participant.proposals.members, []
-        for name, line in members.lines.items():
+        for name, machine in members.machines.items():
             committed = self._busy.get(name)
-            if line.end == line.committed:
+            if machine.end == machine.committed:
                 if committed is not None:
                     del self._busy[name]
                     members.committed(name)
-            elif committed is None or committed < line.committed:
-                self._busy[name] = line.committed
+            elif committed is None or committed < machine.committed:
+                self._busy[name] = machine.committed
                 members.wrote(name, self._now_ns)
             else:
                 waiting.append(name)
@@ -365,8 +369,8 @@ class ClusterNode:
         if self._now_ns < self._greet_due_ns:
             return
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
-        for name, line in self.participant.proposals.members.lines.items():
-            silent = [node for node, peer in line.peers.items() if not peer.replica]
+        for name, machine in self.participant.proposals.members.machines.items():
+            silent = [node for node, peer in machine.peers.items() if not peer.replica]
             for node in silent:
                 self._greet(node, name)
 

@@ -244,7 +244,7 @@ class Participant:
 
     def _ask(self, mono_ns: int) -> None:
         """A leadership without other members knows by this alone that it is in force."""
-        if self._asked_ns is None and self.proposals.lines:
+        if self._asked_ns is None and self.proposals.machines:
             self._asked_ns = mono_ns
             self._coordinator.read(keys.CLUSTER, self._was_read)
 

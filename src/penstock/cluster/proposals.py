@@ -72,7 +72,7 @@ class _Refused(NamedTuple):
 
     due_ns: int
     name: PartitionName
-    line: PartitionLeader
+    machine: PartitionLeader
     number: int
 
 
@@ -106,7 +106,7 @@ class Proposals:
             self.corrupt_replicas,
         )
         self.members = Members(self.resign, replica_timeout_ns)
-        self.preferred_leaders = PreferredLeaders(view, self.members.lines, self.hand_over)
+        self.preferred_leaders = PreferredLeaders(view, self.members.machines, self.hand_over)
         self.heard = Heard()  # for the `PartitionLeader`s of this node
         self.moved: set[PartitionName] = set()
         self.now_ns = self.elections.now_ns = mono_ns
@@ -122,8 +122,8 @@ class Proposals:
             self.elections.record_changed(name, held)
 
     @property
-    def lines(self) -> dict[PartitionName, PartitionLeader]:
-        return self.members.lines
+    def machines(self) -> dict[PartitionName, PartitionLeader]:
+        return self.members.machines
 
     # --- what the shell sees ---
 
@@ -136,9 +136,9 @@ class Proposals:
                 self.elections.node_changed(keys.node_of(key))
 
     def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
-        line = self.lines.get(name)
-        if line is not None and held is not None:
-            line.seen(held.revision, held.document)
+        machine = self.machines.get(name)
+        if machine is not None and held is not None:
+            machine.seen(held.revision, held.document)
             self.preferred_leaders.record_changed(name, held.document)
             self.moved.add(name)
         if held is None or not self._is_own(held.document):
@@ -183,11 +183,11 @@ class Proposals:
         if self.failure_detector.is_refused(node, incarnation):
             self.elections.node_changed(node)
 
-    def leadership_began(self, name: PartitionName, line: PartitionLeader) -> None:
-        self.members.leadership_began(name, line, self.now_ns)
+    def leadership_began(self, name: PartitionName, machine: PartitionLeader) -> None:
+        self.members.leadership_began(name, machine, self.now_ns)
         for node in self._leavers:
             self.members.gone(node, self.now_ns)
-        self.preferred_leaders.record_changed(name, line.record)
+        self.preferred_leaders.record_changed(name, machine.record)
 
     def leadership_ended(self, name: PartitionName) -> None:
         """The machine has left. If the record still names this node, it is to be corrected."""
@@ -199,16 +199,16 @@ class Proposals:
 
     # --- what the machines want ---
 
-    def propose(self, name: PartitionName, line: PartitionLeader, wanted: Propose) -> None:
+    def propose(self, name: PartitionName, machine: PartitionLeader, wanted: Propose) -> None:
         """The effect of a machine. Its answer comes by `outcome`, never from within this call."""
         key = keys.partition(*name)
         compares = self._compares(key, wanted)
         if compares is None or self.view.refusal(name):
             due_ns = self.now_ns + ELECTION_RETRY_NS
-            self._refused.append(_Refused(due_ns, name, line, wanted.number))
+            self._refused.append(_Refused(due_ns, name, machine, wanted.number))
             return
         change = Put(key, RECORD.encode(wanted.record))
-        done = partial(self._outcome, name, line, wanted.number)
+        done = partial(self._outcome, name, machine, wanted.number)
         self.batches.add(Proposal(change, compares, done))
 
     def _compares(self, key: str, wanted: Propose) -> tuple[Compare, ...] | None:
@@ -222,9 +222,9 @@ class Proposals:
         return tuple(compares)
 
     def _outcome(
-        self, name: PartitionName, line: PartitionLeader, number: int, settled: Settled
+        self, name: PartitionName, machine: PartitionLeader, number: int, settled: Settled
     ) -> None:
-        line.outcome(number, settled.outcome, settled.revision)
+        machine.outcome(number, settled.outcome, settled.revision)
         self.moved.add(name)
 
     def read(self, name: PartitionName) -> None:
@@ -232,13 +232,13 @@ class Proposals:
         self._reads[name] = self.now_ns
 
     def _read(self, name: PartitionName) -> None:
-        line, asked_ns = self.lines.get(name), self.now_ns
-        if line is not None:
+        machine, asked_ns = self.machines.get(name), self.now_ns
+        if machine is not None:
             key = keys.partition(*name)
-            self.coordinator.read(key, partial(self._was_read, name, line, asked_ns))
+            self.coordinator.read(key, partial(self._was_read, name, machine, asked_ns))
 
     def _was_read(
-        self, name: PartitionName, line: PartitionLeader, asked_ns: int, answer: Reading | Failed
+        self, name: PartitionName, machine: PartitionLeader, asked_ns: int, answer: Reading | Failed
     ) -> None:
         if isinstance(answer, Failed) or answer.entry is None:
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
@@ -251,22 +251,22 @@ class Proposals:
             return
         if self.view.suspect(name, held):
             return
-        if held.revision == line.revision:
-            line.confirmed(asked_ns)
-        line.read(held.revision, held.document)
+        if held.revision == machine.revision:
+            machine.confirmed(asked_ns)
+        machine.read(held.revision, held.document)
         self.moved.add(name)
 
     def resign(self, name: PartitionName, reason: str) -> None:
         self.elections.gave_up(name)
-        self.lines[name].resign(reason)
+        self.machines[name].resign(reason)
         self.moved.add(name)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
         """To a member whose process lives, or not, if that takes longer than OFFICE_TAKEN_NS."""
-        held, line = self.view.nodes.get(node), self.lines.get(name)
+        held, machine = self.view.nodes.get(node), self.machines.get(name)
         if (
             held is None
-            or line is None
+            or machine is None
             or self.failure_detector.links.get(node) != held.document.incarnation
         ):
             return False
@@ -274,7 +274,7 @@ class Proposals:
             return False
         self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
         self.moved.add(name)
-        return line.hand_over(node, held.document.incarnation)
+        return machine.hand_over(node, held.document.incarnation)
 
     # --- what follows ---
 
@@ -289,7 +289,7 @@ class Proposals:
             if self._is_gone(node):
                 self.members.gone(node, mono_ns)
         for node, names in self.corrupt_replicas.failed_of_node.items():
-            for name in names & self.lines.keys():
+            for name in names & self.machines.keys():
                 self.members.failed(name, node, mono_ns)
         self.members.tick(mono_ns)
         self.preferred_leaders.tick(mono_ns)
@@ -297,7 +297,7 @@ class Proposals:
         self.elections.tick(mono_ns)
         for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
             self._refused.remove(refused)
-            refused.line.outcome(refused.number, Outcome.REFUSED, 0)
+            refused.machine.outcome(refused.number, Outcome.REFUSED, 0)
         for name, due_ns in tuple(self._reads.items()):
             if due_ns <= mono_ns:
                 del self._reads[name]
@@ -305,14 +305,14 @@ class Proposals:
         for name, due_ns in tuple(self.handing.items()):
             if due_ns <= mono_ns:
                 del self.handing[name]
-                if name in self.lines:
-                    self.lines[name].keep_leadership()
+                if name in self.machines:
+                    self.machines[name].keep_leadership()
                     self.moved.add(name)  # rows that waited for the successor may go
         for name, due_ns in tuple(self._leaving.items()):
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
                 self._correct(name)
-        self.moved.update(name for name, line in self.lines.items() if line.out)
+        self.moved.update(name for name, machine in self.machines.items() if machine.out)
 
     def _is_gone(self, node: int) -> bool:
         """Its process has ended, for certain: no commit need wait for it."""
@@ -323,9 +323,9 @@ class Proposals:
 
     def _give_way(self) -> None:
         """Leaderships whose log is corrupt here go to sound members."""
-        for name in self.corrupt_replicas.corrupt & self.lines.keys() - self.handing.keys():
+        for name in self.corrupt_replicas.corrupt & self.machines.keys() - self.handing.keys():
             successor = self.corrupt_replicas.successor(
-                name, self.lines[name].record, self.failure_detector.links
+                name, self.machines[name].record, self.failure_detector.links
             )
             if successor is not None:
                 self.hand_over(name, successor)
@@ -334,13 +334,13 @@ class Proposals:
         """Revisions have begun again: what a leadership has proposed cannot be settled any more."""
         if self.view.restorations != self._restorations:
             self._restorations = self.view.restorations
-            for line in self.lines.values():
-                line.leave("the metadata was restored")
+            for machine in self.machines.values():
+                machine.leave("the metadata was restored")
 
     def _correct(self, name: PartitionName) -> None:
         """A leadership has ended here, and the record does not know it."""
         held = self.view.partitions.get(name)
-        if held is None or name in self.lines or self.view.refusal(name):
+        if held is None or name in self.machines or self.view.refusal(name):
             return
         key = keys.partition(*name)
         change = Put(key, RECORD.encode(resigned(held.document)))
@@ -368,11 +368,11 @@ class PreferredLeaders:
     def __init__(
         self,
         view: View,
-        lines: dict[PartitionName, PartitionLeader],
+        machines: dict[PartitionName, PartitionLeader],
         hand_over: Callable[[PartitionName, int], bool],
     ) -> None:
         self.view = view
-        self.lines = lines
+        self.machines = machines
         self.open: set[PartitionName] = set()
         self._hand_over = hand_over
         self._linked_ns: dict[int, int] = {}
@@ -405,10 +405,10 @@ class PreferredLeaders:
         ]
         begun = 0
         for name in sorted(self.open):
-            line = self.lines[name]
-            line.drop(superfluous(line.record))
+            machine = self.machines[name]
+            machine.drop(superfluous(machine.record))
             if begun < HAND_OVERS_MAX:
-                begun += self._begin(name, line.record, steady, mono_ns)
+                begun += self._begin(name, machine.record, steady, mono_ns)
 
     def _begin(
         self, name: PartitionName, record: Record, steady: Collection[int], mono_ns: int

@@ -412,7 +412,7 @@ class ClusterMember:
         proposals, poll_s = participant.proposals, limits.SHUTDOWN_POLL_NS / limits.SECOND
         deadline_s = time.monotonic() + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND
         participant.leave()
-        while proposals.lines and time.monotonic() < deadline_s:
+        while proposals.machines and time.monotonic() < deadline_s:
             self._hand_over_each()
             if not proposals.handing:
                 break  # nobody can take any of them
@@ -433,8 +433,8 @@ class ClusterMember:
 
     def _hand_over_each(self) -> None:
         proposals = self.cluster.participant.proposals
-        for name in proposals.lines.keys() - proposals.handing.keys():
-            record = proposals.lines[name].record
+        for name in proposals.machines.keys() - proposals.handing.keys():
+            record = proposals.machines[name].record
             others = [one.node for one in record.members if one.node != self.cluster.own]
             any(proposals.hand_over(name, node) for node in _first(record.wanted, others))
         self.cluster.tick(time.monotonic_ns())

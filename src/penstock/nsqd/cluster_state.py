@@ -50,10 +50,10 @@ class ClusterState:
             self.offline += offline
             if short or offline:
                 self._since[name] = since.get(name, mono_ns)
-        for line in self._cluster.participant.proposals.lines.values():
-            for peer in line.peers.values():
+        for machine in self._cluster.participant.proposals.machines.values():
+            for peer in machine.peers.values():
                 if peer.replica:
-                    self.lag = max(self.lag, line.end - max(peer.counted, 0))
+                    self.lag = max(self.lag, machine.end - max(peer.counted, 0))
 
     def records(self, only: str = "") -> Iterator[tuple[PartitionName, Record, int]]:
         """Of live topics, or of one, with how many replicas each is to have."""
@@ -142,13 +142,13 @@ class ClusterState:
         leadership = replicated.leadership if replicated is not None else None
         if leadership is None:
             return []
-        line = leadership.line
+        machine = leadership.machine
         return [
             {
                 "node": node,
                 "end_offset": max(peer.counted, 0),
-                "lag": line.end - max(peer.counted, 0),
+                "lag": machine.end - max(peer.counted, 0),
             }
-            for node, peer in sorted(line.peers.items())
+            for node, peer in sorted(machine.peers.items())
             if peer.replica
         ]

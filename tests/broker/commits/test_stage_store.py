@@ -167,13 +167,13 @@ class Follower(Lab):
         super().__init__()
         self.wire = Wire()
         self.folding = Folding()
-        self.line = JournalFollower(REPLICA, 3, Position(3 << 32, 0), 0)
+        self.machine = JournalFollower(REPLICA, 3, Position(3 << 32, 0), 0)
         self.moves = 0
         self.place = Position(3 << 32, 0)
         replication: Any = SimpleNamespace(incarnation=LIFE, peers=self.wire)
         journal: Any = SimpleNamespace(folding=self.folding)
         self.stages = FollowerStages(
-            replication, Target(1, 0), REPLICA, self.store, journal, self.line, self._moved
+            replication, Target(1, 0), REPLICA, self.store, journal, self.machine, self._moved
         )
         self.stages.greeted(LEADER)
 
@@ -206,7 +206,7 @@ def test_a_listed_one_that_lacks_is_asked_for_once_a_session() -> None:
     one.stages.greeted(LEADER)
     assert one.take() == [asked]
     assert one.come() == [StageStored(LIFE, REPLICA, NUMBER)]
-    assert (one.line.lacking, one.moves) == ([], 1)
+    assert (one.machine.lacking, one.moves) == ([], 1)
 
 
 def test_what_is_not_as_it_is_listed_is_not_stored() -> None:
@@ -223,7 +223,7 @@ def test_what_cannot_be_stored_is_asked_for_again() -> None:
     one.disk.inject(Fault("write", path_part=".stage"))
     (answer,) = one.come()
     assert "cannot be written" in answer.reason
-    assert one.line.lacking == [NUMBER]
+    assert one.machine.lacking == [NUMBER]
     one.stages.settle()
     assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
 
@@ -244,4 +244,4 @@ def test_one_that_rots_is_asked_for() -> None:
     one.say(staged_entry(NUMBER, STAGED))
     one.stages.lost(NUMBER)
     assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
-    assert one.line.lacking == [NUMBER]
+    assert one.machine.lacking == [NUMBER]

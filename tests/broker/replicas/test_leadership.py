@@ -66,9 +66,9 @@ class Shared:
         self.catch_up = CatchUp(1)
         record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
-        line = PartitionLeader(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
+        machine = PartitionLeader(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
         self.leadership = Leadership(
-            log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up)
+            log, machine, Post(Target(9, 0), self.wire, self.wire, self.catch_up)
         )
         self.group = GroupCommit(
             world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,
@@ -165,7 +165,7 @@ def test_a_failed_write_ends_the_leadership(start: Start, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(GroupCommit, "_put", refuse)
     assert [type(error) for error in shared.publish(b"one")] == [PublishUnknown]
-    assert shared.leadership.line.over
+    assert shared.leadership.machine.over
     assert shared.wire.take() == []
 
 
@@ -200,18 +200,18 @@ def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start,
     log = start().broker.topic("t").leader().log
     waits = dice.random() < 0.5
     leadership, asked = Leadership.of_one(log, 0, waits), Leadership.of_one(log, 0, waits)
-    line = CommitState(leadership.line, is_alone=True)
+    machine = CommitState(leadership.machine, is_alone=True)
     log.synced_end = 0
     for _ in range(50):
         if dice.random() < 0.6:
             log.written_end += dice.randrange(1, 4)
-            line.wrote(log.written_end)
+            machine.wrote(log.written_end)
             asked.wrote(log.written_end)
         else:
             log.synced_end = dice.randrange(log.synced_end, log.written_end + 1)
             leadership.synced()
             asked.synced()
-        mine, its = leadership.line, asked.line
+        mine, its = leadership.machine, asked.machine
         assert (mine.end, mine.own, mine.committed) == (its.end, its.own, its.committed)
         assert mine.out == its.out == []
     log.written_end = log.synced_end = 0

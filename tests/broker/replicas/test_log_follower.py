@@ -189,7 +189,7 @@ def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() 
     lab.disk.crash(random.Random(5))
     lab.open()
     assert lab.log.damaged == []
-    assert lab.followed.line.committed == 0
+    assert lab.followed.machine.committed == 0
 
 
 def test_what_every_member_has_synced_is_never_cut() -> None:
@@ -201,7 +201,7 @@ def test_what_every_member_has_synced_is_never_cut() -> None:
     lab.log.sync()
     lab.log.close()
     lab.open()
-    assert lab.followed.line.committed == 2
+    assert lab.followed.machine.committed == 2
     leader.write(b"four", epoch=2)
     lab.hello(epoch=2)
     assert lab.send(leader.match_at(1)) == []
@@ -332,7 +332,7 @@ def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) 
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
         lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
         assert lab.cursor == 6
-        assert lab.channels.line.place == NOTHING
+        assert lab.channels.machine.place == NOTHING
         assert "the channel journal is not continued" in lab.health.text
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")

@@ -55,7 +55,9 @@ def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next
     leadership = leader.leadership
     leader.group.leave("it resigned")
     leadership.leave("it resigned")
-    leadership.line.committed = leadership.line.end  # as by an acknowledgement in the same moment
+    leadership.machine.committed = (
+        leadership.machine.end
+    )  # as by an acknowledgement in the same moment
     cluster.run()
     assert isinstance(told[0], PublishUnknown)
     cluster.elect(0)
@@ -187,7 +189,7 @@ def small(kernel: ModuleType) -> Cluster:
 def permit(cluster: Cluster, permits: Permits) -> None:
     """As `tick` says it when the leader has heard from its set, or has not."""
     leader = cluster.nodes[0].leader()
-    leader.leadership.line.permits = permits
+    leader.leadership.machine.permits = permits
     leader.leadership.moved()
     leader.permit(permits)
     cluster.run()

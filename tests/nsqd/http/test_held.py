@@ -129,10 +129,10 @@ def test_all_partitions_of_the_topic_are_waited_for() -> None:
     leaders[0].when_held(held.append)
     waits = leaders[1].led
     assert waits is not None
-    waits.line.unlinked(2)  # the other partition's journal alone lacks one
+    waits.machine.unlinked(2)  # the other partition's journal alone lacks one
     cluster.run()
     assert (held, asked.answers) == ([None], [])
-    waits.line.linked(2, 99)
+    waits.machine.linked(2, 99)
     for node in cluster.up():
         node.engine.close()
 

@@ -51,7 +51,7 @@ def test_one_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def commit_and_lose(world: World) -> None:
         for node in world.nodes:
-            if node.line is None and node.kept.log.end and node.follower.committed:
+            if node.machine is None and node.kept.log.end and node.follower.committed:
                 node.kept.log.truncate(node.kept.log.end - 1)
 
     def losing_run(world: World) -> None:

@@ -47,7 +47,7 @@ class LeaderStages:
         store: StageStore,
         stages: Stages,
     ) -> None:
-        self.line = StageReplication(replication.node, cursors.stages, store.stages)
+        self.machine = StageReplication(replication.node, cursors.stages, store.stages)
         self._replication = replication
         self._target = target_of(key)
         self._replica = replica
@@ -87,8 +87,8 @@ class LeaderStages:
         if reason:
             self._refused.add(number)
             self._answer(number, WriteRefused(self._store.path(number), reason))
-        elif coming is not None or number in self.line.states:
-            self.line.wrote(number)
+        elif coming is not None or number in self.machine.states:
+            self.machine.wrote(number)
             self._carry_out()
             if coming is None:
                 self._take_in(number)  # it was lacking
@@ -110,17 +110,17 @@ class LeaderStages:
         for stage in stages:
             number = hosted_stage_number(stage.file_name)
             if number is not None:
-                self.line.drop(number)
+                self.machine.drop(number)
         self._carry_out()
 
     # --- the others ---
 
     def needs(self, members: Collection[tuple[int, int]]) -> None:
-        self.line.needs(members)
+        self.machine.needs(members)
         self._carry_out()
 
     def linked(self, node: int) -> None:
-        self.line.linked(node)
+        self.machine.linked(node)
         self._carry_out()
 
     def settle(self) -> None:
@@ -130,23 +130,23 @@ class LeaderStages:
             self._send_file(node, number)
         refused, self._refused = self._refused, set()
         for number in refused:
-            self.line.ask_again(number)
+            self.machine.ask_again(number)
         self._carry_out()
-        here, known = self._store.stages, self.line.states
-        if len(here) > len(known) - len(self.line.lacking):  # written for the leader before
+        here, known = self._store.stages, self.machine.states
+        if len(here) > len(known) - len(self.machine.lacking):  # written for the leader before
             self._store.remove(here.keys() - known.keys())
 
     def unlinked(self, node: int) -> None:
-        self.line.unlinked(node)
+        self.machine.unlinked(node)
 
     def receive(self, node: int, frame: StageFrame) -> None:
         match frame:
             case StageStored(_, replica, number, "") if number >> _COUNT_BITS == self._epoch:
-                self.line.stored(node, replica, number)
+                self.machine.stored(node, replica, number)
             case StageStored(_, replica, number, reason) if number >> _COUNT_BITS == self._epoch:
-                self.line.refused(node, replica, number, f"node {node}: {reason}")
+                self.machine.refused(node, replica, number, f"node {node}: {reason}")
             case AskStage(_, replica, number):
-                self.line.asked(node, replica, number)
+                self.machine.asked(node, replica, number)
             case SendStage(_, number, file) if self._is_lacking(number, file):
                 self._store.write(number, file, partial(self._wrote, number))
         self._carry_out()
@@ -154,14 +154,14 @@ class LeaderStages:
     def _is_lacking(self, number: int, file: bytes | bytearray) -> bool:
         staged = self._cursors.stages.get(number)
         is_it = staged is not None and staged_of(file, staged.created_ns) == staged
-        return is_it and number in self.line.lacking
+        return is_it and number in self.machine.lacking
 
     # --- what is done ---
 
     def _carry_out(self) -> None:
         unlisted: list[int] = []
-        while self.line.out:
-            effect = self.line.out.pop(0)
+        while self.machine.out:
+            effect = self.machine.out.pop(0)
             if isinstance(effect, Unlist):
                 unlisted.append(effect.stage)
             else:
@@ -198,7 +198,7 @@ class LeaderStages:
                 self._send(node, number, file)
             elif stage is not None and number not in self._store.stages:
                 self._stages.forget([stage])
-                self.line.damaged(number, node)
+                self.machine.damaged(number, node)
                 self._carry_out()
             elif stage is not None:
                 self._unread.add((node, number))

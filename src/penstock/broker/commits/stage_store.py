@@ -242,7 +242,7 @@ class FollowerStages:
         replica: int,
         store: StageStore,
         journal: FollowedJournal,
-        line: JournalFollower,
+        machine: JournalFollower,
         moved: Callable[[], None],
     ) -> None:
         self._replication = replication
@@ -250,7 +250,7 @@ class FollowerStages:
         self._replica = replica
         self._store = store
         self._journal = journal
-        self._line = line
+        self._machine = machine
         self._moved = moved
         self._leader = NO_NODE
         self._asked: set[int] = set()  # of this leader, in this session
@@ -276,8 +276,8 @@ class FollowerStages:
             unlisted |= {one for one in here if one not in folding.stages and one >> 32 < epoch}
         self._given_up.extend(unlisted)
         self._store.remove(unlisted)
-        self._line.lacks([one for one in folding.stages if one not in here], place)
-        self._asked &= set(self._line.lacking)
+        self._machine.lacks([one for one in folding.stages if one not in here], place)
+        self._asked &= set(self._machine.lacking)
 
     # --- the leader ---
 
@@ -294,7 +294,7 @@ class FollowerStages:
     def _ask(self) -> None:
         if self._leader == NO_NODE:
             return
-        for number in self._line.lacking:
+        for number in self._machine.lacking:
             if number not in self._asked:
                 self._asked.add(number)
                 question = AskStage(self._replication.incarnation, self._replica, number)
@@ -315,7 +315,7 @@ class FollowerStages:
             if reason:
                 self._asked.discard(frame.number)
             else:
-                self._line.has(frame.number)
+                self._machine.has(frame.number)
                 self._moved()
 
         if not self._is_given_up(frame.number):
@@ -328,7 +328,7 @@ class FollowerStages:
     def lost(self, number: int) -> None:
         """Its file was read, and is corrupt."""
         if number in self._journal.folding.stages:
-            self._line.lost(number)
+            self._machine.lost(number)
             self._moved()
             self._ask()
 

@@ -160,10 +160,10 @@ class CommitState:
 
 
 class DirectPublish:
-    __slots__ = ("_context", "_epoch", "_ids", "_line", "_log", "_pace", "_tail", "_topic")
+    __slots__ = ("_context", "_epoch", "_ids", "_log", "_pace", "_state", "_tail", "_topic")
 
     def __init__(
-        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, line: CommitState
+        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, state: CommitState
     ) -> None:
         self._context = context
         self._ids = context.ids
@@ -171,14 +171,14 @@ class DirectPublish:
         self._pace = topic.pace
         self._tail = tail
         self._log = log
-        self._line = line
-        self._epoch = line.rule.record.epoch
+        self._state = state
+        self._epoch = state.rule.record.epoch
 
     def write(self, count: int, wall_ns: int, kept: bool) -> bool:
         """The open batch, of `count` messages, is stored. False: it has to be a row. Raises
         StorageError, and then log and tail are as before."""
-        log, ids, context, line = self._log, self._ids, self._context, self._line
-        if line.rule.waits or not line.is_alone:
+        log, ids, context, state = self._log, self._ids, self._context, self._state
+        if state.rule.waits or not state.is_alone:
             return False
         last_id = ids.last_id
         base_id = ids.take(count, wall_ns)
@@ -189,7 +189,7 @@ class DirectPublish:
         context.touched[self._topic] = None
         context.headroom_bytes -= length
         end = log.written_end
-        line.wrote(end)
+        state.wrote(end)
         unsynced_count = end - log.synced_end
         if unsynced_count >= self._pace.every_count and kept:
             self._pace.look(unsynced_count, wall_ns)

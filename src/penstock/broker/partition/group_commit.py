@@ -57,11 +57,40 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
-        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
-        "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
-        "durability", "held_count", "leadership", "line", "log", "refused_bytes", "reserved_count",
-        "sealed_base", "sealed_base_id", "stopped", "tail",
+        "_at_once",
+        "_context",
+        "_epoch",
+        "_gate",
+        "_gathered",
+        "_ids",
+        "_is_alone",
+        "_job",
+        "_kept",
+        "_label",
+        "_on_trouble",
+        "_open_done",
+        "_pace",
+        "_row",
+        "_rule",
+        "_syncs",
+        "_topic",
+        "_touched",
+        "_waits_end",
+        "_waits_ns",
+        "_whole",
+        "_writing_whole",
+        "blocked",
+        "durability",
+        "held_count",
+        "leadership",
+        "log",
+        "refused_bytes",
+        "reserved_count",
+        "sealed_base",
+        "sealed_base_id",
+        "state",
+        "stopped",
+        "tail",
     )  # fmt: skip
 
     def __init__(
@@ -88,20 +117,20 @@ class GroupCommit:
         self.sealed_base_id = 0  # and its id
         self.refused_bytes = 0  # length of the row that failed last; 0: none has since
         self.leadership = leadership
-        self.line = CommitState(leadership.line, leadership.is_alone)
+        self.state = CommitState(leadership.machine, leadership.is_alone)
         self._context = context
         self._label = label  # of the partition, for people
         self._topic = topic
-        self._rule = leadership.line
+        self._rule = leadership.machine
         self._is_alone = leadership.is_alone
-        self._epoch = leadership.line.record.epoch
+        self._epoch = leadership.machine.record.epoch
         self._kept = kept
         self._on_trouble = on_trouble
         self._ids = context.ids
         self._syncs = context.syncs
         self._touched = context.touched
         self._pace = topic.pace
-        self._at_once = DirectPublish(context, topic, tail, log, self.line)
+        self._at_once = DirectPublish(context, topic, tail, log, self.state)
         self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -113,7 +142,7 @@ class GroupCommit:
         self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
-            self.line.move(Move.STOP)
+            self.state.move(Move.STOP)
             context.health.report(label, Trouble.STOPPED, self.stopped)
         leadership.on_change = self._look
 
@@ -238,7 +267,7 @@ class GroupCommit:
     def write(self, wall_ns: int) -> None:
         """Write what has gathered. The path of every publish, so nothing slow is here."""
         count = self.tail.open_count
-        if not (count or self._whole) or not self.line.ready:
+        if not (count or self._whole) or not self.state.ready:
             return
         log = self.log
         if wall_ns < log.last_timestamp_ns:
@@ -263,7 +292,7 @@ class GroupCommit:
             return  # by one that was just answered: the loop below goes on with it
         self._writing_whole = True
         try:
-            while self._whole and self.line.ready:
+            while self._whole and self.state.ready:
                 row = self._empty_row()
                 at_ns = max(wall_ns, self.log.last_timestamp_ns)
                 self._seal_whole(row, at_ns)
@@ -312,12 +341,12 @@ class GroupCommit:
         if not self._is_alone:
             leadership.row = row
             leadership.wrote(end)
-        if self.line.wrote(end):
+        if self.state.wrote(end):
             self._commit()
         elif self._rule.own < end:
             if not self.sync():
                 leadership.synced()  # the log says that all of it is on the disk already
-                if self.line.advanced():
+                if self.state.advanced():
                     self._commit()
             return
         unsynced_count = end - self.log.synced_end
@@ -328,10 +357,10 @@ class GroupCommit:
         """The leadership has heard from outside."""
         if self._rule.over:
             self.leave(f"the leadership of this leader is over: {self.leadership.reason}")
-        elif self.line.advanced():
+        elif self.state.advanced():
             self._commit()
             self.write(self._context.clock.wall_ns())
-        elif self.line.permitted():
+        elif self.state.permitted():
             self.write(self._context.clock.wall_ns())
         self._pass_gate()
 
@@ -397,7 +426,7 @@ class GroupCommit:
         if (job := self.log.sync_begin()) is None:
             return False
         self._job = job
-        self._syncs.submit(job, self._synced, awaited=self.line.in_flight_end != NONE)
+        self._syncs.submit(job, self._synced, awaited=self.state.in_flight_end != NONE)
         return True
 
     def _synced(self, error: OSError | None) -> None:
@@ -413,18 +442,18 @@ class GroupCommit:
 
     def _go_on(self) -> None:
         """Commit the row in flight, and write what has gathered behind it."""
-        line, rule = self.line, self._rule
-        awaited = line.in_flight_end != NONE
+        state, rule = self.state, self._rule
+        awaited = state.in_flight_end != NONE
         if rule.waits:
             self.leadership.synced()
         elif awaited:
             self.leadership.wrote(
                 rule.end
             )  # the row waits for the disk no more: the topic has changed
-        if line.advanced():
+        if state.advanced():
             self._commit()
         elif awaited:
-            if rule.own < line.in_flight_end:
+            if rule.own < state.in_flight_end:
                 self.sync()  # that sync began before the row was written
             return
         if awaited or rule.waits:
@@ -436,9 +465,9 @@ class GroupCommit:
             self.leadership.failed(error.reason)
             self.leave(error.reason)
             return
-        if self.line.in_flight_end != NONE:
+        if self.state.in_flight_end != NONE:
             self.tail.fail_from(row.base_offset)
-            self.line.failed()
+            self.state.failed()
         self.stop(error.reason)
         row.answer(error)
 
@@ -448,8 +477,8 @@ class GroupCommit:
             return
         row, tail = self._row, self.tail
         self.leadership.let_go()
-        self.line.move(Move.STOP)
-        self.line.failed()
+        self.state.move(Move.STOP)
+        self.state.failed()
         self.stopped = reason
         if tail.sealed_count:
             tail.fail_from(tail.committed_end, True)
@@ -460,7 +489,7 @@ class GroupCommit:
 
     def expire(self, mono_ns: int) -> None:
         """What has waited too long behind one row is refused, however many rows came before."""
-        waits = self.uncommitted and not self.line.ready and self._gate is None
+        waits = self.uncommitted and not self.state.ready and self._gate is None
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
@@ -483,14 +512,14 @@ class GroupCommit:
         publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
         if self._gate is not None:
             raise RuntimeError(f"{self._label}: two commits want the log's end")
-        self.line.move(Move.HOLD)
+        self.state.move(Move.HOLD)
         self._gate = gate
         self.sync()
 
     def _pass_gate(self) -> None:
         if self._gate is None:
             return
-        if not (self.quiet or self.busy or self.stopped or self.line.state is State.RETIRED):
+        if not (self.quiet or self.busy or self.stopped or self.state.state is State.RETIRED):
             self.sync()
         self._gate()
 
@@ -515,7 +544,7 @@ class GroupCommit:
         Without a reason: it goes on."""
         if reason == self.blocked:
             return
-        self.line.move(Move.BLOCK if reason else Move.UNBLOCK)
+        self.state.move(Move.BLOCK if reason else Move.UNBLOCK)
         self.blocked = reason
         self._on_trouble()
         if reason:
@@ -524,10 +553,10 @@ class GroupCommit:
     def release(self, count: int, size: int) -> None:
         """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
         self._gate = None
-        if self.line.state is State.RETIRED:
+        if self.state.state is State.RETIRED:
             return
         self.block("")
-        self.line.move(Move.RELEASE)
+        self.state.move(Move.RELEASE)
         if count:
             self.tail.adopt(count, size)
         self.write(self._context.clock.wall_ns())
@@ -536,7 +565,7 @@ class GroupCommit:
 
     def stop(self, reason: str) -> None:
         """No more writes. What had gathered is refused."""
-        self.line.move(Move.STOP)
+        self.state.move(Move.STOP)
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
             self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
@@ -562,7 +591,7 @@ class GroupCommit:
     def retire(self) -> None:
         """The topic is being deleted: what was published before is answered as published, and goes
         with it."""
-        self.line.move(Move.RETIRE)
+        self.state.move(Move.RETIRE)
         self._syncs.wait_for(lambda: self.busy)
         tail = self.tail
         if tail.sealed_count:
@@ -582,16 +611,16 @@ class GroupCommit:
         """Write and sync what is there. Raises nothing: why a last row failed went to its
         publishers and to health."""
         self._syncs.wait_for(lambda: self.busy)
-        while self.line.ready and (self.tail.open_count or self._whole):
+        while self.state.ready and (self.tail.open_count or self._whole):
             self.write(self._context.clock.wall_ns())
             self._syncs.wait_for(lambda: self.busy)
 
     def validate(self) -> None:
         self.tail.validate()
-        self.line.validate()
-        if self._rule.own < self.line.in_flight_end and not self.busy:
+        self.state.validate()
+        if self._rule.own < self.state.in_flight_end and not self.busy:
             raise RuntimeError(f"{self._label}: a row in flight waits for no sync")
-        if (self.line.in_flight_end != NONE) != (self.tail.sealed_count > 0):
+        if (self.state.in_flight_end != NONE) != (self.tail.sealed_count > 0):
             raise RuntimeError(f"{self._label}: sealed batches are not the row in flight")
         if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
             raise RuntimeError(

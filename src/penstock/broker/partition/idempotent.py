@@ -148,9 +148,9 @@ class StampedPublishes:
         try:
             return judge(known, newest, stamp.epoch, stamp.sequence, count)
         except SequenceGap as error:
-            line = self._group.leadership.line
-            line.tick(self._context.clock.mono_ns())
-            if line.permits.acts:
+            machine = self._group.leadership.machine
+            machine.tick(self._context.clock.mono_ns())
+            if machine.permits.acts:
                 raise
             reason = f"{error.reason}, as far as a leader knows that may have been replaced"
             raise Refused(reason) from error

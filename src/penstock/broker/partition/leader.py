@@ -97,7 +97,7 @@ class Leader:
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: JournalSender | None = None  # the journals of other replicas
         self.stages: LeaderStages | None = None  # where a cluster has the partition
-        self._permits = self.leadership.line.permits
+        self._permits = self.leadership.machine.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:
             self.cursors = Cursors(context, replica.label, replica.journal, replica.folded)
@@ -148,9 +148,9 @@ class Leader:
     def keep_order(self, leadership: Leadership) -> None:
         """In strictly ordered channels the next message waits for the set, where others are wanted
         to have the partition."""
-        line, channels = leadership.line, self.topic.channels.values
+        machine, channels = leadership.machine, self.topic.channels.values
         gates = OrderGates(
-            self.number, channels, self.when_held, lambda: len(line.record.wanted) > 1
+            self.number, channels, self.when_held, lambda: len(machine.record.wanted) > 1
         )
         if self.cursors is not None:
             self.cursors.on_written = gates.note

@@ -145,17 +145,17 @@ class ProducerTable:
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
         end = log.written_end if committed_end is None else committed_end
         file = read_producers(context.disk, log.path) if kept else None
-        self._line = ProducerReplication(end, {})
+        self._machine = ProducerReplication(end, {})
         self._read_end = end  # of the log: batches below it were reported to the line
         if file is not None:
             self._bring_back(file, end)
 
     def find(self, producer_id: int) -> Known | None:
-        return self._line.table.get(producer_id)
+        return self._machine.table.get(producer_id)
 
     def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
         """What is committed of this producer."""
-        self._line.table[producer_id] = Known(epoch, next_sequence, used_ns)
+        self._machine.table[producer_id] = Known(epoch, next_sequence, used_ns)
 
     def has_room(self) -> bool:
         """For one more producer."""
@@ -165,7 +165,7 @@ class ProducerTable:
         return self._count() < limits.PRODUCERS_MAX
 
     def _count(self) -> int:
-        return len(self._line.table.keys() | set(self.pending))
+        return len(self._machine.table.keys() | set(self.pending))
 
     # --- the file ---
 
@@ -173,7 +173,7 @@ class ProducerTable:
         """The file, before the first batch. Once in the life of a topic, so it is waited for."""
         if self._begun:
             return
-        end = min(self._line.end, self._log.synced_end)
+        end = min(self._machine.end, self._log.synced_end)
         try:
             SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
         except OSError as error:
@@ -195,7 +195,7 @@ class ProducerTable:
             self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
 
     def _encode(self, end: int) -> bytes:
-        return encode_table(end, self._line.table)
+        return encode_table(end, self._machine.table)
 
     def _bring_back(self, file: ProducersFile, committed_end: int) -> None:
         self._begun = True
@@ -208,7 +208,7 @@ class ProducerTable:
 
     def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
         """What the log says from `end` on, with `table` as of there."""
-        self._line = ProducerReplication(end, table)
+        self._machine = ProducerReplication(end, table)
         self._read_end = max(end, self._log.start_offset)
         self.learn(committed_end)
 
@@ -235,7 +235,7 @@ class ProducerTable:
         """Of a follower: these batches were written to the log, behind those before."""
         for header in headers:
             if header.producer_id:
-                self._line.wrote(stamped_of(header))
+                self._machine.wrote(stamped_of(header))
             self._read_end = header.base_offset + header.count
 
     def restored(self, headers: Iterable[BatchHeader]) -> None:
@@ -243,7 +243,7 @@ class ProducerTable:
         log was folded, and perhaps when the file was written."""
         for header in headers:
             if header.producer_id:
-                self._line.restored(stamped_of(header))
+                self._machine.restored(stamped_of(header))
                 self.renew()
 
     def learn(self, committed_end: int) -> None:
@@ -252,26 +252,26 @@ class ProducerTable:
         if self._read_end < self._log.written_end:
             self.appended(_headers(self._log, self._read_end))
             self._read_end = self._log.written_end  # though its end may not be readable
-        self._line.committed(min(committed_end, self._read_end))
+        self._machine.committed(min(committed_end, self._read_end))
 
     def leave_leadership(self, committed_end: int, noted_end: int) -> None:
         """Of a leader that was: what its log has above the committed end may be cut. Only what lies
         below `noted_end` was noted: a leadership can end at once with the commit of its last
         row."""
         self.pending = ()
-        self._line.committed(noted_end)
+        self._machine.committed(noted_end)
         self._read_end = noted_end
         self.learn(committed_end)
 
     def take_tail(self) -> list[Stamped]:
         """Of a new leader: what lies above the committed end is pending there from now on."""
-        return self._line.take_tail()
+        return self._machine.take_tail()
 
     def cut(self, end: int) -> bool:
         """The log was cut. False: below what this table knows to be committed, as only an operator
         can have it; it was folded from what is left, and a leader's has to be installed."""
         self._read_end = min(self._read_end, end)
-        if self._line.cut(end):
+        if self._machine.cut(end):
             return True
         self._fold(self._log.start_offset, {}, end)
         if self._begun and self._kept:
@@ -281,9 +281,9 @@ class ProducerTable:
     def snapshot(self, committed_end: int = 0) -> bytes:
         """Of a leader or a follower, for a learner; as of `committed_end`, if that is more than is
         known here."""
-        self._line.committed(committed_end)
+        self._machine.committed(committed_end)
         self._read_end = max(self._read_end, committed_end)
-        return self._encode(self._line.end)
+        return self._encode(self._machine.end)
 
     def install(self, snapshot: bytes) -> None:
         """Of a learner: another replica's table in the place of this one. Its end must lie in the
@@ -297,12 +297,12 @@ class ProducerTable:
         if not log.start_offset <= file.end <= log.synced_end:
             rule = f"the log here goes from {log.start_offset} to {log.synced_end}, synced"
             raise StorageError(self._path, f"a table that ends at {file.end} was sent: {rule}")
-        before, committed_end = self._line, max(self._line.end, file.end)
-        self._line = ProducerReplication(file.end, _known(file))
+        before, committed_end = self._machine, max(self._machine.end, file.end)
+        self._machine = ProducerReplication(file.end, _known(file))
         try:
             self._replace(file.end)
         except StorageError:
-            self._line = before
+            self._machine = before
             raise
         self._begun = True
         self._fold(file.end, _known(file), committed_end)
@@ -312,7 +312,7 @@ class ProducerTable:
     def settle(self, committed_end: int, count: int, size: int) -> bool:
         """Write the file again when the log has grown enough since, by `count` messages and `size`
         bytes since the start, or when writing it failed. True when nothing is left of that."""
-        self._line.committed(committed_end)
+        self._machine.committed(committed_end)
         self._read_end = max(self._read_end, committed_end)
         if not self._kept or self._log.stopped is not None:
             return True
@@ -354,7 +354,7 @@ class ProducerTable:
     def _forget(self) -> None:
         """Producers that were not heard of for long."""
         oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
-        table = self._line.table
+        table = self._machine.table
         for producer_id, known in list(table.items()):
             if known.used_ns < oldest_ns and producer_id not in self.pending:
                 del table[producer_id]

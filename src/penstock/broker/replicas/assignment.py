@@ -125,8 +125,8 @@ class Assignment:
     def committed(self) -> int:
         """What this replica knows to be."""
         if self.leadership is not None:
-            return self.leadership.line.committed
-        return self._committed if self.follower is None else self.follower.line.committed
+            return self.leadership.machine.committed
+        return self._committed if self.follower is None else self.follower.machine.committed
 
     @property
     def linked_nodes(self) -> frozenset[int]:
@@ -151,7 +151,7 @@ class Assignment:
         """The topic's durability has changed. A leadership's own line follows its `GroupCommit`."""
         self._waits = waits
         if self.follower is not None:
-            self.follower.line.waits = waits
+            self.follower.machine.waits = waits
 
     # --- the record ---
 
@@ -208,13 +208,13 @@ class Assignment:
         free = isinstance(self.role, (Unassigned, Learner, Follower))
         if not free or place_in(record, self.seat) is not Place.LEADER:
             return
-        line = PartitionLeader(
+        machine = PartitionLeader(
             LogView(self.files.log), record, self.revision, self.seat, self._replication.generation,
             self.committed, self._waits, heard=self._replication.heard,
             isolation=self._replication.isolation, beside=self._beside is not None,
         )  # fmt: skip
         post = Post(self.target, self._replication.peers, self._records, self._replication.catch_up)
-        leadership = Leadership(self.files.log, line, post)
+        leadership = Leadership(self.files.log, machine, post)
         leadership.on_over, leadership.on_change = self._note_over, self._look
         self.role = Elected(leadership)
         self._sync()
@@ -334,8 +334,8 @@ class Assignment:
 
     def _clear(self, leadership: Leadership) -> None:
         role = self.role
-        self.ended = leadership.line
-        self._committed = leadership.line.committed
+        self.ended = leadership.machine
+        self._committed = leadership.machine.committed
         self._is_over = False
         self.role = Unassigned()
         if isinstance(role, Leading):
@@ -374,8 +374,8 @@ class Assignment:
             return False
         leadership = self.leadership
         if leadership is not None:
-            if hello.epoch <= leadership.line.record.epoch:
-                refusal = Refuse(hello.session, leadership.line.record.epoch)
+            if hello.epoch <= leadership.machine.record.epoch:
+                refusal = Refuse(hello.session, leadership.machine.record.epoch)
                 self._replication.peers.send(node, Lane.LIVE, encode(self.target, refusal))
                 return False
             leadership.leave("another leader has a higher epoch")
@@ -411,7 +411,7 @@ class Assignment:
         if self.follower is not None:
             self.follower.validate()
         elif self.leadership is not None:
-            self.leadership.line.validate()
+            self.leadership.machine.validate()
 
 
 class Served(Protocol):

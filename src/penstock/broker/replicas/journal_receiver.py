@@ -68,7 +68,7 @@ class JournalReceiver:
     ) -> None:
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
-        self.line = JournalFollower(
+        self.machine = JournalFollower(
             replica, replication.epoch_ledger.epoch(key), journal.position, journal.start_offset
         )
         self._replication = replication
@@ -82,7 +82,7 @@ class JournalReceiver:
         self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
         self.stages = FollowerStages(
-            replication, self._target, replica, store, journal, self.line, self._work
+            replication, self._target, replica, store, journal, self.machine, self._work
         )
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
@@ -100,31 +100,31 @@ class JournalReceiver:
                 if epoch == self._replication.epoch_ledger.epoch(self._key):
                     self.leader = node
                     self._acknowledged = None
-                    self.line.hello(session, epoch)
+                    self.machine.hello(session, epoch)
                     self.stages.greeted(node)
             case SendRecord(_, session, epoch, place, record, held) if node == self.leader:
-                self.line.record(session, epoch, place, record, held)
+                self.machine.record(session, epoch, place, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
-                self.line.held(session, epoch, held)
+                self.machine.held(session, epoch, held)
             case AskSync(_, session, epoch, place) if node == self.leader:
-                self.line.ask_sync(session, epoch, place)
+                self.machine.ask_sync(session, epoch, place)
             case _:
                 return  # for a leader, or of another one
         self._work()
 
     def settle(self, sync: bool) -> None:
         """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
-        self.line.try_again()
+        self.machine.try_again()
         self.stages.settle()
         if sync:
-            self.line.sync_all()
+            self.machine.sync_all()
         self._work()
 
     # --- what is done ---
 
     def _work(self) -> None:
-        while self.line.out:
-            self._carry_out(self.line.out.pop(0))
+        while self.machine.out:
+            self._carry_out(self.machine.out.pop(0))
 
     def _carry_out(self, effect: Any) -> None:
         match effect:
@@ -156,10 +156,10 @@ class JournalReceiver:
         except (OSError, JournalRefused) as error:
             reason = f"what its leader says of channels cannot be stored: {error}"
             self._health.report(self._label, Trouble.JOURNAL, reason)
-            self.line.write_failed()
+            self.machine.write_failed()
         else:
             self.stages.applied(self.journal.position)
-            self.line.wrote(self.journal.position, self.journal.start_offset)
+            self.machine.wrote(self.journal.position, self.journal.start_offset)
 
     def _sync(self) -> None:
         """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
@@ -169,7 +169,7 @@ class JournalReceiver:
             job = self.journal.files.sync_begin()
         except OSError as error:  # it cannot be opened: nothing was tried that may have been lost
             self._health.report(self._label, Trouble.JOURNAL, str(error))
-            self.line.write_failed()
+            self.machine.write_failed()
             return
         if job is not None:
             self._job = job
@@ -182,9 +182,9 @@ class JournalReceiver:
         files = self.journal.files
         files.sync_end(job, error)
         if error is not None:
-            self.line.sync_failed()
+            self.machine.sync_failed()
         else:
-            self.line.synced(files.synced)
+            self.machine.synced(files.synced)
             self._note_sound()
         self._work()
 

@@ -72,7 +72,7 @@ class JournalSender:
         on_leave: Callable[[str], None],
     ) -> None:
         self.epoch = epoch
-        self.line = JournalLeader(replication.node, epoch, cursors.written, cursors.start_offset)
+        self.machine = JournalLeader(replication.node, epoch, cursors.written, cursors.start_offset)
         self._replication = replication
         self._target = target_of(key)
         self._cursors = cursors
@@ -88,17 +88,17 @@ class JournalSender:
     # --- what is said here ---
 
     def _wrote(self, record: bytes) -> None:
-        self.line.wrote(self._cursors.written, record, self._cursors.start_offset)
+        self.machine.wrote(self._cursors.written, record, self._cursors.start_offset)
         for waits in self._unwritten:
-            self.line.when_held(self._cursors.written, waits)
+            self.machine.when_held(self._cursors.written, waits)
         self._unwritten.clear()
         self._carry_out()
 
     def _synced(self, error: OSError | None) -> None:
         if error is None:
-            self.line.synced(self._cursors.synced)
+            self.machine.synced(self._cursors.synced)
         else:
-            self.line.sync_failed()
+            self.machine.sync_failed()
         self._carry_out()
 
     def when_held(self, then: Held, lost: Held = _nothing) -> None:
@@ -109,13 +109,13 @@ class JournalSender:
         elif self._cursors.is_behind:
             self._unwritten.append((then, lost))  # the next record says all of it
         else:
-            self.line.when_held(self._cursors.written, (then, lost))
+            self.machine.when_held(self._cursors.written, (then, lost))
             self._carry_out()
 
     def settle(self) -> None:
         """A generation that is due is begun: at the beginning, for who needs it, and again after
         the disk has refused one."""
-        if self.line.must_begin:
+        if self.machine.must_begin:
             self._cursors.begin_generation()
             self._cursors.sync()  # nothing may come after it for long, and then nothing is held
 
@@ -123,25 +123,25 @@ class JournalSender:
 
     def linked(self, node: int, session: int) -> None:
         """The log of the replica there is level."""
-        self.line.linked(node, session)
+        self.machine.linked(node, session)
         self._carry_out()
 
     def unlinked(self, node: int) -> None:
-        self.line.unlinked(node)
+        self.machine.unlinked(node)
 
     def needs(self, members: Collection[tuple[int, int]]) -> None:
         """Node and replica of all whose acknowledgements count."""
-        self.line.needs(members)
+        self.machine.needs(members)
         self._carry_out()
 
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
             case TellPlace(session, epoch, replica, place) if epoch == self.epoch:
-                self.line.told(node, session, replica, place)
+                self.machine.told(node, session, replica, place)
             case AskSnapshot(session, epoch) if epoch == self.epoch:
-                self.line.asked(node, session)
+                self.machine.asked(node, session)
             case AcknowledgePlace(session, epoch, replica, written, synced) if epoch == self.epoch:
-                self.line.acknowledged(node, session, replica, written, synced)
+                self.machine.acknowledged(node, session, replica, written, synced)
             case _:
                 return  # of another leadership, or for a follower
         self._carry_out()
@@ -149,8 +149,8 @@ class JournalSender:
     # --- what is done ---
 
     def _carry_out(self) -> None:
-        while self.line.out:
-            self._do(self.line.out.pop(0))
+        while self.machine.out:
+            self._do(self.machine.out.pop(0))
         self._record, self._payload = b"", None
 
     def _do(self, effect: Any) -> None:
@@ -179,7 +179,7 @@ class JournalSender:
         """The leadership is over. Returns for how much the outcome is unknown."""
         self._cursors.on_record = self._cursors.on_synced = self._cursors.on_written = None
         self._is_over = True
-        waiting = [*self.line.leave(), *self._unwritten]
+        waiting = [*self.machine.leave(), *self._unwritten]
         self._unwritten.clear()
         for _, lost in waiting:
             lost()

@@ -89,17 +89,17 @@ class Leadership:
         "_post",
         "_row_bytes",
         "is_alone",
-        "line",
         "log",
+        "machine",
         "on_change",
         "on_over",
         "reason",
         "row",
     )
 
-    def __init__(self, log: PartitionLog, line: PartitionLeader, post: Post | None) -> None:
+    def __init__(self, log: PartitionLog, machine: PartitionLeader, post: Post | None) -> None:
         self.log = log
-        self.line = line
+        self.machine = machine
         self.on_change: Callable[[], None] = _nothing
         self.on_over: Callable[[], None] = _nothing
         self.reason = ""  # why it is over
@@ -125,35 +125,37 @@ class Leadership:
     @property
     def is_shared(self) -> bool:
         """Others have rows of it, or should have."""
-        line = self.line
-        return bool(line.peers) or len(line.record.members) > 1 or len(line.possible_sets) > 1
+        machine = self.machine
+        return (
+            bool(machine.peers) or len(machine.record.members) > 1 or len(machine.possible_sets) > 1
+        )
 
     @property
     def has_level_tail(self) -> bool:
         """All that the log had when the leadership began is committed."""
-        return self.line.committed >= self.line.start_end
+        return self.machine.committed >= self.machine.start_end
 
     # --- what happens here ---
 
     def wrote(self, end: int) -> None:
         """A row stands in the log: it goes out before its sync begins."""
-        line = self.line
-        line.wrote(end)
-        if line.out:
+        machine = self.machine
+        machine.wrote(end)
+        if machine.out:
             self.work()
 
     def synced(self) -> None:
-        line = self.line
-        line.synced()
-        if line.out:
+        machine = self.machine
+        machine.synced()
+        if machine.out:
             self.work()
 
     def failed(self, reason: str) -> None:
-        self.line.failed(reason)
+        self.machine.failed(reason)
         self.work()
 
     def leave(self, reason: str) -> None:
-        self.line.leave(reason)
+        self.machine.leave(reason)
         self.work()
 
     def let_go(self) -> None:
@@ -163,25 +165,25 @@ class Leadership:
         self._payload = None
 
     def linked(self, node: int) -> None:
-        self.line.linked(node)
+        self.machine.linked(node)
         self._changed()
 
     def unlinked(self, node: int) -> None:
         self._leave_bulk(node)
         self._announced.pop(node, None)
-        self.line.unlinked(node)
+        self.machine.unlinked(node)
         self._changed()
 
     def seen(self, revision: int, record: Record) -> None:
-        self.line.seen(revision, record)
+        self.machine.seen(revision, record)
         self._changed()
 
     def read(self, revision: int, record: Record) -> None:
-        self.line.read(revision, record)
+        self.machine.read(revision, record)
         self._changed()
 
     def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
-        self.line.outcome(number, outcome, revision)
+        self.machine.outcome(number, outcome, revision)
         self._changed()
 
     def moved(self) -> None:
@@ -190,33 +192,33 @@ class Leadership:
 
     def withdraw(self, nodes: tuple[int, ...]) -> int | None:
         """Commits wait no longer for a learner among these. Returns its node."""
-        node = self.line.withdraw(nodes)
+        node = self.machine.withdraw(nodes)
         self._changed()
         return node
 
     def drop(self, nodes: tuple[int, ...]) -> bool:
-        dropped = self.line.drop(nodes)
+        dropped = self.machine.drop(nodes)
         self._changed()
         return dropped
 
     def receive(self, node: int, frame: Frame) -> None:
-        line = self.line
+        machine = self.machine
         try:
             match frame:
                 case Acknowledge():
-                    line.acknowledged(node, *frame)
-                    self._note_progress(node, frame.written == line.end)
+                    machine.acknowledged(node, *frame)
+                    self._note_progress(node, frame.written == machine.end)
                 case Tell(session, _, replica, generation, extent, _):
-                    line.told(node, session, replica, generation, extent)
+                    machine.told(node, session, replica, generation, extent)
                 case Matched(session, end):
-                    line.matched(node, session, end)
+                    machine.matched(node, session, end)
                     self._has_news = True  # it may lack nothing but the committed end
                 case Refuse(session, epoch):
-                    line.refused(node, session, epoch)
+                    machine.refused(node, session, epoch)
                 case _:
                     return  # for a follower, which this replica is no longer
         except StorageError as error:
-            line.leave(f"the log cannot be read: {error.reason}")
+            machine.leave(f"the log cannot be read: {error.reason}")
         self._changed()
 
     def _note_progress(self, node: int, has_all: bool) -> None:
@@ -236,7 +238,7 @@ class Leadership:
 
     def _feed_again(self, node: int) -> None:
         """It has a place now."""
-        self.line.feed(node)
+        self.machine.feed(node)
         self.work()
 
     def _changed(self) -> None:
@@ -246,17 +248,17 @@ class Leadership:
     # --- effects ---
 
     def work(self) -> None:
-        line = self.line
+        machine = self.machine
         if self._post is None:  # alone: the caller looks how far all is committed
-            line.out.clear()
+            machine.out.clear()
             return
-        while line.out:
-            effects, line.out = line.out, []
+        while machine.out:
+            effects, machine.out = machine.out, []
             for effect in effects:
                 _EFFECTS[type(effect)](self, self._post, effect)
 
     def note_beside(self, node: int, session: int, complete: bool) -> None:
-        self.line.note_beside(node, session, complete)
+        self.machine.note_beside(node, session, complete)
         self._changed()
 
     def announce_committed(self) -> None:
@@ -265,16 +267,18 @@ class Leadership:
         if not self._has_news or post is None:
             return
         self._has_news = False
-        line = self.line
-        for node, peer in line.peers.items():
+        machine = self.machine
+        for node, peer in machine.peers.items():
             if peer.sent == UNMATCHED or node in self._bulk:
                 continue
-            if self._announced.get(node) == (peer.session, line.committed):
+            if self._announced.get(node) == (peer.session, machine.committed):
                 continue  # the row that went out meanwhile has said it
-            previous = line.log.chain_before(peer.sent)
+            previous = machine.log.chain_before(peer.sent)
             if previous is not None:
-                row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
-                self._announced[node] = peer.session, line.committed
+                row = Row(
+                    peer.session, machine.record.epoch, previous, peer.sent, b"", machine.committed
+                )
+                self._announced[node] = peer.session, machine.committed
                 post.peers.send(node, Lane.LIVE, encode(post.target, row))
 
     def _send_handshake(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
@@ -282,24 +286,24 @@ class Leadership:
 
     def _feed(self, post: Post, effect: Feed) -> None:
         node, session, start, committed = effect
-        line = self.line
+        machine = self.machine
         if not (self._is_live(node, start) or self._has_place(post, node, start)):
-            line.fed(node, start)
+            machine.fed(node, start)
             return
         try:
-            previous = line.log.chain_before(start)
+            previous = machine.log.chain_before(start)
             lane, batches, payload = self._batches(node, start)
         except StorageError:  # the next row tries again
-            line.fed(node, start)
+            machine.fed(node, start)
             return
         if previous is None:
-            line.linked(node)
+            machine.linked(node)
             return
-        row = Row(session, line.record.epoch, previous, start, batches, committed)
+        row = Row(session, machine.record.epoch, previous, start, batches, committed)
         post.peers.send(node, lane, encode(post.target, row, payload))
         if lane is Lane.LIVE:
             self._announced[node] = session, committed
-        line.fed(node, end_of(batches))
+        machine.fed(node, end_of(batches))
 
     def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
         """What is sent next. A row in flight is joined and cut once, for all."""
@@ -324,12 +328,12 @@ class Leadership:
 
     def _has_place(self, post: Post, node: int, start: int) -> bool:
         """Commits wait for a member; a learner is fed from the log in its turn."""
-        record = self.line.record
-        if any(one.node == node for members in self.line.possible_sets for one in members):
+        record = self.machine.record
+        if any(one.node == node for members in self.machine.possible_sets for one in members):
             post.catch_up.leave(node, post.target)
             return True
         spare = len(record.members) - record.members_min
-        missing_bytes = self.line.log.bytes_from(max(start, self.log.start_offset))
+        missing_bytes = self.machine.log.bytes_from(max(start, self.log.start_offset))
         again = partial(self._feed_again, node)
         self._in_turn.add(node)
         return post.catch_up.ask(node, post.target, spare, missing_bytes, again)

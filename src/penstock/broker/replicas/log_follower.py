@@ -129,11 +129,11 @@ class LogFollower:
         epoch = replication.epoch_ledger.epoch(files.key)
         view = LogView(self.log)
         replica, generation = self.own.replica, replication.generation
-        self.line = PartitionFollower(view, replica, generation, epoch, committed, waits)
+        self.machine = PartitionFollower(view, replica, generation, epoch, committed, waits)
 
     @property
     def stopped(self) -> bool:
-        return self.line.state is Following.STOPPED
+        return self.machine.state is Following.STOPPED
 
     @property
     def busy(self) -> bool:
@@ -176,13 +176,13 @@ class LogFollower:
         if self._awaited is Awaited.ROOM:
             self._awaited = Awaited.NOTHING
         self.leader, self._missed = NO_NODE, False
-        self.line.unlinked()
-        self.line.epoch = max(self.line.epoch, epoch)
+        self.machine.unlinked()
+        self.machine.epoch = max(self.machine.epoch, epoch)
 
     def record_seen(self, listed: bool, unclean_epoch: int) -> None:
         """What the newest record says of this replica."""
         self.listed = listed
-        self.line.unclean_epoch = unclean_epoch
+        self.machine.unclean_epoch = unclean_epoch
         self._note_in_sync()
 
     def settle(self) -> None:
@@ -191,7 +191,7 @@ class LogFollower:
             self._awaited = Awaited.NOTHING
             if self._missed:
                 self._missed = False
-                self._events.append(self.line.missed)
+                self._events.append(self.machine.missed)
         self._work()
 
     def _take(self, event: Callable[[], None]) -> None:
@@ -233,7 +233,7 @@ class LogFollower:
 
     def _collect(self, node: int | None = None) -> None:
         """What the machine wants done, in answer to the leader or another node."""
-        out, self.line.out = self.line.out, []
+        out, self.machine.out = self.machine.out, []
         answered = self.leader if node is None else node
         self._effects.extend((answered, effect) for effect in out)
 
@@ -242,28 +242,28 @@ class LogFollower:
     def _on_hello(self, node: int, frame: Hello) -> None:
         if not self.listed and self.own.believes_headers:
             self.own.become("copying")
-        self.line.hello(frame.session, frame.epoch)
-        if self.line.session == frame.session:
+        self.machine.hello(frame.session, frame.epoch)
+        if self.machine.session == frame.session:
             self.leader = node
         self._collect(node)
 
     def _on_match_at(self, node: int, frame: MatchAt) -> None:
         if node == self.leader:
-            self.line.match_at(frame.session, frame.end, frame.chain)
+            self.machine.match_at(frame.session, frame.end, frame.chain)
 
     def _on_begin_at(self, node: int, frame: BeginAt) -> None:
         if node == self.leader:
-            self.line.begin_at(frame.session, frame.start)
+            self.machine.begin_at(frame.session, frame.start)
 
     def _on_row(self, node: int, frame: Row) -> None:
         if node == self.leader:
             self._previous = frame.previous
-            self.line.row(*frame)
+            self.machine.row(*frame)
 
     def _unlink(self, node: int) -> None:
         if node == self.leader:
             self.leader = NO_NODE
-            self.line.unlinked()
+            self.machine.unlinked()
 
     # --- effects ---
 
@@ -288,7 +288,7 @@ class LogFollower:
         if self._job is not None:
             self._awaited = Awaited.SYNC
             return
-        unclean = 0 < self.line.unclean_epoch <= self.line.epoch
+        unclean = 0 < self.machine.unclean_epoch <= self.machine.epoch
         self._note_cut(self.log.cut(effect.end, unclean))
 
     def _begin(self, node: int, effect: Begin) -> None:
@@ -311,12 +311,12 @@ class LogFollower:
             log.append_row((batches,), BatchName(*self._previous))
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
-            self.line.unlinked()
+            self.machine.unlinked()
             return
         self._health.clear(self.files.label, Trouble.WRITE)
         if self._watch is not None:
             self._watch.appended(batches)
-        self.line.appended(log.written_end, effect.committed)
+        self.machine.appended(log.written_end, effect.committed)
         self._collect()
 
     # --- syncs ---
@@ -329,12 +329,12 @@ class LogFollower:
         job = self.log.sync_begin()
         if job is not None:
             self._job = job
-            self._syncs.submit(job, self._synced, awaited=self.line.waits)
+            self._syncs.submit(job, self._synced, awaited=self.machine.waits)
 
     def _sync(self, node: int, effect: Sync) -> None:
         self.sync()
         if self._job is None:  # a cut has synced all there is
-            self.line.synced()
+            self.machine.synced()
             self._collect()
 
     def _synced(self, error: OSError | None) -> None:
@@ -350,12 +350,12 @@ class LogFollower:
             self.sync()
         if self._awaited is Awaited.SYNC and self._job is None:
             self._awaited = Awaited.NOTHING
-        self._take(self.line.synced)
+        self._take(self.machine.synced)
         self._note_in_sync()
 
     def _note_in_sync(self) -> None:
         """The mark, when it is due. Without it the replica only believes less."""
-        follows = self.line.state is Following.FOLLOWING and not self.busy
+        follows = self.machine.state is Following.FOLLOWING and not self.busy
         is_due = self.listed and follows and not self.own.believes_headers
         if is_due and self.log.synced_end == self.log.written_end:
             try:
@@ -371,7 +371,7 @@ class LogFollower:
     def stop(self, reason: str) -> None:
         """The replica is in doubt. That is written down before anything else happens: the next
         process finds a whole log in the system's memory, whatever the disk has."""
-        self.line.state = Following.STOPPED
+        self.machine.state = Following.STOPPED
         self._ended = True
         self._events.clear()
         self._effects.clear()
@@ -384,9 +384,9 @@ class LogFollower:
 
     def validate(self) -> None:
         self.log.validate()
-        if self.line.committed > self.log.written_end and not self._effects:
+        if self.machine.committed > self.log.written_end and not self._effects:
             raise RuntimeError(
-                f"{self.files.label}: {self.line.committed} is committed in a log that ends at "
+                f"{self.files.label}: {self.machine.committed} is committed in a log that ends at "
                 f"{self.log.written_end}"
             )
         if self.own.state == "in_sync" and self.log.agreed_end > self.log.synced_end:

@@ -81,7 +81,7 @@ Owns = Mapping[int, ReplicaFileStore]
 
 class LeadershipChange(NamedTuple):
     target: Target
-    line: PartitionLeader
+    machine: PartitionLeader
     began: bool
 
 
@@ -525,8 +525,8 @@ class ReplicaHost:
 
     # --- leaderships ---
 
-    def note_leadership(self, target: Target, line: PartitionLeader, began: bool) -> None:
-        self._leadership_changes.append(LeadershipChange(target, line, began))
+    def note_leadership(self, target: Target, machine: PartitionLeader, began: bool) -> None:
+        self._leadership_changes.append(LeadershipChange(target, machine, began))
         if began:
             self._led_here[target] = self._replicas[target]
         else:

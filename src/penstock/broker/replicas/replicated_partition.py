@@ -94,13 +94,12 @@ class ReplicatedPartition:
         self._replica_host = replica_host
         self._replication = replica_host.replication
         self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
-        self._line: PartitionLeader | None = None  # of the leadership that is reported
+        self._machine: PartitionLeader | None = None  # of the leadership that is reported
         self._reported: PartitionLeader | None = None  # and of the last one that was
         self._needed: frozenset[tuple[int, int]] = frozenset()
-        self._confirmed: set[int] = (
-            set()
-        )  # channels whose starts were asked about in this leadership
-        self.held_starts: set[int] = set()  # and those whose starts its set has
+        # Channels whose starts were asked about in this leadership, and those whose its set has.
+        self._confirmed: set[int] = set()
+        self.held_starts: set[int] = set()
         self._start = 0  # all below it may be removed
         self._settled: Record | None = None  # of a leadership in which all followers have all
         place = Place(self.topic.name, self.topic.identity, self.number)
@@ -110,9 +109,7 @@ class ReplicatedPartition:
         self.channels = self._follow()
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership
-        self._elected: tuple[Leadership, int] | None = (
-            None  # that does not serve yet, and since when
-        )
+        self._elected: tuple[Leadership, int] | None = None  # not serving yet, and since when
         self._inherited: tuple[Leadership, ElectedJournal, JournalSender] | None = None
         self._repairing = Repairing(replica_host.replication, self.target, replica)
         self.assignment = Assignment(
@@ -202,8 +199,8 @@ class ReplicatedPartition:
         replica, context = self.replica, self._context
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
-        replica.producers.learn(leadership.line.committed)
-        journal, epoch = self.channels.journal, leadership.line.record.epoch
+        replica.producers.learn(leadership.machine.committed)
+        journal, epoch = self.channels.journal, leadership.machine.record.epoch
         replica.journal = Journal(
             journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
         )
@@ -261,16 +258,16 @@ class ReplicatedPartition:
         mono_ns = self._context.clock.mono_ns()
         if self._elected is None or self._elected[0] is not leadership:
             self._elected = leadership, mono_ns
-        waited_ns, line = mono_ns - self._elected[1], leadership.line
+        waited_ns, machine = mono_ns - self._elected[1], leadership.machine
         if self._inherited is not None or waited_ns < REPLICA_TIMEOUT_NS or self.channels.busy:
             return
-        lacking = any(_is_lacking(line, node, peer) for node, peer in line.peers.items())
-        if lacking and line.end > line.committed:
+        lacking = any(_is_lacking(machine, node, peer) for node, peer in machine.peers.items())
+        if lacking and machine.end > machine.committed:
             self._inherit(leadership)
 
     def _inherit(self, leadership: Leadership) -> None:
-        epoch = leadership.line.record.epoch
-        self.replica.producers.learn(leadership.line.committed)
+        epoch = leadership.machine.record.epoch
+        self.replica.producers.learn(leadership.machine.committed)
         cursors = ElectedJournal(self.channels.journal, epoch, self._context, self.replica.label)
         led = JournalSender(
             self._replication, self.key, epoch, cursors, self._drop_below, self._stop
@@ -304,7 +301,7 @@ class ReplicatedPartition:
         leader = replica.leader
         self.held_starts.clear()
         leader.group.leave(leader.leadership.reason)
-        committed, noted = leader.leadership.line.committed, leader.tail.committed_end
+        committed, noted = leader.leadership.machine.committed, leader.tail.committed_end
         replica.producers.leave_leadership(committed, noted)
         if self.led is not None:
             self.led.leave()
@@ -386,9 +383,9 @@ class ReplicatedPartition:
     def _concede(self) -> None:
         """What all that should have the partition lack is not waited for any more."""
         leader, leadership = self.leader, self.leadership
-        if leader is None or leadership is None or leadership.line.over:
+        if leader is None or leadership is None or leadership.machine.over:
             return
-        record = leadership.line.record
+        record = leadership.machine.record
         nodes = {*record.wanted, *(member.node for member in record.members)}
         self._repairing.concede(nodes - {self._replication.node}, leader.concede)
 
@@ -400,26 +397,28 @@ class ReplicatedPartition:
         self.assignment.ended = None
         if ended is not None and ended is not self._reported:
             self._report(ended)  # it began and ended since the last look, on a full disk, say
-        self._report(None if leadership is None or leadership.line.over else leadership.line)
+        self._report(None if leadership is None or leadership.machine.over else leadership.machine)
         if self._table.waits:
             self._take_table()
         led = self._journals
-        if leadership is None or led is None or leadership.line.over:
+        if leadership is None or led is None or leadership.machine.over:
             return
-        line = leadership.line
-        needed = frozenset((m.node, m.replica) for members in line.possible_sets for m in members)
+        machine = leadership.machine
+        needed = frozenset(
+            (m.node, m.replica) for members in machine.possible_sets for m in members
+        )
         if needed != self._needed:
             self._needed = needed
             led.needs(needed)
             if self._led_stages is not None:
                 self._led_stages.needs(needed)
-        self._link_journals(line, led)
+        self._link_journals(machine, led)
         self._complete(leadership, led)
         if self.led is not None:
-            self.replica.leader.permit(line.permits)
-            has_all = all(peer.complete for peer in line.peers.values())
-            if has_all and len(line.peers) == len(needed) - 1 == len(line.record.members) - 1:
-                self._settled = line.record
+            self.replica.leader.permit(machine.permits)
+            has_all = all(peer.complete for peer in machine.peers.values())
+            if has_all and len(machine.peers) == len(needed) - 1 == len(machine.record.members) - 1:
+                self._settled = machine.record
 
     def stays_settled(self) -> bool:
         """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at but what
@@ -429,31 +428,31 @@ class ReplicatedPartition:
             return not (self._table.waits or self._inherited or role.follower.stopped)
         if not isinstance(role, Leading):
             return False
-        line = role.leadership.line
-        if line.over or line.record is not self._settled or len(line.possible_sets) > 1:
+        machine = role.leadership.machine
+        if machine.over or machine.record is not self._settled or len(machine.possible_sets) > 1:
             return False
-        self.replica.leader.permit(line.permits)
+        self.replica.leader.permit(machine.permits)
         return True
 
-    def _report(self, line: PartitionLeader | None) -> None:
-        before, self._line = self._line, line
-        if before is line:
+    def _report(self, machine: PartitionLeader | None) -> None:
+        before, self._machine = self._machine, machine
+        if before is machine:
             return
         if before is not None:
             self._replica_host.note_leadership(self.target, before, began=False)
-        if line is not None:
-            self._reported = line
-            self._replica_host.note_leadership(self.target, line, began=True)
+        if machine is not None:
+            self._reported = machine
+            self._replica_host.note_leadership(self.target, machine, began=True)
 
-    def _link_journals(self, line: PartitionLeader, led: JournalSender) -> None:
+    def _link_journals(self, machine: PartitionLeader, led: JournalSender) -> None:
         """A replica whose log is level in this session is greeted for the journal."""
-        for node in [node for node in self._sessions if node not in line.peers]:
+        for node in [node for node in self._sessions if node not in machine.peers]:
             del self._sessions[node]
             led.unlinked(node)
             if self._led_stages is not None:
                 self._led_stages.unlinked(node)
-        for node, peer in line.peers.items():
-            is_level = peer.counted != UNMATCHED and peer.counted >= line.start_end
+        for node, peer in machine.peers.items():
+            is_level = peer.counted != UNMATCHED and peer.counted >= machine.start_end
             if is_level and self._sessions.get(node) != peer.session:
                 self._sessions[node] = peer.session
                 led.linked(node, peer.session)
@@ -463,9 +462,9 @@ class ReplicatedPartition:
     def _complete(self, leadership: Leadership, led: JournalSender) -> None:
         """A replica that has the journal and the producers, too, may become a member. One that is
         not waited for yet can fall behind what the set has of the journal; then it may not."""
-        for node, peer in list(leadership.line.peers.items()):
+        for node, peer in list(leadership.machine.peers.items()):
             is_linked = self._sessions.get(node) == peer.session
-            is_level = is_linked and led.line.is_level(node, peer.replica)
+            is_level = is_linked and led.machine.is_level(node, peer.replica)
             is_needed = (node, peer.replica) in self._needed
             if peer.complete and not is_level and not is_needed:
                 leadership.note_beside(node, peer.session, complete=False)
@@ -480,13 +479,13 @@ class ReplicatedPartition:
         if tables is None or tables.has(node, session):
             return True
         leader = self.leader  # whose publishes are noted when its own writer has committed them
-        noted = leadership.line.committed if leader is None else leader.tail.committed_end
+        noted = leadership.machine.committed if leader is None else leader.tail.committed_end
         tables.ship(node, session, noted)
         return False
 
     def _take_table(self) -> None:
         follower = self.assignment.follower
-        session = follower.line.session if follower is not None else NO_SESSION
+        session = follower.machine.session if follower is not None else NO_SESSION
         self._table.take(session, self.own.replica)
 
     # --- time ---
@@ -494,11 +493,11 @@ class ReplicatedPartition:
     def tick(self, mono_ns: int) -> None:
         leadership = self.leadership
         if leadership is not None:
-            leadership.line.tick(mono_ns)
-            is_moved = bool(leadership.line.out)
+            leadership.machine.tick(mono_ns)
+            is_moved = bool(leadership.machine.out)
             if is_moved:
                 leadership.moved()
-            if self.led is None and not leadership.line.over:
+            if self.led is None and not leadership.machine.over:
                 self._look_at_elected(leadership)
             elif not is_moved:
                 return  # it serves, and all is as it was
@@ -585,7 +584,7 @@ class ReplicatedPartition:
         if is_led != (self.led is not None):
             raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
         if self._led_stages is not None:
-            self._led_stages.line.validate()
+            self._led_stages.machine.validate()
         if not is_led:
             self.channels.validate()
             windows = [channel.windows for channel in self.topic.channels.values()]
@@ -593,7 +592,7 @@ class ReplicatedPartition:
                 raise RuntimeError(f"{self.replica.label}: it is not led, and has windows")
 
 
-def _is_lacking(line: PartitionLeader, node: int, peer: Peer) -> bool:
+def _is_lacking(machine: PartitionLeader, node: int, peer: Peer) -> bool:
     """A learner that has all of the log: what is kept beside it is all that it lacks."""
-    has_log = bool(peer.replica) and peer.counted >= line.start_end
-    return has_log and not peer.complete and not line.record.has(node, peer.replica)
+    has_log = bool(peer.replica) and peer.counted >= machine.start_end
+    return has_log and not peer.complete and not machine.record.has(node, peer.replica)
