@@ -70,6 +70,16 @@ class Node(Daemon):
             raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
         return json.loads(data) if data.startswith((b"{", b"[")) else data
 
+    def status(self, path: str, method: str = "POST") -> int:
+        url = f"http://{self.host}:{self.ports[1]}{path}"
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, method=method), timeout=20
+            ) as it:
+                return int(it.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
     @property
     def is_up(self) -> bool:
         return self.process is not None
@@ -140,6 +150,10 @@ class Cluster:
             if (one["topic"], one["partition"]) == (topic, number)
         ]
         return found[0] if found else {"leader": None, "in_sync": []}
+
+    def make(self, path: str) -> None:
+        """A topic or a channel, asked for until all partitions have it: a machine may be slow."""
+        self.until(lambda: self.nodes[0].status(path) == 200)
 
     def leader(self, topic: str) -> Node:
         self.until(lambda: self.partition(topic)["leader"] is not None)

@@ -62,10 +62,10 @@ class OwnConsumer(threading.Thread):
 def test_consumers_of_all_libraries_get_what_was_acknowledged(
     cluster: Cluster, lookupd: Lookupd, tmp_path: Path
 ) -> None:
-    node = cluster.nodes[0]
-    node.ask("/topic/create?topic=met&partition_num=3", "POST")
+    cluster.nodes[0]
+    cluster.make("/topic/create?topic=met&partition_num=3")
     for channel in (*LIBRARIES, "own"):
-        node.ask(f"/channel/create?topic=met&channel={channel}", "POST")
+        cluster.make(f"/channel/create?topic=met&channel={channel}")
     publishers = [Publisher(each, "met") for each in cluster.nodes]
     own = OwnConsumer("met", lookupd)
     own.start()
@@ -125,9 +125,9 @@ def _came(path: Path) -> set[str]:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_producer_need_not_know_who_leads(cluster: Cluster, library: str) -> None:
     topic = f"made-by-{library}"
-    leader = cluster.nodes[0]
-    leader.ask(f"/topic/create?topic={topic}", "POST")
-    leader.ask(f"/channel/create?topic={topic}&channel=work", "POST")
+    cluster.nodes[0]
+    cluster.make(f"/topic/create?topic={topic}")
+    cluster.make(f"/channel/create?topic={topic}&channel=work")
     other = next(node for node in cluster.nodes if node is not cluster.leader(topic))
     with Child(f"{library}_producer", str(other.ports[0]), topic) as producer:
         assert producer.lines()[0] == ["OK"] * 103

@@ -236,8 +236,8 @@ def test_any_troubles(tmp_path: Path, library: Path) -> None:
     with Machines(tmp_path, 3, f"--durability={dice.choice(['disk', 'os'])}") as cluster:
         node = cluster.nodes[0]
         for topic, order in (("strict", "strict"), ("keyed", "key")):
-            node.ask(f"/topic/create?topic={topic}", "POST")
-            node.ask(f"/channel/create?topic={topic}&channel=work", "POST")
+            cluster.make(f"/topic/create?topic={topic}")
+            cluster.make(f"/channel/create?topic={topic}&channel=work")
             node.ask(f"/channel/config?topic={topic}&channel=work&order={order}", "POST")
         names = ("any", "strict", "keyed")
         publishers = (Publisher, Publisher, KeyedPublisher)

@@ -161,8 +161,8 @@ def test_etcd_is_away_for_a_minute_and_a_leader_is_killed_meanwhile(cluster: Clu
 
 def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    node.ask("/topic/create?topic=strict", "POST")
-    node.ask("/channel/create?topic=strict&channel=work", "POST")
+    cluster.make("/topic/create?topic=strict")
+    cluster.make("/channel/create?topic=strict&channel=work")
     node.ask("/channel/config?topic=strict&channel=work&order=strict", "POST")
     with Traffic(cluster, "strict") as traffic:
         leader = cluster.leader("strict")
@@ -176,8 +176,8 @@ def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> Non
 
 def test_order_by_key_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    node.ask("/topic/create?topic=keyed&partition_num=3", "POST")
-    node.ask("/channel/create?topic=keyed&channel=work", "POST")
+    cluster.make("/topic/create?topic=keyed&partition_num=3")
+    cluster.make("/channel/create?topic=keyed&channel=work")
     node.ask("/channel/config?topic=keyed&channel=work&order=key", "POST")
     with Traffic(cluster, "keyed", publisher=KeyedPublisher) as traffic:
         leader = cluster.leader("keyed")
@@ -212,8 +212,8 @@ def wipe(path: Path) -> None:
 
 def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    node.ask("/topic/create?topic=spread&partition_num=6", "POST")
-    node.ask("/channel/create?topic=spread&channel=work", "POST")
+    cluster.make("/topic/create?topic=spread&partition_num=6")
+    cluster.make("/channel/create?topic=spread&channel=work")
     cluster.until(lambda: {cluster.leader("spread").number} and _led(cluster, "spread", 6) == 6)
     for number in range(6):
         node.ask(f"/pub?topic=spread&partition={number}", "POST", b"m")
