@@ -62,7 +62,6 @@ class OwnConsumer(threading.Thread):
 def test_consumers_of_all_libraries_get_what_was_acknowledged(
     cluster: Cluster, lookupd: Lookupd, tmp_path: Path
 ) -> None:
-    cluster.nodes[0]
     cluster.make("/topic/create?topic=met&partition_num=3")
     for channel in (*LIBRARIES, "own"):
         cluster.make(f"/channel/create?topic=met&channel={channel}")
@@ -125,7 +124,6 @@ def _came(path: Path) -> set[str]:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_producer_need_not_know_who_leads(cluster: Cluster, library: str) -> None:
     topic = f"made-by-{library}"
-    cluster.nodes[0]
     cluster.make(f"/topic/create?topic={topic}")
     cluster.make(f"/channel/create?topic={topic}&channel=work")
     other = next(node for node in cluster.nodes if node is not cluster.leader(topic))
