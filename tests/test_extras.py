@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 
 from cases import each
 from e2e.daemon import Daemon
+from environments import Venv
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -28,31 +26,24 @@ for name in sys.argv[1:]:
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 """
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Environment:
     """The packages of the core and of some extras, and the sources beside them."""
 
     def __init__(self, path: Path, *extras: str) -> None:
-        uv = shutil.which("uv") or str(Path(sys.prefix) / "uv" / "bin" / "uv")
-        self._python = str(path / "bin" / "python")
         optional = PROJECT["optional-dependencies"]
-        wanted = [*PROJECT["dependencies"], *(one for extra in extras for one in optional[extra])]
-        settings = {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
-        if index := os.environ.get("PIP_INDEX_URL"):
-            settings["UV_DEFAULT_INDEX"] = index
-        making = [uv, "venv", "--quiet", "--python", sys.executable, str(path)]
-        filling = [uv, "pip", "install", "--quiet", "--python", self._python, *wanted]
-        for command in (making, filling):
-            subprocess.run(command, check=True, env=os.environ | settings)
+        self._venv = Venv(path)
+        self._venv.install(
+            *PROJECT["dependencies"], *(one for extra in extras for one in optional[extra])
+        )
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Python with these arguments."""
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME") if key in os.environ}
         return subprocess.run(
-            [self._python, *arguments], input=stdin, text=True, capture_output=True, timeout=250,
-            env=kept | {"PYTHONPATH": str(ROOT / "src")}, cwd=ROOT.parent, check=False,
+            [self._venv.python, *arguments], input=stdin, text=True, capture_output=True,
+            timeout=250, env=kept | {"PYTHONPATH": str(ROOT / "src")}, cwd=ROOT.parent, check=False,
         )  # fmt: skip
 
     def script(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

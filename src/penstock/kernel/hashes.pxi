@@ -59,6 +59,12 @@ cdef extern from *:
     #include <cpuid.h>
     #include <immintrin.h>
 
+    #ifdef __clang__  /* which has it beside SSE 4.2; an older gcc has no name for it alone */
+    #define PS_CRC_TARGET __attribute__((target("sse4.2,crc32,pclmul")))
+    #else
+    #define PS_CRC_TARGET __attribute__((target("sse4.2,pclmul")))
+    #endif
+
     /* Long stretches for batches, short ones so that a single message gains too. */
     #define PS_CRC_LONG 1024
     #define PS_CRC_SHORT 64
@@ -79,7 +85,7 @@ cdef extern from *:
         return word;
     }
 
-    __attribute__((target("sse4.2,pclmul")))
+    PS_CRC_TARGET
     static inline uint64_t ps_crc_join(
         uint64_t a, uint64_t b, uint64_t c, uint64_t by_two, uint64_t by_one) {
         __m128i moved_a = _mm_clmulepi64_si128(
@@ -90,7 +96,7 @@ cdef extern from *:
         return _mm_crc32_u64(0, sum) ^ c;
     }
 
-    __attribute__((target("sse4.2,pclmul")))
+    PS_CRC_TARGET
     static inline uint64_t ps_crc_three(
         uint64_t r, const unsigned char *p, size_t stretch, uint64_t by_two, uint64_t by_one) {
         uint64_t b = 0, c = 0;
@@ -102,7 +108,7 @@ cdef extern from *:
         return ps_crc_join(r, b, c, by_two, by_one);
     }
 
-    __attribute__((target("sse4.2,pclmul")))
+    PS_CRC_TARGET
     static uint32_t ps_crc_sse42(uint32_t value, const unsigned char *p, size_t length) {
         uint64_t r = (uint32_t)~value;
         for (; length >= 3 * PS_CRC_LONG; p += 3 * PS_CRC_LONG, length -= 3 * PS_CRC_LONG)
