@@ -91,14 +91,14 @@ def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
 
 def test_handler(address: str) -> None:
     with BlockingProducer(address) as producer:
-        producer.mpub("handled", [b"good", b"not now", b"poison"])
+        producer.mpub("handled", [b"good", b"not now", b"poison", b"gone"])
     program = subprocess.Popen(
         command("handler", address, "handled", "c"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert program.stdout is not None
-        lines = [program.stdout.readline().strip() for _ in range(3)]
+        lines = [program.stdout.readline().strip() for _ in range(4)]
         program.send_signal(signal.SIGTERM)
         rest, errors = program.communicate(timeout=END_S_MAX)
     finally:
@@ -108,9 +108,10 @@ def test_handler(address: str) -> None:
     assert sorted(lines) == [
         "done: good attempt 1",
         "done: not now attempt 2",
-        "given up: poison attempt 3",
+        "given up: gone attempt 1",
+        "given up: poison attempt 2",
     ]
-    assert rest.strip() == "finished 3"
+    assert rest.strip() == "finished 4"
 
 
 def test_blocking(address: str) -> None:

@@ -14,7 +14,7 @@ from penstock.client.blocking import (
     BlockingProducer,
 )
 from penstock.client.consumer import Consumer, Counts
-from penstock.client.handlers import Requeue
+from penstock.client.handlers import Action, Handler, HandlerTimeout, OnError, Requeue
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.ids import guid_factory, id_pool, new_unique_ids, unique_ids
 from penstock.client.lane import Counts as PublishCounts
@@ -53,6 +53,7 @@ from penstock.ids.factory import GuidFactory
 from penstock.ids.pool import IdPool
 
 __all__ = [
+    "Action",
     "BlockingConsumer",
     "BlockingIdempotentProducer",
     "BlockingMessage",
@@ -67,6 +68,8 @@ __all__ = [
     "Counts",
     "EpochFile",
     "GuidFactory",
+    "Handler",
+    "HandlerTimeout",
     "IdBackwards",
     "IdNotMade",
     "IdPool",
@@ -76,6 +79,7 @@ __all__ = [
     "IdempotentProducer",
     "Message",
     "MessageSettled",
+    "OnError",
     "OutcomeUnknown",
     "Producer",
     "ProducerFull",

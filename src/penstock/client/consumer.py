@@ -26,7 +26,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, Unpack
 
@@ -35,6 +35,7 @@ from penstock.client import framing
 from penstock.client import handlers as handling
 from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
+from penstock.client.handlers import Handler, OnError
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
 from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
@@ -88,7 +89,9 @@ class Consumer:
         if not self._given and not self._lookupds:
             raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
         self.counts = Counts()
-        self._backoff = Backoff(self.options.backoff_s, self.options.backoff_max_s)
+        self._backoff = Backoff(
+            self.options.backoff_s, self.options.backoff_max_s, self.options.backoff_failures
+        )
         self._turns = Turns(self.options.low_rdy_idle_s, self.options.low_rdy_hold_s)
         self._queue: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -211,17 +214,22 @@ class Consumer:
 
     async def run(
         self,
-        handler: Callable[[Message], Awaitable[object]],
+        handler: Handler,
         *,
         concurrency: int = 1,
-        on_giving_up: Callable[[Message], Awaitable[object]] | None = None,
+        handler_timeout_s: float | None = None,
+        on_error: OnError | None = None,
+        on_giving_up: Handler | None = None,
     ) -> None:
         """Hand each message to `handler`, `concurrency` at a time, until `stop` is called.
 
         A handler that returns finishes its message, unless it has settled it itself; one that
-        raises gives it back (see `Requeue`), and the consumer backs off. A message that was tried
-        more than `max_attempts` times goes to `on_giving_up` instead, and is finished."""
-        await handling.work(self, handler, concurrency, on_giving_up)
+        raises, or takes longer than `handler_timeout_s`, gives it back, or does what `on_error`
+        says for its exception. A failure at attempt `max_attempts`, or behind it, is the last: the
+        message goes to `on_giving_up`, and is finished."""
+        if handler_timeout_s is not None:
+            handler = handling.limited(handler, handler_timeout_s)
+        await handling.Work(self, handler, on_error, on_giving_up).run(concurrency)
 
     def pause(self) -> None:
         """Take no more messages until `resume`; those that are here stay."""
@@ -257,7 +265,7 @@ class Consumer:
         if self._waiters:
             self._wake(len(messages))
 
-    def settled(self, subscription: Subscription, finished: bool, backoff: bool) -> None:
+    def settled(self, message: Message, finished: bool, backoff: bool) -> None:
         if finished:
             self.counts.finished += 1
             if self._backoff.phase is Phase.TESTING:
@@ -265,9 +273,13 @@ class Consumer:
         else:
             self.counts.requeued += 1
             if backoff:
-                self._pause(self._backoff.failed())
+                self.failed(message)
         if self._quiet is not None:
             self._check_quiet()
+
+    def failed(self, message: Message) -> None:
+        """It counts as a failure, whatever becomes of it."""
+        self._pause(self._backoff.failed(message.raw_id, self.counts.finished))
 
     def touched(self) -> None:
         self.counts.touched += 1
@@ -318,7 +330,7 @@ class Consumer:
     # --- who may send how much ---
 
     def _pause(self, seconds: float) -> None:
-        """The phase of the back-off has changed; a pause of so long begins when it is not 0."""
+        """The back-off has heard something; a pause of so long begins when it is not 0."""
         if seconds > 0:
             log.warning("consumer: backing off for %.3f s (level %d)", seconds, self._backoff.level)
             self._later("backoff", seconds, self._waited)

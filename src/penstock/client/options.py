@@ -96,10 +96,11 @@ class ConsumerOptions(ConnectionOptions):
     output_buffer_bytes: int = 0  # 0: nsqd's own; -1: unbuffered
     output_buffer_timeout_s: float = 0.0  # 0: nsqd's own; -1: none
     auto_touch: bool = False  # messages in our hands are touched before they time out
-    max_attempts: int = 0  # in `run`: give up after so many; 0: never
+    max_attempts: int = 0  # in `run`: give up at the failure of this one; 0: never
     requeue_delay_s: float = 90.0  # in `run`, after an exception: times the attempts
     requeue_delay_max_s: float = 900.0
-    backoff_s: float = 1.0  # in `run`: the pause after n failures is this times 2**n
+    backoff_failures: int = 5  # so many messages fail, and fewer are finished meanwhile: back off
+    backoff_s: float = 1.0  # the n-th pause in a row is this times 2**n
     backoff_max_s: float = 120.0  # 0: no back-off
     low_rdy_idle_s: float = 10.0  # fewer in flight than connections: an idle one passes its turn on
     low_rdy_hold_s: float = 30.0  # and a busy one after this long
@@ -180,6 +181,7 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     max_attempts: int
     requeue_delay_s: float
     requeue_delay_max_s: float
+    backoff_failures: int
     backoff_s: float
     backoff_max_s: float
     low_rdy_idle_s: float
@@ -218,6 +220,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_attempts", 0, 65535),
     ("requeue_delay_s", 0, 86400),
     ("requeue_delay_max_s", 0, 86400),
+    ("backoff_failures", 1, 1000),
     ("backoff_s", 0.001, 3600),
     ("backoff_max_s", 0, 86400),
     ("low_rdy_idle_s", 0.01, 86400),
