@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, Message
-from penstock.errors import ClientClosed, ConfigError, MessageSettled
+from penstock.errors import ClientClosed, ConfigError, MessageSettled, NameInvalid
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, say_ok
 
@@ -63,6 +63,38 @@ async def test_fewer_in_flight_than_connections_take_turns() -> None:
             for nsqd in (one, two):
                 await said(nsqd.peers[0], b"RDY 1", 2)
                 await said(nsqd.peers[0], b"RDY 0", 2)
+
+
+async def test_topics_share_what_may_be_in_flight() -> None:
+    """Nobody may consume `forbidden`, which costs the others nothing."""
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if line == b"SUB forbidden c":
+            peer.send(error(b"E_UNAUTHORIZED AUTH failed for SUB"))
+        else:
+            say_ok(peer, line, body)
+        if line == b"RDY 5":
+            peer.send(message(1, peer.lines()[0].split(b" ")[1]))
+
+    async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
+        options: dict[str, Any] = {"max_in_flight": 10, "reconnect_delay_s": 60}
+        topics = ["orders", "forbidden", "refunds", "orders"]
+        async with Consumer(topics, "c", nsqd.address, **options) as consumer:
+            assert consumer.topics == ["orders", "forbidden", "refunds"]
+            assert consumer.addresses == [nsqd.address]
+            found = [await anext(consumer) for _ in range(2)]
+            assert sorted((one.topic, one.body) for one in found) == [
+                ("orders", b"orders"), ("refunds", b"refunds"),
+            ]  # fmt: skip
+            for one in found:
+                one.fin()
+
+
+def test_a_consumer_needs_a_topic() -> None:
+    with pytest.raises(ConfigError, match="name one or several"):
+        Consumer([], "c", "a:1")
+    with pytest.raises(NameInvalid):
+        Consumer(["good", "not good"], "c", "a:1")
 
 
 async def test_settled_messages_go_out_together() -> None:

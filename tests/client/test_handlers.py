@@ -132,6 +132,34 @@ async def test_a_handler_that_takes_too_long(caplog: pytest.LogCaptureFixture) -
     assert "the handler took longer than 0.05 s" in caplog.text
 
 
+async def test_each_topic_has_its_handler() -> None:
+    seen = set()
+
+    def named(name: str) -> Any:
+        async def handle(found: Message) -> None:
+            seen.add((name, found.topic, found.body))
+            if len(seen) == 2:
+                consumer.stop()
+
+        return handle
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        say_ok(peer, line, body)
+        if line == b"RDY 100":
+            peer.send(message(1, b"of " + peer.lines()[0].split(b" ")[1]))
+
+    topics = ["a", "b"]
+    async with (
+        asyncio.timeout(40),
+        FakeNsqd(act) as nsqd,
+        Consumer(topics, "c", nsqd.address) as consumer,
+    ):
+        with pytest.raises(ConfigError, match="one for each of a, b"):
+            await consumer.run({"a": named("first")})
+        await consumer.run({"a": named("first"), "b": named("second")})
+    assert seen == {("first", "a", b"of a"), ("second", "b", b"of b")}
+
+
 async def test_one_poison_message_slows_no_other() -> None:
     """It comes again at once, for ever."""
     good = iter(range(2, 10))

@@ -283,7 +283,7 @@ class BlockingConsumer:
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         channel: str,
         addresses: str | Sequence[str] = (),
         *,

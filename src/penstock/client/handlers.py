@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.client.message import Message
@@ -50,6 +50,13 @@ Word = Literal["requeue", "drop", "give_up"]
 Action = Word | Requeue
 # By the nearest class of the exception, or chosen by a function.
 OnError = Mapping[type[Exception], Action] | Callable[[Message, Exception], Action]
+
+
+def routed(handlers: Mapping[str, Handler], topics: Sequence[str]) -> Handler:
+    """One for all topics, from one for each. Raises ConfigError."""
+    if set(handlers) != set(topics):
+        raise ConfigError("handler", sorted(handlers), f"one for each of {', '.join(topics)}")
+    return lambda message: handlers[message.topic](message)
 
 
 def limited(handler: Handler, timeout_s: float) -> Handler:
