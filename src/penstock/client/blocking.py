@@ -38,7 +38,7 @@ from penstock.client.options import (
     ProducerOptions,
 )
 from penstock.client.producer import Producer
-from penstock.client.publishing import Published, To
+from penstock.client.publishing import NotStarted, Published, To
 from penstock.errors import ClientClosed, MessageSettled
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class _BlockingPublishing(Generic[Where]):
 
     def _running(self) -> _LoopThread:
         if self._thread is None:
-            raise ClientClosed("producer")
+            raise NotStarted("producer")
         return self._thread
 
 
@@ -404,5 +404,5 @@ class BlockingConsumer:
 
     def _running(self) -> _LoopThread:
         if self._thread is None:
-            raise ClientClosed("consumer")
+            raise NotStarted("consumer")
         return self._thread

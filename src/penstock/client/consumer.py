@@ -44,8 +44,9 @@ from penstock.client.discovery import Discovery, Found
 from penstock.client.handlers import Handler, OnError
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
+from penstock.client.middleware import chain
 from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
-from penstock.client.publishing import checked_partition
+from penstock.client.publishing import NotStarted, checked_partition
 from penstock.client.subscription import Subscription, Turns, share, take_turns
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
 
@@ -243,6 +244,7 @@ class Consumer:
             handler = handling.routed(handler, self.topics)
         if handler_timeout_s is not None:
             handler = handling.limited(handler, handler_timeout_s)
+        handler = chain(self.options.middleware, handler)
         await handling.Work(self, handler, on_error, on_giving_up).run(concurrency)
 
     def pause(self) -> None:
@@ -324,7 +326,7 @@ class Consumer:
     def _is_drained(self) -> bool:
         """Whether no message can come any more."""
         if self._stopping is None:
-            raise ClientClosed("consumer")
+            raise NotStarted("consumer")
         return self._stopping.done() and (
             self._closed or all(s.close_wait or s.lost for s in self._subscriptions)
         )

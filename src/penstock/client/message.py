@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from penstock.client.options import check_delay
+from penstock.client.framing import check_delay
+from penstock.client.middleware import Middleware
 from penstock.errors import MessageSettled
 
 T = TypeVar("T")
@@ -154,3 +155,6 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id} attempts={self.attempts} body of {len(self.body)} bytes>"
+
+
+ConsumeMiddleware = Middleware[Message]
