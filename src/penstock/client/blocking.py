@@ -245,6 +245,10 @@ class BlockingMessage:
         return self._message.topic
 
     @property
+    def channel(self) -> str:
+        return self._message.channel
+
+    @property
     def partition(self) -> int | None:
         return self._message.partition
 

@@ -451,7 +451,7 @@ class Consumer:
             link.abort("failed")
             raise
         subscription = Subscription(
-            link, self, topic, self.partition, self.options, self._loop.time()
+            link, self, topic, self.channel, self.partition, self.options, self._loop.time()
         )
         self._subscriptions.append(subscription)
         self.counts.connections += 1

@@ -124,7 +124,7 @@ class IdempotentProducer(Publisher):
         """Publish. The future is done when nsqd has it safe. With a trace id its result says where
         the message lies; None when that answer was lost, and nsqd only says that it has it."""
         data = encode(body, self.options.serializer)
-        return self._publish(Outgoing(topic, [data], trace_id=trace_id))
+        return self._publish(Outgoing(topic, [data], plain=True, trace_id=trace_id))
 
     @overload
     def mpub(self, topic: str, bodies: Sequence[object]) -> asyncio.Future[None]: ...
@@ -138,17 +138,17 @@ class IdempotentProducer(Publisher):
         """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
         one for each (0: none), the result is that of `pub`, for the first of them."""
         data = encode_all(bodies, self.options.serializer)
-        return self._publish(Outgoing(topic, data, several=True, trace_id=trace_id))
+        return self._publish(Outgoing(topic, data, several=True, plain=True, trace_id=trace_id))
 
     def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
         data = encode(body, self.options.serializer)
-        return self._publish(Outgoing(topic, [data], delay_s=delay_s))
+        return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
 
     # --- from here on: how ---
 
     def _pass_on(self, outgoing: Outgoing) -> asyncio.Future[Any]:
-        check_plain(outgoing, "an IdempotentProducer")
+        check_plain(outgoing)
         bodies, trace_id = list(outgoing.bodies), outgoing.trace_id
         trace_ids = () if trace_id is None else checked_ids(trace_id, len(bodies))
         defer_ms = framing.check_delay(outgoing.delay_s or 0)

@@ -41,6 +41,9 @@ class Courier(Protocol):
     def topic(self) -> str: ...
 
     @property
+    def channel(self) -> str: ...
+
+    @property
     def partition(self) -> int | None: ...
 
     @property
@@ -120,6 +123,10 @@ class Message:
     @property
     def topic(self) -> str:
         return self._courier.topic
+
+    @property
+    def channel(self) -> str:
+        return self._courier.channel
 
     @property
     def partition(self) -> int | None:

@@ -208,7 +208,7 @@ class Producer(Publisher):
     def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
         data = encode(body, self.options.serializer)
-        return self._publish(Outgoing(topic, [data], delay_s=delay_s))
+        return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
 
     # --- from here on: how ---
 

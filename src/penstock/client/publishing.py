@@ -247,6 +247,7 @@ class Outgoing:
     bodies: Sequence[bytes]  # one, but for `mpub`
     _: KW_ONLY
     several: bool = False  # by `mpub`
+    plain: bool = False  # no partition, key or headers: by `dpub` and an IdempotentProducer
     delay_s: float | None = None  # by `dpub`
     trace_id: int | Sequence[int] | None = None
     partition: int | None = None
@@ -263,20 +264,18 @@ def command(outgoing: Outgoing, ids: UniqueIds | None = None) -> bytes:
     if outgoing.several:
         return mpub(topic, outgoing, ids)
     if outgoing.delay_s is not None:
-        return dpub(topic, outgoing, outgoing.delay_s)
+        check_plain(outgoing)
+        head = framing.dpub_head(topic, framing.check_delay(outgoing.delay_s))
+        return framing.sized(head, outgoing.bodies[0])
     return pub(topic, outgoing, ids)
 
 
-def dpub(topic: bytes, outgoing: Outgoing, delay_s: float) -> bytes:
-    check_plain(outgoing, "a publish with a delay")
-    return framing.sized(framing.dpub_head(topic, framing.check_delay(delay_s)), outgoing.bodies[0])
-
-
-def check_plain(outgoing: Outgoing, what: str) -> None:
+def check_plain(outgoing: Outgoing) -> None:
     """Raises ConfigError."""
     for name in ("partition", "key", "headers"):
         if (value := getattr(outgoing, name)) is not None:
-            raise ConfigError(name, value, f"{what} takes none")
+            rule = "a publish with a delay, or of an IdempotentProducer, takes none"
+            raise ConfigError(name, value, rule)
 
 
 def pub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:

@@ -75,12 +75,14 @@ class Subscription:
         link: Link,
         keeper: Keeper,
         topic: str,
+        channel: str,
         partition: int | None,
         options: ConsumerOptions,
         now_s: float,
     ) -> None:
         self.link = link
         self.topic = topic
+        self.channel = channel
         self.partition = partition
         self.seat = Seat(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
