@@ -114,6 +114,12 @@ def test_handler(address: str) -> None:
     assert rest.strip() == "finished 4"
 
 
+def test_topics(address: str) -> None:
+    *handled, measured = run("topics", address, "shop")
+    assert sorted(handled) == ["order 17", "refund of 9.5"]
+    assert measured == "2 messages, none slower than a second: True"
+
+
 def test_blocking(address: str) -> None:
     assert run("blocking", address, "blocking", "c") == ["one", "two", "three"]
 
@@ -176,5 +182,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
+    tested.add("topics")
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

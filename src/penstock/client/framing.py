@@ -188,10 +188,6 @@ def rdy(count: int) -> bytes:
     return b"RDY %d\n" % count
 
 
-def fin(message_id: bytes) -> bytes:
-    return b"FIN %b\n" % message_id
-
-
 def req(message_id: bytes, delay_ms: int) -> bytes:
     return b"REQ %b %d\n" % (message_id, delay_ms)
 

@@ -140,11 +140,6 @@ class IdempotentProducer(Publisher):
         data = encode_all(bodies, self.options.serializer)
         return self._publish(Outgoing(topic, data, several=True, plain=True, trace_id=trace_id))
 
-    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
-        """Publish a message that consumers get after `delay_s`."""
-        data = encode(body, self.options.serializer)
-        return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
-
     # --- from here on: how ---
 
     def _pass_on(self, outgoing: Outgoing) -> asyncio.Future[Any]:

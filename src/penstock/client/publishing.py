@@ -148,6 +148,11 @@ class Publisher(ABC):
             raise ProducerFull(count, size)
         return self.pub(topic, data)
 
+    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
+        """Publish a message that consumers get after `delay_s`."""
+        data = encode(body, self._bounds.serializer)
+        return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
+
     async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
         """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
         The first error ends it; what was sent before it may be stored."""
