@@ -120,6 +120,13 @@ def test_topics(address: str) -> None:
     assert measured == "2 messages, none slower than a second: True"
 
 
+def test_taskiq_broker(daemon: Daemon, address: str) -> None:
+    """With taskiq itself."""
+    assert run("taskiq_broker", address, "tasks") == ["3", "7"]
+    eventually(lambda: daemon.channel_stats("tasks", "workers")["in_flight_count"] == 0)
+    assert daemon.channel_stats("tasks", "workers")["depth"] == 0
+
+
 def test_blocking(address: str) -> None:
     assert run("blocking", address, "blocking", "c") == ["one", "two", "three"]
 
@@ -182,6 +189,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
-    tested.add("topics")
+    tested |= {"topics", "taskiq_broker"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
