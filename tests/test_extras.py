@@ -92,6 +92,11 @@ def test_what_is_missing_is_named(core: Environment, words: tuple[str, ...], sai
     assert "Traceback" not in told.stderr
 
 
+def test_telemetry_without_its_extra_says_so(core: Environment) -> None:
+    told = core.run("-c", "import penstock.client, penstock.client.otel")
+    assert "ImportError: penstock.client.otel needs the extra `otel`" in told.stderr
+
+
 def test_the_sql_console_without_its_extra_says_so(core: Environment) -> None:
     told = core.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(_question([])))
     assert "the SQL console needs the extra `sql`" in json.loads(told.stdout)["error"]
@@ -120,6 +125,7 @@ def test_every_module_of_nsqadmin(admin: Environment) -> None:
     [
         ("spark", ("penstock.spark", "penstock.pipelines", "pyspark_penstock")),
         ("cluster", ("penstock.cluster", "penstock.net")),
+        ("otel", ("penstock.client",)),
     ],
 )
 def test_every_module_of_an_extra(extra: str, packages: tuple[str, ...], tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ ROOT = SOURCE.parent.parent
 # What programs import, and what Spark starts.
 OTHER_ENTRIES = (
     "penstock.client",
+    "penstock.client.otel",
     "penstock.pytest_plugin",
     "penstock.spark",
     "pyspark_penstock",

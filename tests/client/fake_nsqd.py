@@ -31,7 +31,8 @@ GRANTED: dict[str, Any] = {
     "topology_region": "",
     "topology_zone": "",
 }
-WITH_BODY = (b"IDENTIFY", b"AUTH", b"PUB", b"DPUB", b"MPUB", b"PUB_TRACE", b"MPUB_TRACE")
+PUBLISHES = (b"PUB", b"DPUB", b"MPUB", b"PUB_EXT", b"MPUB_EXT", b"PUB_TRACE", b"MPUB_TRACE")
+WITH_BODY = (b"IDENTIFY", b"AUTH", *PUBLISHES)
 
 
 def message(number: int, body: bytes, attempts: int = 1) -> bytes:
@@ -146,7 +147,7 @@ OnCommand = Callable[[Peer, bytes, bytes], None]
 def say_ok(peer: Peer, line: bytes, body: bytes) -> None:
     """Answer what needs an answer, and send nothing else."""
     name = line.split(b" ")[0]
-    if name in (b"SUB", b"PUB", b"MPUB", b"DPUB"):
+    if name == b"SUB" or (name in PUBLISHES and not name.endswith(b"_TRACE")):
         peer.send(ok())
     elif name == b"AUTH":
         peer.send(encode_frame(FrameType.RESPONSE, b'{"identity":"","permission_count":1}'))

@@ -14,7 +14,7 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from penstock.client import Consumer, Producer
-from penstock.client.publishing import Address, mpub, pub
+from penstock.client.publishing import Outgoing, command
 from penstock.errors import ConfigError, ServerRefused
 
 COUNT = 4
@@ -59,28 +59,33 @@ def tcp(daemon: Daemon) -> str:
 # --- bytes ---
 
 
+def one(**said: Any) -> Outgoing:
+    return Outgoing("t", [b"b"], **said)
+
+
 @each(
-    ("trace_id", "to", "command"),
+    ("outgoing", "sent"),
     [
-        (None, Address(), b"PUB t\n\0\0\0\x01b"),
-        (None, Address(3), b"PUB t 3\n\0\0\0\x01b"),
-        (7, Address(3), b"PUB_TRACE t 3\n\0\0\0\x09\0\0\0\0\0\0\0\x07b"),
-        (None, Address(key="k"), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
-        (None, Address(3, headers={"a": "\u00e9"}),
+        (one(), b"PUB t\n\0\0\0\x01b"),
+        (one(partition=3), b"PUB t 3\n\0\0\0\x01b"),
+        (one(partition=3, trace_id=7), b"PUB_TRACE t 3\n\0\0\0\x09\0\0\0\0\0\0\0\x07b"),
+        (one(key="k"), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
+        (one(partition=3, headers={"a": "\u00e9"}),
          'PUB_EXT t 3\n\0\0\0\x0d\0\x0a{"a":"\u00e9"}b'.encode()),
-        (None, Address(headers={}), b"PUB_EXT t\n\0\0\0\x05\0\x02{}b"),
-        (None, Address(key="k", headers={"key": "k"}), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
-        (9, Address(headers={}), b'PUB_EXT t\n\0\0\0\x15\0\x12{"##trace_id":"9"}b'),
+        (one(headers={}), b"PUB_EXT t\n\0\0\0\x05\0\x02{}b"),
+        (one(key="k", headers={"key": "k"}), b'PUB_EXT t\n\0\0\0\x0e\0\x0b{"key":"k"}b'),
+        (one(trace_id=9, headers={}), b'PUB_EXT t\n\0\0\0\x15\0\x12{"##trace_id":"9"}b'),
+        (one(delay_s=1.5), b"DPUB t 1500\n\0\0\0\x01b"),
+        (one(several=True, partition=3), b"MPUB t 3\n\0\0\0\x09\0\0\0\x01\0\0\0\x01b"),
     ],
 )  # fmt: skip
-def test_the_bytes_of_one(trace_id: int | None, to: Address, command: bytes) -> None:
-    assert pub(b"t", b"b", trace_id, to) == command
+def test_the_bytes_of_one(outgoing: Outgoing, sent: bytes) -> None:
+    assert command(outgoing) == sent
 
 
 def test_the_bytes_of_several() -> None:
-    assert mpub(b"t", [b"b"], None, Address(3)) == b"MPUB t 3\n\0\0\0\x09\0\0\0\x01\0\0\0\x01b"
     front = b'\0\x0b{"key":"k"}'
-    assert mpub(b"t", [b"b", b"c"], None, Address(key="k")) == (
+    assert command(Outgoing("t", [b"b", b"c"], several=True, key="k")) == (
         b"MPUB_EXT t\n\0\0\0\x28\0\0\0\x02\0\0\0\x0e%bb\0\0\0\x0e%bc" % (front, front)
     )
 
@@ -88,25 +93,26 @@ def test_the_bytes_of_several() -> None:
 @each(
     ("to", "said"),
     [
-        (Address(-1), "partition: -1 is not valid: 0 to 254"),
-        (Address(255), "partition: 255 is not valid: 0 to 254"),
-        (Address(1, key="k"), "partition: 1 is not valid: a publish names a key or a partition"),
-        (Address(key="k", headers={"key": "l"}), "key: 'k' is not valid: headers name another one"),
-        (Address(headers={"a": 1}), "names and values are strings"),  # type: ignore[dict-item]
-        (Address(key="\udc80"), "half of a surrogate pair"),
-        (Address(key="k" * 65_526), "headers: 65536 is not valid: 65535 bytes of JSON at most"),
+        ({"partition": -1}, "partition: -1 is not valid: 0 to 254"),
+        ({"partition": 255}, "partition: 255 is not valid: 0 to 254"),
+        ({"partition": 1, "key": "k"},
+         "partition: 1 is not valid: a publish names a key or a partition"),
+        ({"key": "k", "headers": {"key": "l"}}, "key: 'k' is not valid: headers name another one"),
+        ({"headers": {"a": 1}}, "names and values are strings"),
+        ({"key": "\udc80"}, "half of a surrogate pair"),
+        ({"key": "k" * 65_526}, "headers: 65536 is not valid: 65535 bytes of JSON at most"),
     ],
-)
-def test_what_is_refused_before_it_is_sent(to: Address, said: str) -> None:
-    for refused in (lambda: pub(b"t", b"b", None, to), lambda: mpub(b"t", [b"b"], None, to)):
+)  # fmt: skip
+def test_what_is_refused_before_it_is_sent(to: dict[str, Any], said: str) -> None:
+    for several in (False, True):
         with pytest.raises(ConfigError) as raised:
-            refused()
+            command(one(several=several, **to))
         assert said in str(raised.value)
 
 
 def test_several_with_headers_have_no_trace_id() -> None:
     with pytest.raises(ConfigError, match="a trace id, or a key and headers"):
-        mpub(b"t", [b"b"], 7, Address(key="k"))
+        command(one(several=True, trace_id=7, key="k"))
 
 
 # --- a real nsqd ---

@@ -11,7 +11,7 @@ import pytest
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from penstock import limits
-from penstock.client import BlockingConsumer, BlockingProducer
+from penstock.client import BlockingConsumer, BlockingProducer, NotStarted
 from penstock.errors import (
     ClientClosed,
     ConfigError,
@@ -114,9 +114,9 @@ def test_many_threads(address: str, topic: str) -> None:
 
 def test_ends_and_mistakes(address: str, topic: str, tmp_path: Path) -> None:
     producer, consumer = BlockingProducer(address), BlockingConsumer(topic, "c", address)
-    with pytest.raises(ClientClosed):
+    with pytest.raises(NotStarted, match="the producer is not started"):
         producer.pub(topic, b"body")
-    with pytest.raises(ClientClosed):
+    with pytest.raises(NotStarted, match="the consumer is not started"):
         consumer.get()
     with producer, consumer:
         pass

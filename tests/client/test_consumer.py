@@ -1,4 +1,4 @@
-"""A consumer against scripted nsqds: credit, turns, touches, handlers, losses and ends."""
+"""A consumer against scripted nsqds: credit, turns, touches, losses and ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client import Consumer, Message, Requeue
-from penstock.errors import ClientClosed, ConfigError, MessageSettled
+from penstock.client import Consumer, Message
+from penstock.errors import ClientClosed, ConfigError, MessageSettled, NameInvalid
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, say_ok
 
@@ -65,6 +65,38 @@ async def test_fewer_in_flight_than_connections_take_turns() -> None:
                 await said(nsqd.peers[0], b"RDY 0", 2)
 
 
+async def test_topics_share_what_may_be_in_flight() -> None:
+    """Nobody may consume `forbidden`, which costs the others nothing."""
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if line == b"SUB forbidden c":
+            peer.send(error(b"E_UNAUTHORIZED AUTH failed for SUB"))
+        else:
+            say_ok(peer, line, body)
+        if line == b"RDY 5":
+            peer.send(message(1, peer.lines()[0].split(b" ")[1]))
+
+    async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
+        options: dict[str, Any] = {"max_in_flight": 10, "reconnect_delay_s": 60}
+        topics = ["orders", "forbidden", "refunds", "orders"]
+        async with Consumer(topics, "c", nsqd.address, **options) as consumer:
+            assert consumer.topics == ["orders", "forbidden", "refunds"]
+            assert consumer.addresses == [nsqd.address]
+            found = [await anext(consumer) for _ in range(2)]
+            assert sorted((one.topic, one.body) for one in found) == [
+                ("orders", b"orders"), ("refunds", b"refunds"),
+            ]  # fmt: skip
+            for one in found:
+                one.fin()
+
+
+def test_a_consumer_needs_a_topic() -> None:
+    with pytest.raises(ConfigError, match="name one or several"):
+        Consumer([], "c", "a:1")
+    with pytest.raises(NameInvalid):
+        Consumer(["good", "not good"], "c", "a:1")
+
+
 async def test_settled_messages_go_out_together() -> None:
     frames = [message(number, b"%d" % number) for number in range(100)]
     async with FakeNsqd(deliver(*frames)) as nsqd:
@@ -107,92 +139,6 @@ async def test_touching_ends_where_nsqd_would_not_listen() -> None:
             touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
             assert 1 <= touches <= 5
             held.fin()
-
-
-async def test_handlers_outcomes() -> None:
-    frames = [
-        message(1, b"returns"),
-        message(2, b"settles"),
-        message(3, b"asks"),
-        message(4, b"fails", attempts=3),
-        message(5, b"spent", attempts=4),
-        message(6, b"last"),
-    ]
-    spent: list[bytes] = []
-
-    async def handle(found: Message) -> None:
-        if found.body == b"settles":
-            found.req(7)
-        if found.body == b"asks":
-            raise Requeue(2.5, backoff=False)
-        if found.body == b"fails":
-            raise ValueError(found.body)
-        if found.body == b"last":
-            consumer.stop()
-
-    async def give_up(found: Message) -> None:
-        spent.append(found.body)
-
-    async with FakeNsqd(deliver(*frames)) as nsqd:
-        options: dict[str, Any] = {"max_attempts": 3, "requeue_delay_s": 10}
-        async with Consumer("t", "c", nsqd.address, **options) as consumer:
-            await consumer.run(handle, on_giving_up=give_up)
-            assert consumer.backing_off
-        assert spent == [b"spent"]
-        assert (consumer.counts.given_up, consumer.counts.requeued) == (1, 3)
-        settled = [b"FIN %016x" % 1, b"REQ %016x 7000" % 2, b"REQ %016x 2500" % 3]
-        settled += [b"REQ %016x 30000" % 4, b"RDY 0", b"FIN %016x" % 5]
-        lines = [line for line in nsqd.peers[0].lines()[2:] if line != b"CLS"]
-        assert lines == [*settled, b"FIN %016x" % 6]
-
-
-async def test_one_test_message_after_a_failure() -> None:
-    number = 0
-
-    def act(peer: Peer, line: bytes, body: bytes) -> None:
-        nonlocal number
-        say_ok(peer, line, body)
-        if line.startswith(b"RDY") and line != b"RDY 0":
-            number += 1
-            peer.send(message(number, b"fails" if number < 3 else b"good"))
-
-    async def handle(found: Message) -> None:
-        if found.body == b"fails":
-            raise Requeue(0)
-
-    async with FakeNsqd(act) as nsqd:
-        options: dict[str, Any] = {"max_in_flight": 50, "backoff_s": 0.005}
-        async with Consumer("t", "c", nsqd.address, **options) as consumer:
-            running = asyncio.create_task(consumer.run(handle))
-            await said(nsqd.peers[0], b"RDY 50", 2)
-            assert not consumer.backing_off
-            consumer.stop()
-            await running
-        credits = [line for line in nsqd.peers[0].lines() if line.startswith(b"RDY")]
-        down, test = b"RDY 0", b"RDY 1"
-        # Two failures: level 2. Two good tests lead back.
-        assert credits == [b"RDY 50", down, test, down, test, down, test, b"RDY 50"]
-
-
-async def test_a_cancelled_handler_gives_its_message_back() -> None:
-    started = asyncio.Event()
-
-    async def handle(_: Message) -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
-        async with Consumer("t", "c", nsqd.address) as consumer:
-            running = asyncio.create_task(consumer.run(handle, concurrency=2))
-            await started.wait()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-        lines = nsqd.peers[0].lines()
-        assert sorted(line for line in lines if line.startswith(b"REQ")) == [
-            b"REQ %016x 0" % 1,
-            b"REQ %016x 0" % 2,
-        ]
 
 
 async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:

@@ -102,6 +102,28 @@ async def test_a_lookupd_that_fails_takes_nobody_away() -> None:
             await until(consumer, {nsqd.address})
 
 
+async def test_each_topic_is_looked_up() -> None:
+    """By the same rounds."""
+    async with FakeLookupd() as lookupd, FakeNsqd() as first, FakeNsqd() as second:
+        lookupd.of_topic = {"a": [first.address], "b": [first.address, second.address]}
+        options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
+        async with Consumer(["a", "b"], "c", lookupds=lookupd.address, **options) as consumer:
+            async with asyncio.timeout(40):
+                while consumer.counts.connections < 3:
+                    await asyncio.sleep(0.005)
+            assert sorted(consumer.addresses) == sorted([first.address, second.address])
+            subs = [[peer.lines()[0] for peer in one.peers] for one in (first, second)]
+            assert [sorted(subs[0]), subs[1]] == [[b"SUB a c", b"SUB b c"], [b"SUB b c"]]
+            lookupd.of_topic = {"a": [first.address], "b": [second.address]}
+            await lookupd.rounds(4)
+            for peer in [*first.peers, *second.peers]:
+                peer.hang_up()
+            await lookupd.rounds(4)
+            assert [peer.lines()[0] for peer in first.peers[2:]] == [b"SUB a c"]
+            assert [peer.lines()[0] for peer in second.peers[1:]] == [b"SUB b c"]
+        assert set(lookupd.asked) == {"/lookup?topic=a", "/lookup?topic=b"}
+
+
 async def test_a_producer_finds_its_nsqd() -> None:
     async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
         with pytest.raises(ConnectFailed, match="no nsqd is known"):

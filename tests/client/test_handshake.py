@@ -136,7 +136,6 @@ def test_commands() -> None:
     assert framing.mpub(b"t", [b"a", b"bc"]) == (b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc")
     assert framing.sub(b"t", b"c") == b"SUB t c\n"
     assert framing.req(b"0123456789abcdef", 90000) == b"REQ 0123456789abcdef 90000\n"
-    assert framing.fin(b"0123456789abcdef") == b"FIN 0123456789abcdef\n"
     assert framing.touch(b"0123456789abcdef") == b"TOUCH 0123456789abcdef\n"
 
 

@@ -81,10 +81,10 @@ def test_everybody_gets_turns(seed: int) -> None:
 
 def test_up_and_down() -> None:
     """A failure, two failed tests, and one good message for each level on the way back."""
-    backoff = Backoff(1.0, 120.0)
+    backoff = Backoff(1.0, 120.0, failures=1)
     assert backoff.in_flight_max(50) == 50
     for level, pause_s in ((1, 2.0), (2, 4.0), (3, 8.0)):
-        assert backoff.failed() == pause_s
+        assert backoff.failed(b"m", 0) == pause_s
         assert (backoff.level, backoff.phase, backoff.in_flight_max(50)) == (
             level, Phase.WAITING, 0,
         )  # fmt: skip
@@ -98,11 +98,35 @@ def test_up_and_down() -> None:
     assert (backoff.phase, backoff.in_flight_max(50)) == (Phase.FREE, 50)
 
 
+@each(
+    ("outcomes", "pauses"),
+    [
+        ("aaaaaaaa", 0),  # one poison message, and nothing else to do
+        ("abab..abab", 0),
+        ("abc", 1),
+        ("a..bc", 1),  # three of five
+        ("a...bc", 0),  # half of them
+        ("a...bcd", 1),  # of the last three all
+        ("ab......cab", 1),
+    ],
+)
+def test_it_begins_when_most_messages_fail(outcomes: str, pauses: int) -> None:
+    """A letter is a message that fails, a dot one that is finished."""
+    backoff = Backoff(1.0, 10.0, failures=3)
+    finished = 0
+    for one in outcomes:
+        if one == ".":
+            finished += 1
+        else:
+            backoff.failed(one.encode(), finished)
+    assert backoff.level == pauses
+
+
 def test_pauses_are_bounded() -> None:
-    backoff = Backoff(1.0, 10.0)
+    backoff = Backoff(1.0, 10.0, failures=1)
     pauses = []
     for _ in range(6):
-        pauses.append(backoff.failed())
+        pauses.append(backoff.failed(b"m", 0))
         backoff.waited()
     assert pauses == [2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
     assert backoff.level == 3
@@ -112,11 +136,15 @@ def test_pauses_are_bounded() -> None:
     st.lists(st.sampled_from(["failed", "succeeded", "waited"]), max_size=60),
     st.floats(0.1, 10),
     st.floats(0, 200),
+    st.integers(1, 3),
 )
-def test_good_messages_always_lead_back(steps: list[str], first_s: float, max_s: float) -> None:
-    backoff = Backoff(first_s, max_s)
-    for step in steps:
-        pause_s = getattr(backoff, step)() or 0.0
+def test_good_messages_always_lead_back(
+    steps: list[str], first_s: float, max_s: float, failures: int
+) -> None:
+    backoff = Backoff(first_s, max_s, failures)
+    for number, step in enumerate(steps):
+        said = (b"%d" % number, 0) if step == "failed" else ()
+        pause_s = getattr(backoff, step)(*said) or 0.0
         backoff.validate()
         assert 0 <= pause_s <= max(max_s, 0)
         assert (pause_s > 0) <= (backoff.phase is Phase.WAITING)

@@ -91,14 +91,14 @@ def test_idempotent(daemon: Daemon, tmp_path: Path) -> None:
 
 def test_handler(address: str) -> None:
     with BlockingProducer(address) as producer:
-        producer.mpub("handled", [b"good", b"not now", b"poison"])
+        producer.mpub("handled", [b"good", b"not now", b"poison", b"gone"])
     program = subprocess.Popen(
         command("handler", address, "handled", "c"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert program.stdout is not None
-        lines = [program.stdout.readline().strip() for _ in range(3)]
+        lines = [program.stdout.readline().strip() for _ in range(4)]
         program.send_signal(signal.SIGTERM)
         rest, errors = program.communicate(timeout=END_S_MAX)
     finally:
@@ -108,9 +108,23 @@ def test_handler(address: str) -> None:
     assert sorted(lines) == [
         "done: good attempt 1",
         "done: not now attempt 2",
-        "given up: poison attempt 3",
+        "given up: gone attempt 1",
+        "given up: poison attempt 2",
     ]
-    assert rest.strip() == "finished 3"
+    assert rest.strip() == "finished 4"
+
+
+def test_topics(address: str) -> None:
+    *handled, measured = run("topics", address, "shop")
+    assert sorted(handled) == ["order 17", "refund of 9.5"]
+    assert measured == "2 messages, none slower than a second: True"
+
+
+def test_taskiq_broker(daemon: Daemon, address: str) -> None:
+    """With taskiq itself."""
+    assert run("taskiq_broker", address, "tasks") == ["3", "7"]
+    eventually(lambda: daemon.channel_stats("tasks", "workers")["in_flight_count"] == 0)
+    assert daemon.channel_stats("tasks", "workers")["depth"] == 0
 
 
 def test_blocking(address: str) -> None:
@@ -175,5 +189,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
+    tested |= {"topics", "taskiq_broker"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

@@ -14,11 +14,12 @@ from penstock.client.blocking import (
     BlockingProducer,
 )
 from penstock.client.consumer import Consumer, Counts
-from penstock.client.handlers import Requeue
+from penstock.client.handlers import Action, Handler, HandlerTimeout, OnError, Requeue
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.ids import guid_factory, id_pool, new_unique_ids, unique_ids
 from penstock.client.lane import Counts as PublishCounts
-from penstock.client.message import Message
+from penstock.client.message import ConsumeMiddleware, Message
+from penstock.client.middleware import Next
 from penstock.client.numbering import EpochFile
 from penstock.client.options import (
     ConnectionOptions,
@@ -27,7 +28,7 @@ from penstock.client.options import (
     ProducerOptions,
 )
 from penstock.client.producer import OutcomeUnknown, Producer
-from penstock.client.publishing import Published
+from penstock.client.publishing import NotStarted, Outgoing, Published, PublishMiddleware
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -53,6 +54,7 @@ from penstock.ids.factory import GuidFactory
 from penstock.ids.pool import IdPool
 
 __all__ = [
+    "Action",
     "BlockingConsumer",
     "BlockingIdempotentProducer",
     "BlockingMessage",
@@ -62,11 +64,14 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "ConnectionOptions",
+    "ConsumeMiddleware",
     "Consumer",
     "ConsumerOptions",
     "Counts",
     "EpochFile",
     "GuidFactory",
+    "Handler",
+    "HandlerTimeout",
     "IdBackwards",
     "IdNotMade",
     "IdPool",
@@ -76,7 +81,11 @@ __all__ = [
     "IdempotentProducer",
     "Message",
     "MessageSettled",
+    "Next",
+    "NotStarted",
+    "OnError",
     "OutcomeUnknown",
+    "Outgoing",
     "Producer",
     "ProducerFull",
     "ProducerOptions",
@@ -84,6 +93,7 @@ __all__ = [
     "PublishCounts",
     "PublishFenced",
     "PublishGap",
+    "PublishMiddleware",
     "PublishRefused",
     "PublishTimeout",
     "PublishUncertain",

@@ -1,12 +1,16 @@
 """Pauses, as rules without a clock: between attempts to connect, and after failed messages.
 
-Back-off of a consumer follows the official clients. A failed message raises a level, a finished one
+A message that fails waits by itself, for its requeue delay. The whole consumer backs off when most
+messages fail: so many different ones, and fewer finished since the first of them. One poison
+message, however often it comes, slows no other.
+
+From there on it is as in the official clients. A failed message raises a level, a finished one
 lowers it; while the level is above zero the consumer takes nothing for `multiplier * 2**level`
 seconds, then one message as a test, whose outcome moves the level again:
 
-    free ──failure──▶ waiting ──time──▶ testing ──failure──▶ waiting, one level up
-     ▲                                    │  success
-     └──────────── level 0 ◀──────────────┴──▶ waiting, one level down
+    free ──most fail──▶ waiting ──time──▶ testing ──failure──▶ waiting, one level up
+     ▲                                      │  success
+     └───────────── level 0 ◀───────────────┴──▶ waiting, one level down
 
 What is heard while waiting counts for nothing: many messages in flight fail at once for one reason,
 and are one failure. The level stops rising where the pause would be longer than allowed.
@@ -25,17 +29,23 @@ class Phase(Enum):
 
 
 class Backoff:
-    """`pause_max_s` 0: never backs off."""
+    """`failures`: so many messages that fail begin it; 1: each one does, as in the official
+    clients. `pause_max_s` 0: never backs off."""
 
-    def __init__(self, multiplier_s: float, pause_max_s: float) -> None:
+    def __init__(self, multiplier_s: float, pause_max_s: float, failures: int) -> None:
         self.level = 0
         self.phase = Phase.FREE
         self._multiplier_s = multiplier_s
         self._pause_max_s = pause_max_s
+        self._failures = failures
+        self._failed: dict[bytes, int] = {}  # the last ones, and how many were finished before each
 
-    def failed(self) -> float:
-        """A message failed. The pause that begins now; 0 when none does."""
+    def failed(self, message_id: bytes, finished: int) -> float:
+        """A message failed, after so many were finished. The pause that begins now; 0 when none
+        does."""
         if self.phase is Phase.WAITING or self._pause_max_s == 0:
+            return 0.0
+        if self.phase is Phase.FREE and not self._most_fail(message_id, finished):
             return 0.0
         if self._pause_s(self.level + 1) <= self._pause_max_s:
             self.level += 1
@@ -66,7 +76,17 @@ class Backoff:
         ):
             raise RuntimeError(f"back-off is {self.phase} at level {self.level}")
 
+    def _most_fail(self, message_id: bytes, finished: int) -> bool:
+        failed = self._failed
+        failed.pop(message_id, None)  # the order is that of the last failures
+        failed[message_id] = finished
+        if len(failed) > self._failures:
+            del failed[next(iter(failed))]
+        first = next(iter(failed.values()))
+        return len(failed) == self._failures and finished - first < self._failures
+
     def _wait(self) -> float:
+        self._failed.clear()
         self.phase = Phase.WAITING
         return min(self._pause_s(self.level), self._pause_max_s)
 

@@ -38,7 +38,7 @@ from penstock.client.options import (
     ProducerOptions,
 )
 from penstock.client.producer import Producer
-from penstock.client.publishing import Published, To
+from penstock.client.publishing import NotStarted, Published, To
 from penstock.errors import ClientClosed, MessageSettled
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class _BlockingPublishing(Generic[Where]):
 
     def _running(self) -> _LoopThread:
         if self._thread is None:
-            raise ClientClosed("producer")
+            raise NotStarted("producer")
         return self._thread
 
 
@@ -245,6 +245,10 @@ class BlockingMessage:
         return self._message.topic
 
     @property
+    def channel(self) -> str:
+        return self._message.channel
+
+    @property
     def partition(self) -> int | None:
         return self._message.partition
 
@@ -283,7 +287,7 @@ class BlockingConsumer:
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         channel: str,
         addresses: str | Sequence[str] = (),
         *,
@@ -404,5 +408,5 @@ class BlockingConsumer:
 
     def _running(self) -> _LoopThread:
         if self._thread is None:
-            raise ClientClosed("consumer")
+            raise NotStarted("consumer")
         return self._thread

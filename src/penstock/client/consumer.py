@@ -10,9 +10,15 @@ or, with a handler whose return finishes a message and whose exception gives it 
     async with Consumer("orders", "billing", lookupds="127.0.0.1:4161") as consumer:
         await consumer.run(handle, concurrency=10)
 
-Messages come from every nsqd that was named or found, and share `max_in_flight` among them. What
-has arrived and was not taken yet waits in one queue; its timeout at nsqd runs, so `max_in_flight`
-should be no more than what is dealt with in a fraction of the timeout, or `auto_touch` be set.
+or of several topics, with a handler for all (`message.topic` tells them apart) or one for each:
+
+    async with Consumer(["orders", "refunds"], "billing", lookupds="127.0.0.1:4161") as consumer:
+        await consumer.run({"orders": on_order, "refunds": on_refund}, concurrency=10)
+
+Messages come from every nsqd that was named or found, by a connection for each topic there; all
+share `max_in_flight`. What has arrived and was not taken yet waits in one queue; its timeout at
+nsqd runs, so `max_in_flight` should be no more than what is dealt with in a fraction of the
+timeout, or `auto_touch` be set.
 
 `stop()` begins an orderly end: nsqds are asked to send no more, what is here is still handed out,
 and the iteration (or `run`) ends. `close()`, which `async with` calls, gives back what nobody has
@@ -26,7 +32,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, Unpack
 
@@ -35,10 +41,12 @@ from penstock.client import framing
 from penstock.client import handlers as handling
 from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
+from penstock.client.handlers import Handler, OnError
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
+from penstock.client.middleware import chain
 from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
-from penstock.client.publishing import checked_partition
+from penstock.client.publishing import NotStarted, checked_partition
 from penstock.client.subscription import Subscription, Turns, share, take_turns
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
 
@@ -58,14 +66,17 @@ class Counts:
     connections: int = 0
 
 
+_Place = tuple[str, str]  # a topic, and the address of an nsqd that has it
+
+
 class Consumer:
-    """`addresses`: nsqds, `host:port` or unix socket paths. `lookupds`: HTTP addresses of
-    nsqlookupds that are asked for the topic. `partition`: the only one to consume, on each nsqd.
-    `changes`: fields of ConsumerOptions."""
+    """`topic`: one or several. `addresses`: nsqds, `host:port` or unix socket paths. `lookupds`:
+    HTTP addresses of nsqlookupds that are asked for the topics. `partition`: the only one to
+    consume, on each nsqd. `changes`: fields of ConsumerOptions."""
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         channel: str,
         addresses: str | Sequence[str] = (),
         *,
@@ -74,28 +85,32 @@ class Consumer:
         options: ConsumerOptions | None = None,
         **changes: Unpack[ConsumerKeywords],
     ) -> None:
-        self.topic = topic
+        self.topics = list(dict.fromkeys([topic] if isinstance(topic, str) else topic))
         self.channel = channel
         self.partition = None if partition is None else checked_partition(partition)
-        self._sub = framing.sub(
-            framing.check_name("topic", topic),
-            framing.check_name("channel", channel),
-            self.partition,
-        )
+        if not self.topics:
+            raise ConfigError("topic", topic, "name one or several")
+        name = framing.check_name("channel", channel)
+        self._subs = {
+            topic: framing.sub(framing.check_name("topic", topic), name, self.partition)
+            for topic in self.topics
+        }
         self.options = settle_options(options or ConsumerOptions(), changes)
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
             raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
         self.counts = Counts()
-        self._backoff = Backoff(self.options.backoff_s, self.options.backoff_max_s)
+        self._backoff = Backoff(
+            self.options.backoff_s, self.options.backoff_max_s, self.options.backoff_failures
+        )
         self._turns = Turns(self.options.low_rdy_idle_s, self.options.low_rdy_hold_s)
         self._queue: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._taken = 0  # messages handed out since somebody last waited
         self._subscriptions: list[Subscription] = []
-        self._found: frozenset[str] = frozenset()
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # by address
+        self._found: set[_Place] = set()
+        self._tasks: dict[_Place, asyncio.Task[None]] = {}
         self._discovering: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._quiet: asyncio.Future[None] | None = None
@@ -112,7 +127,7 @@ class Consumer:
             raise ClientClosed("consumer")
         self._loop = asyncio.get_running_loop()
         self._stopping = self._loop.create_future()
-        firsts = [self._begin(address) for address in self._given]
+        firsts = [self._begin((topic, at)) for topic in self.topics for at in self._given]
         if self._lookupds:
             self._discovering = self._loop.create_task(self._discover(), name="penstock lookups")
             self._discovering.add_done_callback(log_death)
@@ -211,17 +226,26 @@ class Consumer:
 
     async def run(
         self,
-        handler: Callable[[Message], Awaitable[object]],
+        handler: Handler | Mapping[str, Handler],
         *,
         concurrency: int = 1,
-        on_giving_up: Callable[[Message], Awaitable[object]] | None = None,
+        handler_timeout_s: float | None = None,
+        on_error: OnError | None = None,
+        on_giving_up: Handler | None = None,
     ) -> None:
-        """Hand each message to `handler`, `concurrency` at a time, until `stop` is called.
+        """Hand each message to `handler`, or to that of its topic, `concurrency` at a time over all
+        topics, until `stop` is called.
 
         A handler that returns finishes its message, unless it has settled it itself; one that
-        raises gives it back (see `Requeue`), and the consumer backs off. A message that was tried
-        more than `max_attempts` times goes to `on_giving_up` instead, and is finished."""
-        await handling.work(self, handler, concurrency, on_giving_up)
+        raises, or takes longer than `handler_timeout_s`, gives it back, or does what `on_error`
+        says for its exception. A failure at attempt `max_attempts`, or behind it, is the last: the
+        message goes to `on_giving_up`, and is finished."""
+        if isinstance(handler, Mapping):
+            handler = handling.routed(handler, self.topics)
+        if handler_timeout_s is not None:
+            handler = handling.limited(handler, handler_timeout_s)
+        handler = chain(self.options.middleware, handler)
+        await handling.Work(self, handler, on_error, on_giving_up).run(concurrency)
 
     def pause(self) -> None:
         """Take no more messages until `resume`; those that are here stay."""
@@ -235,7 +259,7 @@ class Consumer:
     @property
     def addresses(self) -> list[str]:
         """The nsqds that are connected."""
-        return [subscription.address for subscription in self._subscriptions]
+        return list(dict.fromkeys(one.address for one in self._subscriptions))
 
     @property
     def backing_off(self) -> bool:
@@ -257,7 +281,7 @@ class Consumer:
         if self._waiters:
             self._wake(len(messages))
 
-    def settled(self, subscription: Subscription, finished: bool, backoff: bool) -> None:
+    def settled(self, message: Message, finished: bool, backoff: bool) -> None:
         if finished:
             self.counts.finished += 1
             if self._backoff.phase is Phase.TESTING:
@@ -265,9 +289,13 @@ class Consumer:
         else:
             self.counts.requeued += 1
             if backoff:
-                self._pause(self._backoff.failed())
+                self.failed(message)
         if self._quiet is not None:
             self._check_quiet()
+
+    def failed(self, message: Message) -> None:
+        """It counts as a failure, whatever becomes of it."""
+        self._pause(self._backoff.failed(message.raw_id, self.counts.finished))
 
     def touched(self) -> None:
         self.counts.touched += 1
@@ -298,7 +326,7 @@ class Consumer:
     def _is_drained(self) -> bool:
         """Whether no message can come any more."""
         if self._stopping is None:
-            raise ClientClosed("consumer")
+            raise NotStarted("consumer")
         return self._stopping.done() and (
             self._closed or all(s.close_wait or s.lost for s in self._subscriptions)
         )
@@ -318,7 +346,7 @@ class Consumer:
     # --- who may send how much ---
 
     def _pause(self, seconds: float) -> None:
-        """The phase of the back-off has changed; a pause of so long begins when it is not 0."""
+        """The back-off has heard something; a pause of so long begins when it is not 0."""
         if seconds > 0:
             log.warning("consumer: backing off for %.3f s (level %d)", seconds, self._backoff.level)
             self._later("backoff", seconds, self._waited)
@@ -352,49 +380,49 @@ class Consumer:
 
     # --- connections ---
 
-    def _begin(self, address: str) -> asyncio.Future[ConnectFailed | None]:
-        """Look after `address` from now on. The outcome of the first attempt."""
+    def _begin(self, place: _Place) -> asyncio.Future[ConnectFailed | None]:
+        """Look after `place` from now on. The outcome of the first attempt."""
         first: asyncio.Future[ConnectFailed | None] = self._loop.create_future()
-        task = self._loop.create_task(self._tend(address, first), name=f"penstock {address}")
-        self._tasks[address] = task
+        task = self._loop.create_task(self._tend(place, first), name=f"penstock {' '.join(place)}")
+        self._tasks[place] = task
         task.add_done_callback(log_death)
-        task.add_done_callback(lambda _: self._tasks.pop(address, None))
+        task.add_done_callback(lambda _: self._tasks.pop(place, None))
         return first
 
-    async def _tend(self, address: str, first: asyncio.Future[ConnectFailed | None]) -> None:
-        """Keep a connection to `address` as long as it is wanted."""
+    async def _tend(self, place: _Place, first: asyncio.Future[ConnectFailed | None]) -> None:
+        """Keep a subscription to `place` as long as it is wanted."""
         options = self.options
         delays = Delays(options.reconnect_delay_s, options.reconnect_delay_max_s, random.random)
         try:
-            while self._is_wanted(address):
+            while self._is_wanted(place):
                 began_s = self._loop.time()
-                outcome = await self._attempt(address, first)
+                outcome = await self._attempt(place, first)
                 if not first.done():
                     first.set_result(outcome)
                 if outcome is None:
                     delays.lasted(self._loop.time() - began_s)
-                if self._is_wanted(address):
+                if self._is_wanted(place):
                     await self._pause_tending(delays.next_s())
         finally:
             if not first.done():
-                first.set_result(ConnectFailed(address, "the consumer closed"))
+                first.set_result(ConnectFailed(place[1], "the consumer closed"))
 
-    def _is_wanted(self, address: str) -> bool:
+    def _is_wanted(self, place: _Place) -> bool:
         if self._stopping is None or self._stopping.done():
             return False
-        return address in self._given or address in self._found
+        return place[1] in self._given or place in self._found
 
     async def _pause_tending(self, seconds: float) -> None:
         if self._stopping is not None:
             await asyncio.wait([self._stopping], timeout=seconds)
 
     async def _attempt(
-        self, address: str, first: asyncio.Future[ConnectFailed | None]
+        self, place: _Place, first: asyncio.Future[ConnectFailed | None]
     ) -> ConnectFailed | None:
         """Subscribe, and stay until the connection ends. What went wrong before it stood."""
         lost: asyncio.Future[None] = self._loop.create_future()
         try:
-            subscription = await self._subscribe(address, lost)
+            subscription = await self._subscribe(*place, lost)
         except ConnectFailed as error:
             log.warning("consumer: %s", error)
             return error
@@ -407,12 +435,14 @@ class Consumer:
             self._leave(subscription)
         return None
 
-    async def _subscribe(self, address: str, lost: asyncio.Future[None]) -> Subscription:
+    async def _subscribe(
+        self, topic: str, address: str, lost: asyncio.Future[None]
+    ) -> Subscription:
         link = await connect(address, self.options)
         link.on_lost = lambda: None if lost.done() else lost.set_result(None)
         try:
             async with asyncio.timeout(self.options.connect_timeout_s):
-                link.write(self._sub)
+                link.write(self._subs[topic])
                 await link.expect_ok()
         except TimeoutError:
             link.abort("timed out")
@@ -421,12 +451,12 @@ class Consumer:
             link.abort("failed")
             raise
         subscription = Subscription(
-            link, self, self.topic, self.partition, self.options, self._loop.time()
+            link, self, topic, self.channel, self.partition, self.options, self._loop.time()
         )
         self._subscriptions.append(subscription)
         self.counts.connections += 1
         link.start(subscription.received)
-        log.info("consumer: connected to %s", address)
+        log.info("consumer: connected to %s for %s", address, topic)
         if self._stopping is not None and self._stopping.done():
             subscription.close_soon()
         if self.options.auto_touch:
@@ -457,15 +487,17 @@ class Consumer:
     async def _discover(self) -> None:
         discovery = Discovery(self._lookupds, self.options)
         try:
-            async for found in discovery.rounds(self.topic):
+            async for found in discovery.rounds(self.topics):
                 self._heard_of(found)
         finally:
             await discovery.close()
 
-    def _heard_of(self, found: Found) -> None:
-        for failure in found.failures:
+    def _heard_of(self, found: Mapping[str, Found]) -> None:
+        for failure in {str(failure) for one in found.values() for failure in one.failures}:
             log.warning("lookupd: %s", failure)
-        self._found = found.addresses if found.complete else self._found | found.addresses
-        for address in found.addresses:
-            if address not in self._tasks and address not in self._given:
-                self._begin(address)
+        here = {(topic, address) for topic in found for address in found[topic].addresses}
+        unsure = {place for place in self._found if not found[place[0]].complete}
+        self._found = here | unsure
+        for place in here:
+            if place not in self._tasks and place[1] not in self._given:
+                self._begin(place)

@@ -114,12 +114,14 @@ class Discovery:
     async def close(self) -> None:
         await self._fetcher.close()
 
-    async def rounds(self, topic: str) -> AsyncIterator[Found]:
-        """One answer after the other for ever, the pauses between them spread by jitter."""
+    async def rounds(self, topics: Sequence[str]) -> AsyncIterator[dict[str, Found]]:
+        """The answers by topic, round after round for ever, the pauses between them spread by
+        jitter."""
         options = self._options
         pause_s = random.uniform(0, options.lookup_jitter) * options.lookup_interval_s
         while True:
-            yield await self.topic(topic)
+            answers = await asyncio.gather(*map(self.topic, topics))
+            yield dict(zip(topics, answers, strict=True))
             await asyncio.sleep(options.lookup_interval_s + pause_s)
             pause_s = 0.0
 

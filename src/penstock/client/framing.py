@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from penstock import limits
-from penstock.errors import NameInvalid, PenstockError
+from penstock.errors import ConfigError, NameInvalid, PenstockError
 from penstock.kernel.layout import FRAME_HEAD, MESSAGE_HEAD
 from penstock.wire.frames import HEADER_BYTES, Frame, FrameType, encode_frame
 from penstock.wire.names import is_valid_name
@@ -26,6 +26,8 @@ from penstock.wire.names import is_valid_name
 OK_FRAME = encode_frame(FrameType.RESPONSE, b"OK")
 NOP = b"NOP\n"
 CLS = b"CLS\n"
+
+DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
 
 _SIZE = struct.Struct(">I")
 _MESSAGE_DATA = 30  # type, timestamp, attempts and id: the least size of a message frame
@@ -146,6 +148,13 @@ def check_name(kind: str, name: str) -> bytes:
     return data
 
 
+def check_delay(delay_s: float) -> int:
+    """A delay as commands carry it, in milliseconds. Raises ConfigError."""
+    if not 0 <= delay_s <= DELAY_S_MAX:
+        raise ConfigError("delay_s", delay_s, f"must be from 0 to {DELAY_S_MAX}")
+    return round(delay_s * 1000)
+
+
 def sub(topic: bytes, channel: bytes, partition: int | None = None) -> bytes:
     """To one partition, or to all of the topic."""
     if partition is None:
@@ -177,10 +186,6 @@ def mpub(topic: bytes, bodies: Sequence[bytes], command: bytes = b"MPUB") -> byt
 
 def rdy(count: int) -> bytes:
     return b"RDY %d\n" % count
-
-
-def fin(message_id: bytes) -> bytes:
-    return b"FIN %b\n" % message_id
 
 
 def req(message_id: bytes, delay_ms: int) -> bytes:

@@ -2,19 +2,23 @@
 
     returns            FIN
     raises Requeue     REQ with that delay; a failure for the back-off unless it says otherwise
-    raises Exception   REQ with `requeue_delay_s` times the attempts, and a failure
+    raises Exception   what `on_error` says; else REQ with `requeue_delay_s` times the attempts, and
+                       a failure
+    takes too long     HandlerTimeout is raised in its place
     is cancelled       REQ at once, no failure
 
-A handler may also settle its message itself; then its return adds nothing. There is no task per
-message: `concurrency` workers live as long as the run.
+What would go back after `max_attempts` is given up instead: `on_giving_up`, then FIN.
+
+A handler may also settle its message itself; then its outcome adds nothing. There is no task per
+message: the workers live as long as the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.client.message import Message
 from penstock.errors import ConfigError
@@ -36,62 +40,150 @@ class Requeue(Exception):
         self.backoff = backoff
 
 
-async def work(
-    consumer: Consumer, handler: Handler, concurrency: int, on_giving_up: Handler | None
-) -> None:
-    if concurrency < 1:
-        raise ConfigError("concurrency", concurrency, "must be 1 or more")
-    if concurrency == 1:
-        await _worker(consumer, handler, on_giving_up)
-        return
-    async with asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(_worker(consumer, handler, on_giving_up))
+class HandlerTimeout(TimeoutError):
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the handler took longer than {timeout_s} s")
+        self.timeout_s = timeout_s
 
 
-async def _worker(consumer: Consumer, handler: Handler, on_giving_up: Handler | None) -> None:
-    attempts_max = consumer.options.max_attempts
-    async for message in consumer:
-        if attempts_max and message.attempts > attempts_max:
-            await _give_up(consumer, message, on_giving_up)
-            continue
+Word = Literal["requeue", "drop", "give_up"]
+Action = Word | Requeue
+# By the nearest class of the exception, or chosen by a function.
+OnError = Mapping[type[Exception], Action] | Callable[[Message, Exception], Action]
+
+
+def routed(handlers: Mapping[str, Handler], topics: Sequence[str]) -> Handler:
+    """One for all topics, from one for each. Raises ConfigError."""
+    if set(handlers) != set(topics):
+        raise ConfigError("handler", sorted(handlers), f"one for each of {', '.join(topics)}")
+    return lambda message: handlers[message.topic](message)
+
+
+def limited(handler: Handler, timeout_s: float) -> Handler:
+    """`handler`, cancelled after so long. Raises HandlerTimeout then."""
+    if timeout_s <= 0:
+        raise ConfigError("handler_timeout_s", timeout_s, "must be above 0")
+
+    async def handle(message: Message) -> None:
+        limit = asyncio.timeout(timeout_s)
         try:
-            await handler(message)
-        except Exception as error:
-            _failed(consumer, message, error)
-        except BaseException:
-            if not message.settled:
-                message.req()
+            async with limit:
+                await handler(message)
+        except TimeoutError as error:
+            if limit.expired():
+                raise HandlerTimeout(timeout_s) from error
             raise
-        else:
-            if not message.settled:
-                message.fin()
+
+    return handle
 
 
-def _failed(consumer: Consumer, message: Message, error: Exception) -> None:
-    delay_s, backoff = None, True
-    if isinstance(error, Requeue):
-        delay_s, backoff = error.delay_s, error.backoff
-    else:
-        log.error("handler failed on %r", message, exc_info=error)
-    if message.settled:
-        return
-    options = consumer.options
-    if delay_s is None:
-        delay_s = min(options.requeue_delay_s * message.attempts, options.requeue_delay_max_s)
-    message.req(delay_s, backoff=backoff)
+class Work:
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Handler,
+        on_error: OnError | None,
+        on_giving_up: Handler | None,
+    ) -> None:
+        self._consumer = consumer
+        self._options = consumer.options
+        self._handler = handler
+        self._on_error = {} if on_error is None else on_error
+        self._on_giving_up = on_giving_up
+        if isinstance(self._on_error, Mapping):
+            for action in self._on_error.values():
+                _checked(action)
 
-
-async def _give_up(consumer: Consumer, message: Message, on_giving_up: Handler | None) -> None:
-    """A message that `on_giving_up` fails on is not given up yet."""
-    if on_giving_up is None:
-        log.warning("giving up %r", message)
-    else:
-        try:
-            await on_giving_up(message)
-        except Exception as error:
-            _failed(consumer, message, error)
+    async def run(self, concurrency: int) -> None:
+        if concurrency < 1:
+            raise ConfigError("concurrency", concurrency, "must be 1 or more")
+        if concurrency == 1:
+            await self._worker()
             return
-    consumer.counts.given_up += 1
-    if not message.settled:
-        message.fin()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(self._worker())
+
+    async def _worker(self) -> None:
+        attempts_max, handler = self._options.max_attempts, self._handler
+        async for message in self._consumer:
+            try:
+                if attempts_max and message.attempts > attempts_max:
+                    await self._give_up(message)  # its last attempt had no outcome: a crash, say
+                    continue
+                try:
+                    await handler(message)
+                except Exception as error:
+                    await self._failed(message, error)
+                else:
+                    if not message.settled:
+                        message.fin()
+            except BaseException:
+                if not message.settled:
+                    message.req()
+                raise
+
+    async def _failed(self, message: Message, error: Exception) -> None:
+        action = self._action(message, error)
+        shown = None if error is action else error  # a Requeue that was raised is no surprise
+        if message.settled:
+            log.error("handler failed on %r, which it had settled", message, exc_info=shown)
+        elif action == "drop":
+            log.warning("handler failed on %r, which is dropped: %r", message, error)
+            message.fin()
+        elif action == "give_up":
+            log.error("handler failed on %r, which is given up", message, exc_info=shown)
+            await self._give_up(message)
+        else:
+            wanted = action if isinstance(action, Requeue) else Requeue()
+            if 0 < self._options.max_attempts <= message.attempts:
+                log.error("handler failed on %r for the last time", message, exc_info=shown)
+                if wanted.backoff:
+                    self._consumer.failed(message)
+                await self._give_up(message)
+            else:
+                self._requeue(message, wanted, shown)
+
+    def _action(self, message: Message, error: Exception) -> Action:
+        if isinstance(error, Requeue):
+            return error
+        if not isinstance(self._on_error, Mapping):
+            return _checked(self._on_error(message, error))
+        kinds = (kind for kind in type(error).__mro__ if kind in self._on_error)
+        return self._on_error.get(next(kinds, Exception), "requeue")
+
+    def _requeue(self, message: Message, wanted: Requeue, error: Exception | None) -> None:
+        delay_s = wanted.delay_s
+        if delay_s is None:
+            usual_s = self._options.requeue_delay_s * message.attempts
+            delay_s = min(usual_s, self._options.requeue_delay_max_s)
+        if error is not None:
+            told = "handler failed on %r, which comes again after %g s"
+            log.error(told, message, delay_s, exc_info=error)
+        message.req(delay_s, backoff=wanted.backoff)
+
+    async def _give_up(self, message: Message) -> None:
+        """A message that `on_giving_up` fails on is not given up yet."""
+        if self._on_giving_up is None:
+            log.warning("giving up %r", message)
+        else:
+            try:
+                await self._on_giving_up(message)
+            except Exception as error:
+                if message.settled:
+                    return
+                if isinstance(error, Requeue):
+                    self._requeue(message, error, None)
+                else:
+                    self._requeue(message, Requeue(), error)
+                return
+        self._consumer.counts.given_up += 1
+        if not message.settled:
+            message.fin()
+
+
+def _checked(action: Action) -> Action:
+    """Raises ConfigError."""
+    if isinstance(action, Requeue) or action in get_args(Word):
+        return action
+    raise ConfigError("on_error", action, f"is a Requeue or one of {', '.join(get_args(Word))}")

@@ -34,10 +34,9 @@ from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import (
     IdempotentKeywords,
     IdempotentOptions,
-    check_delay,
     settle_options,
 )
-from penstock.client.publishing import Bounds, Published, Publisher, checked_ids
+from penstock.client.publishing import Outgoing, Published, Publisher, check_plain, checked_ids
 from penstock.errors import ClientClosed, ConnectFailed
 
 
@@ -58,32 +57,30 @@ class IdempotentProducer(Publisher):
         **changes: Unpack[IdempotentKeywords],
     ) -> None:
         self.options = settle_options(options or IdempotentOptions(), changes)
+        super().__init__(self.options)
         self.counts = Counts()
         self._numbering = Numbering(producer_id, producer_epoch)
         self._nodes = Nodes(addresses, lookupds, self.options)
         self._lanes: dict[str, Lane] = {}
         self._pending_count = 0
-        self._pending_bytes = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._closed = False
 
     # --- life ---
 
     async def start(self) -> None:
         """Look for an nsqd; also done by `async with`. Raises ConnectFailed when there is none and
         `connect_required` is set, and what `producer_epoch` raises."""
-        if self._loop is not None or self._closed:
+        if self._open or self._ended:
             raise ClientClosed("producer")
         try:
             self._numbering.begin()
             if self.options.connect_required:
                 await self._find_one()
         except BaseException:
-            self._closed = True
+            self._ended = True
             await self._nodes.close()
             raise
         self._loop = asyncio.get_running_loop()
+        self._open = True
 
     async def _find_one(self) -> None:
         for address in await self._nodes.candidates(anew=False):
@@ -95,26 +92,12 @@ class IdempotentProducer(Publisher):
         if self._nodes.last_failure is not None:
             raise self._nodes.last_failure
 
-    async def close(self, timeout_s: float | None = None) -> None:
-        """Wait for answers, at most `timeout_s` (`stop_timeout_s`). What is in doubt then raises
-        PublishUncertain, the rest ClientClosed."""
-        if self._closed:
-            return
-        self._closed = True
-        if timeout_s is None:
-            timeout_s = self.options.stop_timeout_s
-        if timeout_s > 0 and self._pending_count and self._loop is not None:
-            self._drained = self._loop.create_future()
-            await asyncio.wait([self._drained], timeout=timeout_s)
+    async def _end(self) -> None:
         for lane in self._lanes.values():
             lane.cancel()
         for lane in self._lanes.values():
             await lane.end()
         await self._nodes.close()
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.options
 
     @property
     def producer_id(self) -> int:
@@ -129,10 +112,6 @@ class IdempotentProducer(Publisher):
     def pending_count(self) -> int:
         return self._pending_count
 
-    @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
-
     # --- publishing ---
 
     @overload
@@ -145,8 +124,7 @@ class IdempotentProducer(Publisher):
         """Publish. The future is done when nsqd has it safe. With a trace id its result says where
         the message lies; None when that answer was lost, and nsqd only says that it has it."""
         data = encode(body, self.options.serializer)
-        trace_ids = () if trace_id is None else checked_ids(trace_id, 1)
-        return self._add(topic, [data], trace_ids=trace_ids)
+        return self._publish(Outgoing(topic, [data], plain=True, trace_id=trace_id))
 
     @overload
     def mpub(self, topic: str, bodies: Sequence[object]) -> asyncio.Future[None]: ...
@@ -160,26 +138,22 @@ class IdempotentProducer(Publisher):
         """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
         one for each (0: none), the result is that of `pub`, for the first of them."""
         data = encode_all(bodies, self.options.serializer)
-        trace_ids = () if trace_id is None else checked_ids(trace_id, len(data))
-        return self._add(topic, list(data), trace_ids=trace_ids)
-
-    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
-        """Publish a message that consumers get after `delay_s`."""
-        return self._add(topic, [encode(body, self.options.serializer)], check_delay(delay_s))
+        return self._publish(Outgoing(topic, data, several=True, plain=True, trace_id=trace_id))
 
     # --- from here on: how ---
 
-    def _add(
-        self, topic: str, bodies: list[bytes], defer_ms: int = 0, trace_ids: Sequence[int] = ()
-    ) -> asyncio.Future[Any]:
-        loop = self._loop
-        if self._closed or loop is None:
-            raise ClientClosed("producer")
-        lane = self._lanes.get(topic)
+    def _pass_on(self, outgoing: Outgoing) -> asyncio.Future[Any]:
+        check_plain(outgoing)
+        bodies, trace_id = list(outgoing.bodies), outgoing.trace_id
+        trace_ids = () if trace_id is None else checked_ids(trace_id, len(bodies))
+        defer_ms = framing.check_delay(outgoing.delay_s or 0)
+        if not self._open:
+            raise self._closed()
+        lane = self._lanes.get(outgoing.topic)
         if lane is None:
-            lane = self._new_lane(topic)
-        done: asyncio.Future[Any] = loop.create_future()
-        deadline_s = loop.time() + self.options.publish_timeout_s
+            lane = self._new_lane(outgoing.topic)
+        done: asyncio.Future[Any] = self._loop.create_future()
+        deadline_s = self._loop.time() + self.options.publish_timeout_s
         publish = Publish(done, bodies, deadline_s, defer_ms, trace_ids)
         self._pending_count += 1
         self._pending_bytes += publish.bytes
@@ -195,5 +169,4 @@ class IdempotentProducer(Publisher):
     def _on_end(self, publish: Publish) -> None:
         self._pending_count -= 1
         self._pending_bytes -= publish.bytes
-        if not self._pending_count and self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._check_drained()

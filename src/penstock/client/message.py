@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from penstock.client.options import check_delay
+from penstock.client.framing import check_delay
+from penstock.client.middleware import Middleware
 from penstock.errors import MessageSettled
 
 T = TypeVar("T")
@@ -38,6 +39,9 @@ class Courier(Protocol):
 
     @property
     def topic(self) -> str: ...
+
+    @property
+    def channel(self) -> str: ...
 
     @property
     def partition(self) -> int | None: ...
@@ -121,6 +125,10 @@ class Message:
         return self._courier.topic
 
     @property
+    def channel(self) -> str:
+        return self._courier.channel
+
+    @property
     def partition(self) -> int | None:
         """Where it stands on its nsqd. None: it is not known, because the consumer names no
         partition and asks for no `envelope`, or nsqd gives none."""
@@ -154,3 +162,6 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id} attempts={self.attempts} body of {len(self.body)} bytes>"
+
+
+ConsumeMiddleware = Middleware[Message]

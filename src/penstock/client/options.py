@@ -13,6 +13,8 @@ from typing import Any, TypedDict, TypeVar
 
 from penstock import __version__, limits
 from penstock.client.bodies import Serializer, to_json
+from penstock.client.message import ConsumeMiddleware
+from penstock.client.publishing import PublishMiddleware
 from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 
@@ -54,6 +56,7 @@ class ConnectionOptions(LookupOptions):
 class ProducerOptions(ConnectionOptions):
     publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
     serializer: Serializer = to_json  # of bodies that are neither bytes nor text
+    middleware: Sequence[PublishMiddleware] = ()  # around each publish
     unique_ids: bool = False  # each message gets a header UNIQ_KEY; topics need headers for it
     retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
     pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
@@ -75,6 +78,7 @@ class IdempotentOptions(LookupOptions):
     retry_delay_s: float = 0.1  # after the first failed attempt; doubles with each, with jitter
     retry_delay_max_s: float = 3.0
     serializer: Serializer = to_json  # of bodies that are neither bytes nor text
+    middleware: Sequence[PublishMiddleware] = ()  # around each publish
     batch_count_max: int = 1000  # messages that go out together, at most
     batch_bytes_max: int = limits.MIB  # and their bytes
     requests_max: int = 32  # at a time, over all topics; one topic has one
@@ -96,10 +100,12 @@ class ConsumerOptions(ConnectionOptions):
     output_buffer_bytes: int = 0  # 0: nsqd's own; -1: unbuffered
     output_buffer_timeout_s: float = 0.0  # 0: nsqd's own; -1: none
     auto_touch: bool = False  # messages in our hands are touched before they time out
-    max_attempts: int = 0  # in `run`: give up after so many; 0: never
+    middleware: Sequence[ConsumeMiddleware] = ()  # in `run`: around the handler
+    max_attempts: int = 0  # in `run`: give up at the failure of this one; 0: never
     requeue_delay_s: float = 90.0  # in `run`, after an exception: times the attempts
     requeue_delay_max_s: float = 900.0
-    backoff_s: float = 1.0  # in `run`: the pause after n failures is this times 2**n
+    backoff_failures: int = 5  # so many messages fail, and fewer are finished meanwhile: back off
+    backoff_s: float = 1.0  # the n-th pause in a row is this times 2**n
     backoff_max_s: float = 120.0  # 0: no back-off
     low_rdy_idle_s: float = 10.0  # fewer in flight than connections: an idle one passes its turn on
     low_rdy_hold_s: float = 30.0  # and a busy one after this long
@@ -140,6 +146,7 @@ class ConnectionKeywords(LookupKeywords, total=False):
 class ProducerKeywords(ConnectionKeywords, total=False):
     publish_timeout_s: float
     serializer: Serializer
+    middleware: Sequence[PublishMiddleware]
     unique_ids: bool
     retry: bool
     pending_count_max: int
@@ -158,6 +165,7 @@ class IdempotentKeywords(LookupKeywords, total=False):
     retry_delay_s: float
     retry_delay_max_s: float
     serializer: Serializer
+    middleware: Sequence[PublishMiddleware]
     batch_count_max: int
     batch_bytes_max: int
     requests_max: int
@@ -177,17 +185,17 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     output_buffer_bytes: int
     output_buffer_timeout_s: float
     auto_touch: bool
+    middleware: Sequence[ConsumeMiddleware]
     max_attempts: int
     requeue_delay_s: float
     requeue_delay_max_s: float
+    backoff_failures: int
     backoff_s: float
     backoff_max_s: float
     low_rdy_idle_s: float
     low_rdy_hold_s: float
     stop_timeout_s: float
 
-
-DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
 
 Options = TypeVar("Options", bound=LookupOptions)
 
@@ -218,6 +226,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_attempts", 0, 65535),
     ("requeue_delay_s", 0, 86400),
     ("requeue_delay_max_s", 0, 86400),
+    ("backoff_failures", 1, 1000),
     ("backoff_s", 0.001, 3600),
     ("backoff_max_s", 0, 86400),
     ("low_rdy_idle_s", 0.01, 86400),
@@ -256,13 +265,6 @@ def _check_connection(options: ConnectionOptions) -> None:
         raise ConfigError("auth_secret", f"a {kind}", "must be a str")
     if options.snappy and options.deflate:
         raise ConfigError("snappy", True, "nsqd refuses snappy and deflate together")
-
-
-def check_delay(delay_s: float) -> int:
-    """A delay as commands carry it, in milliseconds. Raises ConfigError."""
-    if not 0 <= delay_s <= DELAY_S_MAX:
-        raise ConfigError("delay_s", delay_s, f"must be from 0 to {DELAY_S_MAX}")
-    return round(delay_s * 1000)
 
 
 def address_list(addresses: str | Sequence[str]) -> list[str]:

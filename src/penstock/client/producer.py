@@ -41,10 +41,9 @@ from penstock.client.options import (
     ProducerKeywords,
     ProducerOptions,
     address_list,
-    check_delay,
     settle_options,
 )
-from penstock.client.publishing import Address, Bounds, Published, Publisher, To, published_of
+from penstock.client.publishing import Outgoing, Published, Publisher, To, published_of
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -106,8 +105,10 @@ class Producer(Publisher):
         **changes: Unpack[ProducerKeywords],
     ) -> None:
         self.options = settle_options(options or ProducerOptions(), changes)
+        super().__init__(self.options)
         self._timeout_s = self.options.publish_timeout_s
         self._ids = unique_ids() if self.options.unique_ids else None
+        self._is_plain = self._ids is None and self._around is None
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
@@ -116,23 +117,21 @@ class Producer(Publisher):
         self._reader: FrameReader[None] = FrameReader(_unexpected)
         self._sent: deque[_Pending] = deque()  # unanswered, in order
         self._unsent: deque[_Pending] = deque()  # waiting for a connection
-        self._pending_bytes = 0
         self._heads: dict[str, bytes] = {}  # the PUB line of each topic, checked
         self._task: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._last_error: ClientError | None = None
         self._returns = False  # to the same nsqd, at once: it has refused, and is well
-        self._drained: asyncio.Future[None] | None = None
-        self._closed = False
 
     # --- life ---
 
     async def start(self) -> None:
         """Connect; also done by `async with`. Raises ConnectFailed when no address could be reached
         and `connect_required` is set."""
-        if self._task is not None or self._closed:
+        if self._task is not None or self._ended:
             raise ClientClosed("producer")
         self._loop = asyncio.get_running_loop()
+        self._open = True
         first = self._loop.create_future()
         self._task = self._loop.create_task(self._tend(first), name="penstock producer")
         self._task.add_done_callback(log_death)
@@ -142,25 +141,11 @@ class Producer(Publisher):
             await self.close(0)
             raise
 
-    async def close(self, timeout_s: float | None = None) -> None:
-        """Wait for answers, at most `timeout_s` (`stop_timeout_s`), and hang up. What is unanswered
-        then raises ConnectionLost, what was not sent ClientClosed."""
-        if self._closed:
-            return
-        self._closed = True
-        if timeout_s is None:
-            timeout_s = self.options.stop_timeout_s
-        if timeout_s > 0 and (self._sent or self._unsent):
-            self._drained = self._loop.create_future()
-            await asyncio.wait([self._drained], timeout=timeout_s)
+    async def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         self._fail_all()
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.options
 
     @property
     def address(self) -> str | None:
@@ -170,10 +155,6 @@ class Producer(Publisher):
     @property
     def pending_count(self) -> int:
         return len(self._sent) + len(self._unsent)
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
 
     # --- publishing ---
 
@@ -190,9 +171,8 @@ class Producer(Publisher):
         ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
         if type(body) is not bytes or not body:
             body = encode(body, self.options.serializer)
-        if trace_id is not None or to or self._ids is not None:
-            name = framing.check_name("topic", topic)
-            return self._send(publishing.pub(name, body, trace_id, Address(**to), self._ids))
+        if trace_id is not None or to or not self._is_plain:
+            return self._publish(Outgoing(topic, [body], trace_id=trace_id, **to))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
@@ -223,17 +203,12 @@ class Producer(Publisher):
         them. With a trace id for all, or one for each (0: none), the result says where the first of
         them lies."""
         data = encode_all(bodies, self.options.serializer)
-        name = framing.check_name("topic", topic)
-        return self._send(publishing.mpub(name, data, trace_id, Address(**to), self._ids))
-
-    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
-        """Publish a message that consumers get after `delay_s`."""
-        data = encode(body, self.options.serializer)
-        delay_ms = check_delay(delay_s)
-        name = framing.check_name("topic", topic)
-        return self._send(framing.sized(framing.dpub_head(name, delay_ms), data))
+        return self._publish(Outgoing(topic, data, several=True, trace_id=trace_id, **to))
 
     # --- from here on: how ---
+
+    def _pass_on(self, outgoing: Outgoing) -> asyncio.Future[Any]:
+        return self._send(publishing.command(outgoing, self._ids))
 
     def _new_head(self, topic: str) -> bytes:
         head = framing.pub_head(framing.check_name("topic", topic))
@@ -243,8 +218,8 @@ class Producer(Publisher):
         return head
 
     def _send(self, data: bytes) -> asyncio.Future[Any]:
-        if self._closed or self._task is None:
-            raise ClientClosed("producer")
+        if not self._open:
+            raise self._closed()
         done: asyncio.Future[Any] = self._loop.create_future()
         deadline_s = self._loop.time() + self._timeout_s
         pending = (done, data, deadline_s, False)
@@ -396,7 +371,7 @@ class Producer(Publisher):
             return
         self._link = None
         error = ConnectionLost(link.address, link.reason)
-        if not self._closed:
+        if self._open:
             log.warning("producer: %s: %s", link.address, link.reason)
         left, self._sent = self._sent, deque()
         unsent = {id(data) for data in link.unsent}
@@ -437,10 +412,6 @@ class Producer(Publisher):
             self._pending_bytes -= len(self._unsent.popleft()[1])
         self._sweeper = self._loop.call_at(next_s, self._sweep) if next_s is not None else None
         self._check_drained()
-
-    def _check_drained(self) -> None:
-        if self._drained is not None and not self._sent and not self._unsent:
-            _settle(self._drained, None)
 
     def _fail_all(self) -> None:
         for pending in self._sent:

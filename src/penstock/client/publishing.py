@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, Self, TypedDict
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self, TypedDict
 
 from penstock import limits
 from penstock.client import framing
 from penstock.client.bodies import Serializer, check_several, encode
-from penstock.errors import ConfigError, ProducerFull
+from penstock.client.middleware import Middleware, Next, chain
+from penstock.errors import ClientClosed, ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
 from penstock.wire.traced import REPLY_BYTES, decode_reply
 
@@ -32,34 +36,56 @@ class Bounds(Protocol):
     @property
     def serializer(self) -> Serializer: ...
     @property
+    def middleware(self) -> Sequence[PublishMiddleware]: ...
+    @property
     def pending_count_max(self) -> int: ...
     @property
     def pending_bytes_max(self) -> int: ...
+    @property
+    def stop_timeout_s(self) -> float: ...
+
+
+class NotStarted(ClientClosed):
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.args = (f"the {what} is not started: enter it by `with`, or call start()",)
 
 
 class Publisher(ABC):
-    """`start`, `pub` and `close` are each producer's own."""
+    """`start`, `pub` and how it publishes and ends are each producer's own."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._around = chain(bounds.middleware, self._pass_on) if bounds.middleware else None
+        self._tasks: set[asyncio.Task[Any]] = set()  # publishes with middleware around them
+        self._task_bytes = 0
+        self._pending_bytes = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._open = False  # to publishes
+        self._ended = False
+        self._drained: asyncio.Future[None] | None = None
 
     @abstractmethod
     async def start(self) -> None: ...
 
     @abstractmethod
-    async def close(self, timeout_s: float | None = None) -> None: ...
-
-    @abstractmethod
     def pub(self, topic: str, body: object) -> asyncio.Future[None]: ...
 
-    @property
     @abstractmethod
-    def bounds(self) -> Bounds: ...
+    def _pass_on(self, outgoing: Outgoing) -> asyncio.Future[Any]:
+        """Publish, behind all middleware."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Hang up; what is left fails."""
 
     @property
     @abstractmethod
     def pending_count(self) -> int: ...
 
     @property
-    @abstractmethod
-    def pending_bytes(self) -> int: ...
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -68,14 +94,64 @@ class Publisher(ABC):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Wait for answers, at most `timeout_s` (`stop_timeout_s`), and hang up. What is unanswered
+        then raises ConnectionLost or PublishUncertain, what was not sent ClientClosed."""
+        if self._ended:
+            return
+        self._ended = True
+        timeout_s = self._bounds.stop_timeout_s if timeout_s is None else timeout_s
+        until_s = time.monotonic() + timeout_s
+        if self._tasks and timeout_s > 0:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        self._open = False
+        left_s = until_s - time.monotonic()
+        if self.pending_count and left_s > 0:
+            self._drained = self._loop.create_future()
+            await asyncio.wait([self._drained], timeout=left_s)
+        await self._end()
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not self.pending_count and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _closed(self) -> ClientClosed:
+        return ClientClosed("producer") if self._ended else NotStarted("producer")
+
+    def _publish(self, outgoing: Outgoing) -> asyncio.Future[Any]:
+        if self._around is None:
+            return self._pass_on(outgoing)
+        if not self._open:
+            raise self._closed()
+        size = sum(map(len, outgoing.bodies))
+        task = self._loop.create_task(self._through(self._around, outgoing))
+        self._tasks.add(task)
+        self._task_bytes += size
+        task.add_done_callback(partial(self._came_through, size))
+        return task
+
+    async def _through(self, around: Next[Outgoing], outgoing: Outgoing) -> Any:
+        return await around(outgoing)
+
+    def _came_through(self, size: int, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._task_bytes -= size
+
     def publish_nowait(self, topic: str, body: object) -> asyncio.Future[None]:
         """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
         `pending_count_max` publishes or `pending_bytes_max` bytes."""
-        count, size, bounds = self.pending_count, self.pending_bytes, self.bounds
+        count = max(self.pending_count, len(self._tasks))
+        size = max(self._pending_bytes, self._task_bytes)
+        bounds = self._bounds
         data = encode(body, bounds.serializer)
         if count >= bounds.pending_count_max or size + len(data) > bounds.pending_bytes_max:
             raise ProducerFull(count, size)
         return self.pub(topic, data)
+
+    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
+        """Publish a message that consumers get after `delay_s`."""
+        data = encode(body, self._bounds.serializer)
+        return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
 
     async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
         """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
@@ -130,17 +206,6 @@ def published_of(answer: bytes) -> Published | None:
     return Published(f"{message_id:016x}", offset, trace_id)
 
 
-def pub_trace(topic: bytes, body: bytes, trace_id: int) -> bytes:
-    """The whole command; a partition may stand behind the topic. Raises ConfigError."""
-    return framing.sized(b"PUB_TRACE %b\n" % topic, checked_id(trace_id).to_bytes(8) + body)
-
-
-def mpub_trace(topic: bytes, bodies: Sequence[bytes], trace_ids: int | Sequence[int]) -> bytes:
-    """The same for several, as `checked_ids` has them."""
-    messages = packed_traced(bodies, checked_ids(trace_ids, len(bodies)))
-    return framing.mpub(topic, messages, b"MPUB_TRACE")
-
-
 def checked_ids(trace_ids: int | Sequence[int], count: int) -> Sequence[int]:
     """One for each of `count` bodies, from one for all, or one for each, where 0 is none. Raises
     ConfigError."""
@@ -171,46 +236,74 @@ _MAY_BE_BOOLEAN = "zan_test"  # marks the traffic of a load test
 Headers = Mapping[str, str | bool]  # a boolean only for `zan_test`, as in Youzan's NSQ
 
 
-class Address(NamedTuple):
-    partition: int | None = None
-    key: str | None = None
-    headers: Headers | None = None
-
-
 class To(TypedDict, total=False):
-    """An address as keywords of `pub` and `mpub`."""
+    """Where to and with what, as keywords of `pub` and `mpub`."""
 
     partition: int | None
     key: str | None
     headers: Headers | None
 
 
-def pub(
-    topic: bytes, body: bytes, trace_id: int | None, to: Address, ids: UniqueIds | None = None
-) -> bytes:
-    """The whole command. `ids`: of a header of its own, where the caller has set none. Raises
-    ConfigError."""
-    place = place_of(topic, to)
-    headers = _identified(headers_of(to), ids)
+@dataclass(slots=True)
+class Outgoing:
+    """A publish before it is sent. Middleware may change it."""
+
+    topic: str
+    bodies: Sequence[bytes]  # one, but for `mpub`
+    _: KW_ONLY
+    several: bool = False  # by `mpub`
+    plain: bool = False  # no partition, key or headers: by `dpub` and an IdempotentProducer
+    delay_s: float | None = None  # by `dpub`
+    trace_id: int | Sequence[int] | None = None
+    partition: int | None = None
+    key: str | None = None
+    headers: Headers | None = None
+
+
+PublishMiddleware = Middleware[Outgoing]
+
+
+def command(outgoing: Outgoing, ids: UniqueIds | None = None) -> bytes:
+    """`ids`: of a header of its own, where the caller has set none. Raises ConfigError."""
+    topic = framing.check_name("topic", outgoing.topic)
+    if outgoing.several:
+        return mpub(topic, outgoing, ids)
+    if outgoing.delay_s is not None:
+        check_plain(outgoing)
+        head = framing.dpub_head(topic, framing.check_delay(outgoing.delay_s))
+        return framing.sized(head, outgoing.bodies[0])
+    return pub(topic, outgoing, ids)
+
+
+def check_plain(outgoing: Outgoing) -> None:
+    """Raises ConfigError."""
+    for name in ("partition", "key", "headers"):
+        if (value := getattr(outgoing, name)) is not None:
+            rule = "a publish with a delay, or of an IdempotentProducer, takes none"
+            raise ConfigError(name, value, rule)
+
+
+def pub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
+    """The whole command."""
+    trace_id, body = outgoing.trace_id, outgoing.bodies[0]
+    place = place_of(topic, outgoing)
+    headers = _identified(headers_of(outgoing), ids)
     if headers is None and trace_id is None:
         return framing.sized(b"PUB %b\n" % place, body)
-    if headers is None:
-        return pub_trace(place, body, trace_id or 0)
     if trace_id is not None:
-        headers = {**headers, _TRACE_ID: str(checked_id(trace_id))}
+        [trace_id] = checked_ids(trace_id, 1)
+    if headers is None:
+        return framing.sized(b"PUB_TRACE %b\n" % place, (trace_id or 0).to_bytes(8) + body)
+    if trace_id is not None:
+        headers = {**headers, _TRACE_ID: str(trace_id)}
     return framing.sized(b"PUB_EXT %b\n" % place, encode_headers(headers) + body)
 
 
-def mpub(
-    topic: bytes,
-    bodies: Sequence[bytes],
-    trace_ids: int | Sequence[int] | None,
-    to: Address,
-    ids: UniqueIds | None = None,
-) -> bytes:
+def mpub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
     """The same for several, all with this key and these headers."""
-    place = place_of(topic, to)
-    headers = headers_of(to)
+    trace_ids, bodies = outgoing.trace_id, outgoing.bodies
+    place = place_of(topic, outgoing)
+    headers = headers_of(outgoing)
     if ids is not None and trace_ids is None:
         fronts = (encode_headers(_identified(headers, ids) or {}) for _ in bodies)
         packed = [front + body for front, body in zip(fronts, bodies, strict=True)]
@@ -218,7 +311,8 @@ def mpub(
     if headers is None and trace_ids is None:
         return framing.mpub(place, bodies)
     if headers is None:
-        return mpub_trace(place, bodies, trace_ids or 0)
+        traced = packed_traced(bodies, checked_ids(trace_ids or 0, len(bodies)))
+        return framing.mpub(place, traced, b"MPUB_TRACE")
     if trace_ids is not None:
         rule = "several messages have a trace id, or a key and headers"
         raise ConfigError("trace_id", trace_ids, rule)
@@ -233,7 +327,7 @@ def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | Non
     return {**(headers or {}), KEY: ids.next()}
 
 
-def place_of(topic: bytes, to: Address) -> bytes:
+def place_of(topic: bytes, to: Outgoing) -> bytes:
     """The topic and, where one is named, the partition, as they stand in a command."""
     if to.partition is None:
         return topic
@@ -248,7 +342,7 @@ def checked_partition(partition: int) -> int:
     return partition
 
 
-def headers_of(to: Address) -> Headers | None:
+def headers_of(to: Outgoing) -> Headers | None:
     """All of them, the key included; None where there are none."""
     if to.key is None:
         return to.headers

@@ -47,7 +47,7 @@ _LATE = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 class Keeper(Protocol):
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None: ...
 
-    def settled(self, subscription: Subscription, finished: bool, backoff: bool) -> None: ...
+    def settled(self, message: Message, finished: bool, backoff: bool) -> None: ...
 
     def touched(self) -> None: ...
 
@@ -75,12 +75,14 @@ class Subscription:
         link: Link,
         keeper: Keeper,
         topic: str,
+        channel: str,
         partition: int | None,
         options: ConsumerOptions,
         now_s: float,
     ) -> None:
         self.link = link
         self.topic = topic
+        self.channel = channel
         self.partition = partition
         self.seat = Seat(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
@@ -159,7 +161,7 @@ class Subscription:
         if self._auto_touch:
             self._held.pop(message.raw_id, None)
         self.link.write(command)
-        self._keeper.settled(self, finished, backoff)
+        self._keeper.settled(message, finished, backoff)
 
     def touch(self, message: Message) -> None:
         if not self.link.lost:
