@@ -46,7 +46,7 @@ from penstock.replication.frames import Target
 from penstock.replication.record import Member, Record
 
 _log = logging.getLogger("penstock.cluster")
-LOOK_NS_MAX = 50 * MS
+LOOK_NS_MAX = 150 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 SendMessage = Callable[[int, Message], None]
 Records = dict[PartitionName, Held[Record]]
@@ -94,7 +94,7 @@ class Reconciler:
         """Make true what the view shows. What fails is tried again with the next look. While only a
         part of a list is taken in, a record may stand beside an older topic: a leadership that
         began then would deliver from one that is paused, or was deleted. Making replicas takes
-        syncs: what is not done in LOOK_NS_MAX is left to the next look, after as long a rest."""
+        syncs: what is not done in LOOK_NS_MAX is left to the next look, after half such a rest."""
         self._now_ns, mono_ns = now_ns, self.broker.context.clock.mono_ns
         begun_ns = mono_ns()
         if self.view.is_pending or not self.due or begun_ns < self._rest_until_ns:
@@ -116,7 +116,8 @@ class Reconciler:
             else:
                 self.troubles.pop(name, None)
         if self.due:
-            self._rest_until_ns = 2 * mono_ns() - begun_ns
+            ended_ns = mono_ns()
+            self._rest_until_ns = ended_ns + (ended_ns - begun_ns) // 2
 
     def _is_late(self) -> bool:
         return self.broker.context.clock.mono_ns() >= self._look_until_ns
