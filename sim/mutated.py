@@ -331,7 +331,7 @@ TESTED = (
         ),
     ),
     *_of_test(
-        _SCENARIOS,
+        "tests/cluster/test_failure_detector.py",
         "penstock.cluster.membership",
         ("readmitted_at_once", "            if doublings >= 0:\n", "            if False:\n"),
     ),
@@ -399,7 +399,7 @@ TESTED = (
         ("behind_and_not_asked", "            self._confirm_revision()\n", "            pass\n"),
     ),
     *_of_test(
-        "tests/cluster/test_participant.py",
+        "tests/cluster/test_corrupt_replicas.py",
         "penstock.cluster.reconciler",
         (
             "part_of_list_acted_on",
