@@ -10,7 +10,7 @@ import sys
 from penstock.client import BlockingConsumer, BlockingProducer
 
 
-def main(address: str, topic: str, channel: str) -> None:
+def main(address: str = "127.0.0.1:4150", topic: str = "orders", channel: str = "billing") -> None:
     with BlockingProducer(address) as producer:
         producer.pub(topic, b"one")
         producer.mpub(topic, [b"two", b"three"])

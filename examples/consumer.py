@@ -11,7 +11,9 @@ import sys
 from penstock.client import Consumer
 
 
-async def main(address: str, topic: str, channel: str) -> None:
+async def main(
+    address: str = "127.0.0.1:4150", topic: str = "demo", channel: str = "example"
+) -> None:
     count = 0
     async with Consumer(topic, channel, address, max_in_flight=100) as consumer:
         while True:

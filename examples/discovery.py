@@ -12,7 +12,9 @@ import sys
 from penstock.client import Consumer, Producer
 
 
-async def main(lookupd: str, topic: str, channel: str) -> None:
+async def main(
+    lookupd: str = "127.0.0.1:4161", topic: str = "demo", channel: str = "example"
+) -> None:
     async with Producer(lookupds=lookupd) as producer:
         await producer.pub(topic, b"one")
         print("published to", producer.address)

@@ -27,7 +27,9 @@ async def bury(message: Message) -> None:
     print("given up:", message.body.decode(), "attempt", message.attempts)
 
 
-async def main(address: str, topic: str, channel: str) -> None:
+async def main(
+    address: str = "127.0.0.1:4150", topic: str = "demo", channel: str = "handled"
+) -> None:
     options = {"max_attempts": 2, "requeue_delay_s": 0.1, "auto_touch": True}
     async with Consumer(topic, channel, address, **options) as consumer:
         for number in (signal.SIGTERM, signal.SIGINT):

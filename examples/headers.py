@@ -33,7 +33,9 @@ async def consume(consumer: Consumer, count: int) -> list[str]:
     return sorted(found)
 
 
-async def main(http: str, tcp: str, topic: str) -> None:
+async def main(
+    http: str = "127.0.0.1:4151", tcp: str = "127.0.0.1:4150", topic: str = "labelled"
+) -> None:
     post(http, "/topic/create", topic=topic, extend="true")
     for channel in ("all", "german"):
         post(http, "/channel/create", topic=topic, channel=channel)

@@ -13,7 +13,9 @@ from penstock.client import EpochFile, IdempotentProducer, PublishRefused, Publi
 PRODUCER_ID = 17  # of this application; without one, each run is a producer of its own
 
 
-async def main(address: str, topic: str, epoch_path: str) -> None:
+async def main(
+    address: str = "127.0.0.1:4151", topic: str = "once", epoch_path: str = "epoch"
+) -> None:
     async with IdempotentProducer(
         address, producer_id=PRODUCER_ID, producer_epoch=EpochFile(epoch_path)
     ) as producer:

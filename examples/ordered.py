@@ -34,7 +34,9 @@ def publish(http: str, topic: str) -> None:
             post(http, "/pub", f"{account} {number}".encode(), topic=topic, key=account)
 
 
-async def main(http: str, tcp: str, topic: str) -> None:
+async def main(
+    http: str = "127.0.0.1:4151", tcp: str = "127.0.0.1:4150", topic: str = "payments"
+) -> None:
     publish(http, topic)
     done: dict[str, list[int]] = {account: [] for account in ACCOUNTS}
     left = len(ACCOUNTS) * MESSAGES

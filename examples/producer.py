@@ -11,7 +11,7 @@ import sys
 from penstock.client import Producer
 
 
-async def main(address: str, topic: str) -> None:
+async def main(address: str = "127.0.0.1:4150", topic: str = "orders") -> None:
     async with Producer(address, retry=True) as producer:
         await producer.pub(topic, b"one")
         await producer.mpub(topic, [b"two", b"three"])  # all of them or none

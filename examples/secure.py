@@ -29,4 +29,6 @@ async def main(address: str, topic: str, channel: str, authority: str, secret: s
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -54,7 +54,7 @@ async def add(one: int, two: int) -> int:
     return one + two
 
 
-async def main(address: str, topic: str) -> None:
+async def main(address: str = "127.0.0.1:4150", topic: str = "tasks") -> None:
     broker = PenstockBroker(address, topic).with_result_backend(InmemoryResultBackend())
     task = broker.register_task(add, task_name="add")
     broker.is_worker_process = True  # `taskiq worker` sets it; here all is one process

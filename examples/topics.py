@@ -21,7 +21,7 @@ async def on_refund(message: Message) -> None:
     print("refund of", message.json()["sum"])
 
 
-async def main(address: str, prefix: str) -> None:
+async def main(address: str = "127.0.0.1:4150", prefix: str = "shop") -> None:
     orders, refunds = f"{prefix}.orders", f"{prefix}.refunds"
     took_s: list[float] = []
 

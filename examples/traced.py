@@ -11,7 +11,7 @@ import sys
 from penstock.client import Producer
 
 
-async def main(address: str, topic: str, trace_id: int) -> None:
+async def main(address: str = "127.0.0.1:4150", topic: str = "orders", trace_id: int = 42) -> None:
     async with Producer(address) as producer:
         one = await producer.pub(topic, b"one", trace_id=trace_id)
         print(f"message {one.message_id} at offset {one.offset}")
@@ -20,4 +20,4 @@ async def main(address: str, topic: str, trace_id: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(main(*sys.argv[1:3], *map(int, sys.argv[3:])))
