@@ -330,6 +330,7 @@ class Assignment:
             self._is_over = False  # what ends while this waits may call `turn`
             self._syncs.wait_for(lambda: self._is_busy(self.role))
             self._clear(leadership)
+            self._greeting = None
             self.turn()
 
     def _clear(self, leadership: Leadership) -> None:

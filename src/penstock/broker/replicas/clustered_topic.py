@@ -65,8 +65,7 @@ def adopt(topic: Topic, file: TopicFile) -> None:
     """What the metadata says of the topic. Raises StorageError, and then nothing has changed."""
     before = topic.file()
     _set(topic, file)
-    if topic.file() != before:
-        topic.store_or(lambda: _set(topic, before))
+    topic.store_or(lambda: _set(topic, before), changed=topic.file() != before)
     topic.prepare_route()
     topic.update_handing()
     topic.store_cursors()
@@ -93,8 +92,7 @@ def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> N
         _adopt_channel(topic, entry, partitions_then)
     topic.update_handing()
     topic.store_cursors()
-    if topic.file() != before:
-        topic.store_or(topic.touch)
+    topic.store_or(topic.touch, changed=topic.file() != before)
 
 
 def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> None:

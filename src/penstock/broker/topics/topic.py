@@ -395,9 +395,9 @@ class Topic(Publishing):
 
     # --- files ---
 
-    def store_or(self, undo: Callable[[], object]) -> None:
+    def store_or(self, undo: Callable[[], object], changed: bool = True) -> None:
         """Write topic.json; when that fails, take the change back and raise StorageError."""
-        if not self.ephemeral:
+        if not self.ephemeral and (changed or self._store.failed):
             self._store.write_or(undo)
 
     def make_known(self, topics_path: str) -> None:

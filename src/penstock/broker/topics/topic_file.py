@@ -202,7 +202,7 @@ class TopicStore:
         self._directory = directory
         self._content = content
         self._on_failed = on_failed
-        self._failed = False
+        self.failed = False
         self.kept = True  # False: nothing is written
 
     def write_or(self, undo: Callable[[], object]) -> None:
@@ -221,19 +221,19 @@ class TopicStore:
         try:
             write_topic_file(self._context.disk, self._directory, file)
         except StorageError as error:
-            self._failed = True
+            self.failed = True
             self._context.health.report(
                 self._topic_name, Trouble.TOPIC_FILE, f"{error}; changes are refused"
             )
             self._on_failed()
             raise
-        if self._failed:
-            self._failed = False
+        if self.failed:
+            self.failed = False
             self._context.health.clear(self._topic_name, Trouble.TOPIC_FILE)
 
     def settle(self) -> bool:
         """Write again after a failure. True when the file is as the topic is."""
-        if self._failed:
+        if self.failed:
             try:
                 self.write(self._content())
             except StorageError:
