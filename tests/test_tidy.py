@@ -47,6 +47,7 @@ CYTHON_CLOCK = re.compile(
 # Shells that live inside a core package, each with its reason. They throw no dice either.
 CORE_SHELLS: dict[str, str] = {
     "kernel/engine.pyx": "the kernel owns its sockets, and shuts them down",
+    "kernel/poller.pxi": "it waits on descriptors, and for how long",
     "kernel/bulk.pyx": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.

@@ -83,6 +83,7 @@ def test_the_classes(side: Side, tail: Any) -> None:
         "Window": side.window(tail),
         "Conn": side.connect(),
         "Bulk": bulk,
+        "LogEnd": penstock.kernel.LogEnd(),
     }
     for module, wanted in classes():
         thing = things.pop(wanted.name)

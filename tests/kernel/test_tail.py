@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import Event, Section, Tail, Verb, decode_header, encode_batch
+from penstock.kernel import Event, LogEnd, Section, Tail, Verb, decode_header, encode_batch
 
 from .batches import short_batch
 from .turns import WALL_NS, Side, pub
@@ -99,6 +99,15 @@ class _TornFile:
         assert len(self.written[-1][0]) == length
 
 
+def _end(file: _TornFile, position: int, prepared: int, **more: int) -> LogEnd:
+    end = LogEnd()
+    end.file, end.position, end.prepared = file, position, prepared
+    end.index_position = end.age_end_ns = 1 << 40
+    for name, value in more.items():
+        setattr(end, name, value)
+    return end
+
+
 @pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100], [b"e" * LARGE, b"f"]])
 @pytest.mark.parametrize("with_descriptor", [True, False])
 def test_storing_is_sealing_writing_and_committing(
@@ -111,20 +120,27 @@ def test_storing_is_sealing_writing_and_committing(
     expected = b"".join(bytes(part) for part in tails[0].seal(9 << 22, 1234, 38, 2))
     with (tmp_path / "f").open("w+b") as opened:
         file = _TornFile(opened.fileno() if with_descriptor else -1)
-        length = tails[1].store(file, 8, 1 << 20, 9 << 22, 1234, 38, 2)
+        end = _end(file, 8, 1 << 20)
+        end.synced_end, end.epoch, end.last_id = 38, 2, (9 << 22) - 1
+        assert tails[1].store(end, 1234)
         found = opened.read()[8:] if with_descriptor else file.written[0][0]
-    assert (length, found) == (len(expected), expected)
+    assert (end.position - 8, found) == (len(expected), expected)
+    last_id = (9 << 22) + len(bodies) - 1
+    assert (end.last_position, end.last_id, end.last_timestamp_ns) == (8, last_id, 1234)
     assert ends(tails[1]) == (40 + len(bodies), 40 + len(bodies), 0)
     assert tails[1].open_count == 0
 
 
 def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     tail.append(b"abc")
-    assert tail.store(_TornFile(-1), 0, 10, 1, 1, 0) == 0  # beyond the prepared part
-    with pytest.raises(OSError, match="full"):
-        tail.store(_TornFile(-1, error=True), 0, 1000, 1, 1, 0)
-    with pytest.raises(OSError, match="full"):  # the system refuses this descriptor
-        tail.store(_TornFile(1 << 20, error=True), 0, 1000, 1, 1, 0)
+    assert not tail.store(_end(_TornFile(-1), 0, 10), 1)  # beyond the prepared part
+    assert not tail.store(_end(_TornFile(-1), 8, 1000, index_position=8), 1)
+    assert not tail.store(_end(_TornFile(-1), 0, 1000, age_end_ns=9), 10)
+    for descriptor in (-1, 1 << 20):  # the system refuses the latter
+        end = _end(_TornFile(descriptor, error=True), 0, 1000)
+        with pytest.raises(OSError, match="full"):
+            tail.store(end, 1)
+        assert (end.position, end.last_id) == (0, 0)
     assert (ends(tail), tail.open_count) == ((0, 0, 0), 1)
     tail.append(b"d")
     assert b"".join(tail.seal(1, 1, 0)) == encode_batch([b"abc", b"d"], 0, 1, 1)

@@ -12,11 +12,12 @@ from penstock.net.order import TurnOrder
 class Recorder:
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        self.busy = self.quiet = self.has_work = False
+        self.busy = self.quiet = self.has_work = self.staying = False
         self.trace_pending = self.trace_full = False
         self.deadline_ns = 0
         self.polled: deque[list[tuple[Any, ...]]] = deque()
         self.flushed: deque[list[tuple[Any, ...]]] = deque()
+        self.stayed: deque[list[tuple[Any, ...]]] = deque()
         self.tails: list[Any] = []
         self.windows: list[Any] = []
         self.conns: list[Any] = []
@@ -73,6 +74,10 @@ class Recorder:
 
     def write(self, tails: list[Any], wall_ns: int) -> None:
         self.notes.append(("write", tails))
+
+    def stay(self, tail: Any) -> list[tuple[Any, ...]]:
+        self.notes.append(("stay", tail))
+        return self.stayed.popleft() if self.stayed else []
 
     def load(self, window: Any, which: int, offset: int) -> None:
         self.notes.append(("load", window, which, offset))

@@ -188,6 +188,47 @@ def test_the_sequence_of_a_full_turn(world: Recorder) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("alone", "tails", "others"),
+    [
+        (True, ["tail"], {}),
+        (False, ["tail"], {}),
+        (True, ["tail", "other"], {}),
+        (True, [], {}),
+        (True, ["tail"], {"staying": False}),
+        (True, ["tail"], {"quiet": False}),
+        (True, ["tail"], {"again": {"link": None}}),
+        (True, ["tail"], {"after": print}),
+    ],
+)
+def test_a_turn_stays_after_publishes_to_one_partition_and_nothing_else(
+    world: Recorder, alone: bool, tails: list[str], others: dict[str, Any]
+) -> None:
+    world.tails, world.quiet, world.staying = tails, True, True
+    world.order.after = others.pop("after", None)
+    for name, value in others.items():
+        setattr(world, name, value)
+    is_first = alone and tails == ["tail"] and not others and world.order.after is None
+    assert not world.order.run(NOW_NS, alone)
+    assert (("stay", "tail") in world.notes) is is_first
+
+
+def test_what_came_up_while_it_stayed_is_done_in_that_turn_and_the_next(world: Recorder) -> None:
+    world.tails, world.quiet, world.staying = ["tail"], True, True
+    world.stayed.append([(Event.NEED, "window", 1, 7)])
+    world.windows, world.has_work = ["window"], True
+    assert world.order.run(NOW_NS, True)
+    assert world.notes[3:] == [
+        ("stay", "tail"),
+        ("load", "window", 1, 7),
+        "flush",
+        ("journal", ["window"]),
+    ]
+    assert world.order.run(NOW_NS, True)  # something it has read: another turn
+    world.has_work = False
+    assert not world.order.run(NOW_NS, True)
+
+
 def test_a_sync_that_ran_at_once_is_answered_in_the_same_turn(world: Recorder) -> None:
     def write(tails: list[Any], wall_ns: int) -> None:
         world.notes.append("write")

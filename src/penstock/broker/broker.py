@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -454,6 +455,14 @@ class Broker:
             tail.owner.group.write(wall_ns)
         if context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
+
+    def stay(self, tail: Tail) -> list[tuple[Any, ...]]:
+        """After a turn that wrote to this partition alone: the publishes to it that follow at once,
+        and the kernel's events after them."""
+        if self.context.bounded:
+            return []  # what is trimmed before a write may be any of its topics
+        leader: Leader = tail.owner
+        return leader.group.stay()
 
     def write_trace(self) -> None:
         """Store the events of traced messages that were noted since the last time."""

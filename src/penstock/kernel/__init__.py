@@ -86,12 +86,13 @@ except ImportError:
 if TYPE_CHECKING:
     from penstock.kernel.bulk import Bulk
     from penstock.kernel.engine import Conn, Engine
-    from penstock.kernel.window import Tail, Window
+    from penstock.kernel.window import LogEnd, Tail, Window
 
 _COMPILED = {
     "Bulk": "bulk",
     "Conn": "engine",
     "Engine": "engine",
+    "LogEnd": "window",
     "Tail": "window",
     "Window": "window",
 }
@@ -132,6 +133,7 @@ __all__ = [
     "Headers",
     "Held",
     "Locality",
+    "LogEnd",
     "Order",
     "Pack",
     "Rule",

@@ -193,6 +193,9 @@ cdef enum:
     CHECK_BAD_FIELDS = 3
     CHECK_BAD_CRC = 4
 
+cdef unsigned long long id_above_c(
+    unsigned long long last_id, unsigned int node_id, long long wall_ns
+) noexcept nogil
 # The id of message `index`; and back, -1 when `id` is not one of the batch's.
 cdef unsigned long long id_at_c(
     unsigned long long base_id, unsigned long long index

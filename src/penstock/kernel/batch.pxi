@@ -160,8 +160,9 @@ cdef long long id_index_c(
     return index if 0 <= index < <long long>count else -1
 
 
-def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns):
-    """The id that a node gives out at that time, above `last_id`."""
+cdef unsigned long long id_above_c(
+    unsigned long long last_id, unsigned int node_id, long long wall_ns
+) noexcept nogil:
     cdef long long tick = min(max((wall_ns >> TICK_NS_BITS) - TICK_EPOCH, 1LL), TICK_MAX)
     cdef unsigned long long node_bits = node_id << SEQUENCE_BITS & NODE_MASK
     cdef unsigned long long last_node_bits = last_id & NODE_MASK
@@ -172,6 +173,11 @@ def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns
         return last_id + 1
     return ((last_id >> TICK_SHIFT) + (node_bits <= last_node_bits)
             & TICK_MASK) << TICK_SHIFT | node_bits
+
+
+def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns):
+    """The id that a node gives out at that time, above `last_id`."""
+    return id_above_c(last_id, node_id, wall_ns)
 
 
 def id_at(unsigned long long base_id, unsigned long long index):

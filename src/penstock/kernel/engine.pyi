@@ -4,7 +4,9 @@ The kernel owns the hot verbs (PUB, MPUB, PUB_EXT, MPUB_EXT, RDY, FIN) from sock
 bytes and back, and delivery, in whole buffers. Nothing in it makes a Python object per message.
 Everything else (IDENTIFY, SUB, REQ, TOUCH, DPUB, CLS, AUTH, every error) comes out as an `Event`
 for Python to decide, and goes back in as a call. It does no file I/O and reads no clock: the shell
-writes what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in.
+writes what `Tail.seal` returns, loads what an `Event.NEED` asks for, and passes the time in. For
+publishers that wait for each answer, where that alone would cost more than the message, the kernel
+writes to a file that it is given (`Tail.store`) and waits for the next publish (`Engine.stay`).
 (`Bulk`, in `bulk.pyi`, stands apart: a thread that serves readers of the log from their
 files.)
 
@@ -29,7 +31,7 @@ from typing import Any
 from typing_extensions import Buffer
 
 from penstock.kernel.types import Filter
-from penstock.kernel.window import Tail, Window
+from penstock.kernel.window import LogEnd, Tail, Window
 
 class Conn:
     """One V2 client connection: input and output buffers, states, counters."""
@@ -245,6 +247,17 @@ class Engine:
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_tails(self) -> list[Tail]: ...
     def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
+    def watch_outside(self, fd: int) -> None:
+        """That of the outer loop: readable when anything that the loop watches is."""
+
+    @property
+    def staying(self) -> bool: ...  # is `stay` worth its call?
+    def stay(self, tail: Tail, end: LogEnd) -> list[tuple[Any, ...]]:
+        """After a turn that stored publishes to `tail` alone: wait for more of them, a short time,
+        store each at `end` and answer it, as `poll`, `Tail.store` and `flush` would. Ends when
+        anything else is to be done; returns what a flush does, raises what `Tail.store` does."""
+        ...
+
     def dirty_windows(self) -> list[Window]: ...
     def tick(self, mono_ns: int, wall_ns: int) -> int:
         """Fire message timeouts and due delays in all windows. Returns the nanoseconds until the

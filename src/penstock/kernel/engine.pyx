@@ -8,7 +8,7 @@ import socket
 import sys
 
 from penstock.kernel._codec cimport buf_append, buf_free, buf_reserve, i64, u32, u64, u8
-from penstock.kernel.window cimport FAILED, IN_DOUBT, PENDING, STORED, Hub, Tail, Window
+from penstock.kernel.window cimport FAILED, IN_DOUBT, PENDING, STORED, Hub, LogEnd, Tail, Window
 
 from penstock import limits
 
@@ -22,80 +22,20 @@ include "parking.pxi"
 include "turns.pxi"
 include "delivery.pxi"
 include "poller.pxi"
-
-
-# The topics of an engine: their tails and routes.
-
-cdef class Routes(Poller):
-    def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max,
-             int partition=0):
-        cdef Route route = self.hub.routes.get(topic)
-        cdef Tail tail
-        if not 0 <= partition < PARTITIONS_MAX:
-            raise ValueError(f"{partition} is no number of a partition")
-        if route is not None and route.find(partition) is not None:
-            raise ValueError(f"there is a tail for {topic!r} {partition} already")
-        tail = Tail(self.hub, topic, start_offset, memory_bytes_max, partition)
-        if route is None:
-            route = self.hub.routes[topic] = Route()
-        route.add(tail)
-        return tail
-
-    def route(self, bytes topic not None, u32 count=1):
-        return (<Route?>self.hub.routes[topic]).pick(count)
-
-    def route_key(self, bytes topic not None, bytes key not None):
-        cdef Route route = self.hub.routes[topic]
-        cdef i64 partition = route.place_of_key(<const u8*>key, len(key))
-        cdef Tail tail = route.find(partition)
-        if tail is None:
-            raise KeyError(f"{topic!r} has no tail {partition}")
-        return tail
-
-    def set_hash_partitions(self, bytes topic not None, int count):
-        cdef Route route = self.hub.routes[topic]
-        if not 0 < count <= PARTITIONS_MAX:
-            raise ValueError(f"keys cannot be spread over {count} partitions")
-        route.hash_partitions = count
-
-    def set_extended(self, bytes topic not None, bint extended):
-        cdef Route route = self.hub.routes[topic]
-        route.extended = extended
-
-    def set_placed(self, bytes topic not None, bint placed):
-        cdef Route route = self.hub.routes[topic]
-        route.placed = placed
-
-    def detach_tail(self, bytes topic not None, int partition=0):
-        cdef Route route = self.hub.routes.get(topic)
-        cdef Tail tail = route.find(partition) if route is not None else None
-        if tail is not None and route.remove(tail):
-            del self.hub.routes[topic]
-        return tail
-
-    def forget_tail(self, bytes topic not None, int partition=0):
-        cdef Tail tail = self.detach_tail(topic, partition)
-        if tail is not None:
-            tail.fail_from(tail.committed_end)
-            tail.drop_open()
+include "routes.pxi"
 
 
 # The turn, and the work lists that it works off (engine.pyi tells of it).
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
-    enum: MSG_DONTWAIT
 
 cdef extern from "sys/epoll.h" nogil:
     int epoll_wait(int epfd, epoll_event* events, int count, int timeout)
-    int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
     int epoll_create1(int flags)
     enum: EPOLL_CLOEXEC
-    enum: EPOLLIN
-    enum: EPOLLOUT
     enum: EPOLLERR
     enum: EPOLLHUP
-    enum: EPOLL_CTL_DEL
 
 cdef enum:
     EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
@@ -118,12 +58,26 @@ if sys.byteorder != "little":
 
 cdef i64 DRAIN_NS = limits.CLOSE_DRAIN_NS
 
+# A publisher that waits for each answer brings one message a turn, and then the turn costs more
+# than the message: the outer loop's wake-up, its call, the questions to every part of a node. So
+# while publishes to one topic are all that comes, the engine stays: it waits by itself, stores and
+# answers. It goes back when anything else is ready, or after ALONE_NS, which is how late a timer of
+# the outer loop may be. What the outer loop has begun by itself takes several of its rounds, so for
+# OUTSIDE_NS after it had something to do the engine does not stay.
+
+cdef enum:
+    BRISK_NS = 1000000  # turns that follow one another so soon
+    ALONE_NS = 4000000
+    OUTSIDE_NS = 20000000
 
 cdef class Engine(Routes):
     cdef u32 last_serial
     cdef list holds  # connections whose output is held back
     cdef list drains  # connections whose last bytes are read and dropped
     cdef readonly i64 deadline_ns
+    cdef int outside_fd  # readable when the outer loop has something to do; -1: not known
+    cdef i64 outside_until_ns
+    cdef bint brisk  # one turn follows the other
 
     def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max, *,
                   u64 seed=0):
@@ -135,6 +89,7 @@ cdef class Engine(Routes):
         self.hub.rdy_count_max = rdy_count_max
         self.slots, self.free_slots = [], []
         self.holds, self.drains = [], []
+        self.outside_fd = -1
         self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
         self.lazy_fd = epoll_create1(EPOLL_CLOEXEC)
         self.timer_fd = timer_open()
@@ -156,8 +111,6 @@ cdef class Engine(Routes):
             for fd in (self.epoll_fd, self.lazy_fd, self.timer_fd, self.wake_fd):
                 os.close(fd)
             self.epoll_fd = -1
-
-    # --- making connections, tails and windows ---
 
     cdef Conn new_conn(self, int fd):
         self.last_serial += 1
@@ -210,14 +163,27 @@ cdef class Engine(Routes):
     # --- reading ---
 
     def poll(self, i64 mono_ns):
+        self.brisk = mono_ns - self.hub.polled_ns < BRISK_NS
+        self.hub.mono_ns = self.hub.polled_ns = mono_ns
+        if self.hub.ready:
+            self.work_ready()
+        self.read_ready()
+        if self.holds or self.drains or self.hub.shorts:
+            self.check_deadlines()
+        return self.take_events()
+
+    cdef bint read_ready(self, bint sockets_only=False) except -1:
+        """All that epoll names. False: nothing was read, as none of them is ready, or others than
+        sockets where those alone are asked for."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i
         cdef u64 tag
         cdef bint consumers = False
-        self.hub.mono_ns = self.hub.polled_ns = mono_ns
-        if self.hub.ready:
-            self.work_ready()
         count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+        if sockets_only:
+            for i in range(count):
+                if not events[i].data.u64 & 0xFFFFFFFF:
+                    return False
         for i in range(count):
             tag = events[i].data.u64
             if tag & 0xFFFFFFFF:
@@ -231,9 +197,7 @@ cdef class Engine(Routes):
                 consumers = True
         if consumers:
             self.read_consumers()
-        if self.holds or self.drains or self.hub.shorts:
-            self.check_deadlines()
-        return self.take_events()
+        return count > 0
 
     cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2:
         """One socket that epoll named; returns the bytes read from it."""
@@ -387,9 +351,42 @@ cdef class Engine(Routes):
         self.hub.dirty_tails = kept
         return list(kept)
 
+    # --- publishers that wait for each answer ---
+
+    def watch_outside(self, int fd):
+        self.outside_fd = fd
+
+    @property
+    def staying(self):
+        return (self.brisk and self.outside_fd >= 0
+                and self.hub.mono_ns >= self.outside_until_ns)
+
+    def stay(self, Tail tail not None, LogEnd end not None):
+        cdef Hub hub = self.hub
+        cdef i64 now_ns = monotonic_ns()
+        cdef i64 until_ns = now_ns + ALONE_NS, wall_ahead_ns = hub.wall_ns - now_ns
+        while wait_for(self.outside_fd, until_ns - monotonic_ns()):
+            hub.mono_ns = hub.polled_ns = monotonic_ns()
+            if not self.read_ready(True):
+                self.outside_until_ns = hub.mono_ns + OUTSIDE_NS
+                break
+            if hub.events or (hub.dirty_tails and hub.dirty_tails != [tail]):
+                break
+            hub.wall_ns = hub.mono_ns + wall_ahead_ns
+            if tail.open_batch != NULL and not tail.store_c(end, hub.wall_ns):
+                break
+            self.flush_c()
+            if hub.events or not self.is_quiet():
+                break
+        return self.take_events()
+
     def flush(self, i64 mono_ns, i64 wall_ns):
         self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
         self.hub.wall_ahead_ns = wall_ns - mono_ns
+        self.flush_c()
+        return self.take_events()
+
+    cdef int flush_c(self) except -1:
         if self.hub.settled:
             self.work_settled()
         self.work_pumps()
@@ -400,10 +397,13 @@ cdef class Engine(Routes):
         if self.hub.interests:
             self.work_interests()
         self.deadline_ns = first_deadline(self.drains, self.holds, self.hub.shorts)
-        return self.take_events()
+        return 0
 
     @property
     def trace_pending(self):
+        return self.has_trace()
+
+    cdef bint has_trace(self) noexcept:
         return self.hub.trace.count > 0 or len(self.hub.trace.chunks) > 0
 
     @property
@@ -429,9 +429,12 @@ cdef class Engine(Routes):
 
     @property
     def quiet(self):
+        return self.is_quiet()
+
+    cdef bint is_quiet(self) noexcept:
         cdef Hub hub = self.hub
         return not (hub.ready or hub.pumps or hub.outputs or hub.journals or hub.detached
-                    or self.deadline_ns or self.trace_pending)
+                    or self.deadline_ns or self.has_trace())
 
     cdef int work_settled(self) except -1:
         cdef list settled = self.hub.settled

@@ -42,6 +42,39 @@ cdef int timer_disarm(int fd) except -1:
     return timer_arm(fd, 0)
 
 
+cdef extern from "time.h" nogil:
+    int clock_gettime(int clock, timespec* now)
+
+cdef extern from * nogil:
+    """
+    #include <poll.h>
+    #include <time.h>
+    static int wait_readable(int fd, long long wait_ns)
+    {
+        struct pollfd one = {fd, POLLIN, 0};
+        struct timespec wait = {0, wait_ns};
+        return ppoll(&one, 1, &wait, NULL) > 0;
+    }
+    """
+    int wait_readable(int fd, long long wait_ns)
+
+
+cdef i64 monotonic_ns() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC_ID, &now)
+    return <i64>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef bint wait_for(int fd, i64 wait_ns) noexcept:
+    """Until it is readable. False: it was not, for so long (less than a second)."""
+    cdef bint readable
+    if wait_ns <= 0:
+        return False
+    with nogil:
+        readable = wait_readable(fd, wait_ns)
+    return readable
+
+
 cdef i64 first_deadline(list drains, list holds, list shorts) except -1:
     """When the first of these connections and windows wants to be looked at; 0: none does."""
     cdef i64 earliest = 0

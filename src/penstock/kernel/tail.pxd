@@ -226,6 +226,19 @@ cdef struct head_t:
     size_t lengths_bytes  # how many of the batch's lengths are written
     size_t total
 
+# Where a log ends: what the next batch of it gets, and how far it may be written at once.
+cdef class LogEnd:
+    cdef object _file  # a `log.disk.File`
+    cdef int fd  # its descriptor
+    cdef public i64 position, prepared  # in that file: its end, and that of its prepared part
+    cdef public i64 last_position  # of the newest batch
+    cdef public i64 index_position  # a batch from here on is one for the index
+    cdef public i64 age_end_ns  # a batch of a later time is one for the next segment
+    cdef public i64 synced_end
+    cdef public i64 last_timestamp_ns
+    cdef public u64 last_id
+    cdef public u32 node_id, epoch
+
 cdef class Tail(Memory):
     cdef readonly int partition
     cdef public object owner
@@ -273,7 +286,8 @@ cdef class Tail(Memory):
     cdef int head_open(self, head_t* head, u64 base_id, i64 timestamp_ns, i64 synced_end,
                        u32 leader_epoch, bint placed) except -1
     cdef int next_open(self) except -1
-    cdef int write_open(self, file, i64 position, head_t* head) except -1
+    cdef bint store_c(self, LogEnd end, i64 wall_ns) except -1
+    cdef int write_open(self, LogEnd end, head_t* head) except -1
     cdef int commit_oldest(self) except -1
     cdef list buffers(self, membatch_t* batch, head_t* head)
     cdef int advance_handed(self) except -1

@@ -4,10 +4,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memset
 
 from penstock.kernel._codec cimport (
-    BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, SECTION_DUE, SHORT_HEADER_BYTES,
-    SHORT_MAGIC, Lent, batch_fits_c, batch_header_t, batch_parts_c, batch_t, batch_trailer_c,
-    buf_append, buf_reserve, crc32c_update, i64, lent_by, parts_t, short_header_t, span_of, u16,
-    u32, u64, u8,
+    BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, SECTION_DUE,
+    SHORT_HEADER_BYTES, SHORT_MAGIC, Lent, batch_fits_c, batch_header_t, batch_parts_c, batch_t,
+    batch_trailer_c, buf_append, buf_reserve, crc32c_update, i64, id_above_c, id_at_c, lent_by,
+    parts_t, short_header_t, span_of, u16, u32, u64, u8,
 )
 
 from penstock import limits
@@ -59,6 +59,16 @@ cdef void long_head(head_t* head, membatch_t* batch, i64 synced_end, u32 leader_
     crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
     crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
     header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
+
+
+cdef class LogEnd:
+    @property
+    def file(self):
+        return self._file
+
+    @file.setter
+    def file(self, file):
+        self._file, self.fd = file, file.fd
 
 
 cdef class Tail(Memory):
@@ -314,35 +324,45 @@ cdef class Tail(Memory):
         self.next_open()
         return self.buffers(batch, &head)
 
-    def store(self, file, i64 position, i64 end, u64 base_id, i64 timestamp_ns, i64 synced_end,
-              u32 leader_epoch=0):
+    def store(self, LogEnd end not None, i64 wall_ns):
+        return self.store_c(end, wall_ns)
+
+    cdef bint store_c(self, LogEnd end, i64 wall_ns) except -1:
         cdef membatch_t* batch = self.open_batch
         cdef head_t head
+        cdef u64 base_id
+        cdef i64 timestamp_ns = max(wall_ns, end.last_timestamp_ns)
         if (batch == NULL or self.sealed or self.labels is not None or self.trace_below
-                or position + <i64>(HEADER_BYTES + 8 + batch.lengths.length
-                                    + batch.bodies.length) > end):
-            return 0
+                or end.position >= end.index_position or timestamp_ns > end.age_end_ns
+                or end.position + <i64>(HEADER_BYTES + 8 + batch.lengths.length
+                                        + batch.bodies.length) > end.prepared):
+            return False
         self.grow_ring()  # before anything changes: there may be no memory
-        self.head_open(&head, base_id, timestamp_ns, synced_end, leader_epoch, True)
+        base_id = id_above_c(end.last_id, end.node_id, timestamp_ns)
+        self.head_open(&head, base_id, timestamp_ns, end.synced_end, end.epoch, True)
         try:
-            self.write_open(file, position, &head)
+            self.write_open(end, &head)
         except BaseException:
             batch.trailer.length = 0  # its padding
             raise
+        end.last_id = id_at_c(base_id, batch.count - 1)
+        end.last_position, end.last_timestamp_ns = end.position, timestamp_ns
+        end.position += head.total
         self.hub.settled.append((self, self.open_serial, STORED, self.open_waiters))
         self.next_open()
         self.committed_end = self.written_end
         self.keep(batch)
         if self._handing:
             self.advance_handed()
-        return head.total
+        return True
 
-    cdef int write_open(self, file, i64 position, head_t* head) except -1:
+    cdef int write_open(self, LogEnd end, head_t* head) except -1:
         """One gathered write. What the system does not take at once goes the long way, which also
         says why not."""
         cdef membatch_t* batch = self.open_batch
         cdef iovec parts[4]
-        cdef int fd = file.fd
+        cdef int fd = end.fd
+        cdef i64 position = end.position
         cdef ssize_t n = 0
         cdef bytes rest
         if fd >= 0:
@@ -354,7 +374,7 @@ cdef class Tail(Memory):
                 n = max(pwritev(fd, parts, 4, position), <ssize_t>0)
         if <size_t>n < head.total:
             rest = b"".join(self.buffers(batch, head))[n:]
-            file.pwritev((rest,), position + n, len(rest))
+            end._file.pwritev((rest,), position + n, len(rest))
         return 0
 
     def seal_batch(self, bytes data not None):

@@ -8,6 +8,25 @@ from typing_extensions import Buffer
 from penstock.kernel.engine import Conn
 from penstock.kernel.types import StrayRecord, TraceKind
 
+class LogEnd:
+    """Where a log ends: what the next batch of it gets, and how far it may be written at once."""
+
+    @property
+    def file(self) -> Any: ...  # a `log.disk.File`, as it was when this was set
+    @file.setter
+    def file(self, file: Any) -> None: ...
+
+    position: int  # in that file
+    prepared: int  # the end of its prepared part
+    last_position: int  # of the newest batch
+    index_position: int  # a batch from here on is one for the index
+    age_end_ns: int  # a batch of a later time is one for the next segment
+    synced_end: int
+    last_timestamp_ns: int
+    last_id: int
+    node_id: int
+    epoch: int  # the leader's
+
 class Tail:
     """The writing end of one partition: open batch, sealed batches, newest committed batches.
 
@@ -97,20 +116,12 @@ class Tail:
         RuntimeError when `sealed_max` batches are sealed already."""
         ...
 
-    def store(
-        self,
-        file: Any,  # a `log.disk.File`
-        position: int,
-        end: int,
-        base_id: int,
-        timestamp_ns: int,
-        synced_end: int,
-        leader_epoch: int = 0,
-    ) -> int:
-        """The same, written at `position` of `file` and committed, in one call and without an
-        object for it. Returns its length. 0: nothing has happened, as it would go beyond `end` of
-        the file, has a trailer, is traced, or another is sealed. Raises what `file.pwritev` does;
-        then the batch is open as before, and part of it may stand in the file."""
+    def store(self, end: LogEnd, wall_ns: int) -> bool:
+        """The same, written at `end` and committed, in one call and without an object for it; then
+        `end` is behind it. False: nothing has happened, as there is more to do than to write (a new
+        segment, the index, unprepared room), it has a trailer, is traced, or another is sealed.
+        Raises what `file.pwritev` does; then the batch is open as before, and part of it may stand
+        in the file."""
         ...
 
     def seal_batch(self, data: bytes) -> list[Buffer]:

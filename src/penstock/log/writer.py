@@ -45,7 +45,7 @@ from penstock.log.sync import SyncJob
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.kernel import Tail
+    from penstock.kernel import LogEnd
     from penstock.log.segments import Segments
 
 
@@ -195,42 +195,49 @@ class WrittenLog(ReadableLog):
         self.last_timestamp_ns = timestamp_ns
         self.unsynced_bytes += length
 
-    def write_open(
-        self, tail: Tail, base_id: int, last_id: int, timestamp_ns: int, epoch: int
-    ) -> int:
-        """The same for the open batch of the kernel's tail, which is committed by that: in one call
-        of the kernel, where nothing else is to be done. Returns its length; 0: `write` has to do
-        it. Raises WriteRefused; then the batch is open as before."""
-        active, ground = self._active, self._preallocation
+    def lend(self, end: LogEnd, written_end: int) -> bool:
+        """The end of this log, for the kernel to write batches there by itself, and to commit them
+        by that. It is given back by `take_back` before anything else is done with the log. False:
+        there is more to do than to write."""
+        active = self._active
         position = active.data_bytes
         if (
             self._guarded
             or not position
             or position >= self._index_next
-            or timestamp_ns > self._roll_after_ns
-            or epoch != self._epochs.newest
-            or tail.written_end != self.written_end
+            or end.epoch != self._epochs.newest
+            or written_end != self.written_end
         ):
-            return 0
-        file, synced_end = active.file, self.synced_end
-        file.pinned = True  # until it is synced
-        try:
-            length = tail.store(
-                file, position, ground.prepared, base_id, timestamp_ns, synced_end, epoch
-            )
-        except OSError as error:
-            remove_torn(active, position)
-            raise self._write_failed(error) from error
+            return False
+        end.file = active.file
+        end.file.pinned = True  # until it is synced
+        end.position = position
+        end.prepared = self._preallocation.prepared
+        end.index_position = self._index_next
+        end.age_end_ns = self._roll_after_ns
+        end.synced_end = self.synced_end
+        end.last_timestamp_ns = self.last_timestamp_ns
+        return True
+
+    def take_back(self, end: LogEnd, written_end: int) -> int:
+        """How many bytes were written."""
+        active = self._active
+        length = end.position - active.data_bytes
         if length:
-            active.data_bytes = position + length
-            self._last_position = position
-            if synced_end > self.agreed_end:
-                self.agreed_end = synced_end
-            self.written_end = self._reader.end_offset = tail.written_end
-            self.last_id = last_id
-            self.last_timestamp_ns = timestamp_ns
+            active.data_bytes = end.position
+            self._last_position = end.last_position
+            if end.synced_end > self.agreed_end:
+                self.agreed_end = end.synced_end
+            self.written_end = self._reader.end_offset = written_end
+            self.last_id = end.last_id
+            self.last_timestamp_ns = end.last_timestamp_ns
             self.unsynced_bytes += length
         return length
+
+    def lent_failed(self, error: OSError) -> WriteRefused:
+        """The kernel's write at the lent end has failed, and `take_back` was called."""
+        remove_torn(self._active, self._active.data_bytes)
+        return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> WriteRefused:
         self._preallocation.prepared = self._active.data_bytes

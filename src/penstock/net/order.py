@@ -5,6 +5,7 @@
     write    the open batches are sealed and written
     trace    events about traced messages are stored, when it is time
     flush    messages and answers go out; what the kernel lacks for them is loaded, and again
+    stay     after publishes to one partition and nothing else: the next ones, without a turn
     journal  what changed in channels is stored
     links    connections without a socket of the kernel's take their output
     after    a node of a cluster: what the turn has begun is reported to the others
@@ -48,6 +49,8 @@ class TurnEngine(Protocol):
     def deadline_ns(self) -> int: ...
     @property
     def quiet(self) -> bool: ...
+    @property
+    def staying(self) -> bool: ...
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_tails(self) -> list[Tail]: ...
@@ -65,6 +68,7 @@ class TurnLinks(Protocol):
 
 class TurnBroker(Protocol):
     def write(self, tails: list[Tail], wall_ns: int) -> None: ...
+    def stay(self, tail: Tail) -> list[tuple[Any, ...]]: ...
     def load(self, window: Window, which: int, offset: int) -> None: ...
     def journal(self, windows: list[Window]) -> None: ...
     def synced(self) -> None: ...
@@ -92,8 +96,9 @@ class TurnOrder:
         self.trace_due_ns = NEVER_NS  # when the events that were noted are stored
         self.stopped = False
 
-    def run(self, mono_ns: int) -> bool:
-        """One turn. True: there is more to do at once, in another."""
+    def run(self, mono_ns: int, alone: bool = False) -> bool:
+        """One turn. True: there is more to do at once, in another. `alone`: nobody else waits for
+        the loop."""
         engine, broker, handle = self._engine, self._broker, self._handle
         for event in engine.poll(mono_ns):
             handle(event)
@@ -115,8 +120,15 @@ class TurnOrder:
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
         now_ns = self._mono_ns()
         events = engine.flush(now_ns, wall_ns + now_ns - began_ns)
+        stayed = False
         if engine.quiet and not events and not self._links.again:
-            return self._end(False)  # all there was is a publish: what follows would ask for each
+            # All there was is a publish: what follows would ask for each.
+            if not (alone and len(tails) == 1 and engine.staying and self.after is None):
+                return self._end(False)
+            events = broker.stay(tails[0])
+            if engine.quiet and not events:
+                return engine.has_work
+            stayed = True
         unsettled = self._settle(events) if events else False
         windows = engine.dirty_windows()
         if windows:
@@ -126,7 +138,7 @@ class TurnOrder:
             self._links.serve(conns)
         if self.trace_due_ns == NEVER_NS and engine.trace_pending:
             self.trace_due_ns = mono_ns + limits.TRACE_GATHER_NS
-        return self._end(unsettled or engine.busy)
+        return self._end(unsettled or engine.busy or (stayed and engine.has_work))
 
     def _end(self, more: bool) -> bool:
         if self.after is None:

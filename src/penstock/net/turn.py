@@ -83,7 +83,7 @@ class Turn:
     def _on_ready(self) -> None:
         mono_ns, order = self._mono_ns(), self.order
         try:
-            more = order.run(mono_ns)
+            more = order.run(mono_ns, not self._soon.asked)
         except Exception as error:
             self._on_fault(error)
             return
@@ -103,6 +103,12 @@ class Turn:
         self._timer = self._loop.call_later(wait_ns / limits.SECOND, self._on_timer)
 
 
+def descriptor_of(loop: asyncio.AbstractEventLoop) -> int:
+    """Readable when something is that the loop watches; -1: this loop has none. uvloop has."""
+    find = getattr(loop, "_get_backend_id", None)
+    return -1 if find is None else int(find())
+
+
 def _no_turn_yet() -> None:
     raise RuntimeError("a turn was asked for, and there is none")
 
@@ -115,6 +121,10 @@ class Soon:
         self._run: Callable[[], None] = _no_turn_yet
         self._handle: asyncio.Handle | None = None
         self._stopped = False
+
+    @property
+    def asked(self) -> bool:
+        return self._handle is not None
 
     def begin(self, run: Callable[[], None]) -> None:
         self._run = run

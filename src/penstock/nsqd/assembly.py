@@ -30,7 +30,7 @@ from penstock.log.disk import Disk
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
 from penstock.net.order import TurnOrder
-from penstock.net.turn import Soon, Turn
+from penstock.net.turn import Soon, Turn, descriptor_of
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options
@@ -190,6 +190,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)
     order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
     turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
+    engine.watch_outside(descriptor_of(loop))
     housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
     shell, settings = Shell(loop, clock, soon.ask), default_settings(options)
     node = Node(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import socket
+import struct
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -234,3 +237,84 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     world.threads.run()
     world.turns()
     assert first.stored
+
+
+def pub(topic: bytes, body: bytes) -> bytes:
+    return b"PUB %b\n%b%b" % (topic, struct.pack(">I", len(body)), body)
+
+
+@pytest.fixture
+def publisher(start: Start) -> Iterator[tuple[World, socket.socket]]:
+    """A connection of the kernel's, beside a topic with durability `os` that has a message."""
+    world = start(durability="os")
+    world.publish("t", b"first")
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    world.engine.open(near.detach())
+    world.engine.watch_outside(world.engine.fileno())
+    far.sendall(b"  V2")
+    world.turns()
+    yield world, far
+    far.close()
+
+
+def test_what_the_kernel_stored_by_itself_is_in_the_books(
+    publisher: tuple[World, socket.socket],
+) -> None:
+    world, client = publisher
+    topic = world.broker.topic("t")
+    group, context = topic.leader().group, world.broker.context
+    context.touched.clear()
+    room = context.headroom_bytes
+    for body in (b"second", b"third"):
+        client.sendall(pub(b"t", body))
+        assert group.stay() == []
+    assert [one for _, _, bodies in batches(world) for one in bodies] == [
+        b"first",
+        b"second",
+        b"third",
+    ]
+    assert (group.log.written_end, group.tail.committed_end, group.state.rule.committed) == (3,) * 3
+    assert group.log.last_id == context.ids.last_id
+    assert topic in context.touched
+    assert context.headroom_bytes < room
+    world.broker.validate()
+    again = world.killed()
+    assert [bodies for _, _, bodies in batches(again)][-1] == [b"third"]
+
+
+def test_a_write_that_fails_in_the_kernel_refuses_that_publish_alone(
+    publisher: tuple[World, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, client = publisher
+    group = world.broker.topic("t").leader().group
+    file = group.log._active.file
+    own, file.fd = file.fd, -1
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(file), "pwritev", fail)
+        client.sendall(pub(b"t", b"refused"))
+        assert group.stay() == []
+    file.fd = own
+    world.turns()
+    assert world.publish("t", b"behind").stored
+    assert [one for _, _, bodies in batches(world) for one in bodies] == [b"first", b"behind"]
+    world.broker.validate()
+
+
+@pytest.mark.parametrize("state", ["held", "waits"])
+def test_the_kernel_does_not_stay_where_a_publish_needs_more(
+    publisher: tuple[World, socket.socket], state: str
+) -> None:
+    world, client = publisher
+    group = world.broker.topic("t").leader().group
+    if state == "held":
+        group.hold(lambda: None)
+    else:
+        group.state.rule.waits = True
+    client.sendall(pub(b"t", b"second"))
+    assert group.stay() == []
+    assert group.log.written_end == 1

@@ -28,7 +28,7 @@ STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED
 **A publish stored in one call of the kernel** (`DirectPublish`): for a topic with one replica and
 durability `os`, where what is written is committed, and for batches that no Python code waits for.
 A publisher that waits for each answer makes batches of one message, so what each batch costs, each
-message costs.
+message costs. For its next ones the kernel stays (`Engine.stay`) and stores them without any call.
 
 **The pace of syncs** that no publisher waits for (durability `os`). A sync costs the same whatever
 it has to write, so a topic does not have more of them for being in several partitions: they share
@@ -39,9 +39,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
+from penstock.kernel import LogEnd
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -160,10 +161,16 @@ class CommitState:
 
 
 class DirectPublish:
-    __slots__ = ("_context", "_epoch", "_ids", "_log", "_pace", "_state", "_tail", "_topic")
+    __slots__ = ("_context", "_end", "_ids", "_kept", "_log", "_pace", "_state", "_tail", "_topic")
 
     def __init__(
-        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, state: CommitState
+        self,
+        context: Context,
+        topic: Topic,
+        tail: Tail,
+        log: PartitionLog,
+        state: CommitState,
+        kept: bool,
     ) -> None:
         self._context = context
         self._ids = context.ids
@@ -172,28 +179,56 @@ class DirectPublish:
         self._tail = tail
         self._log = log
         self._state = state
-        self._epoch = state.rule.record.epoch
+        self._kept = kept
+        self._end = LogEnd()
+        self._end.epoch = state.rule.record.epoch
+        self._end.node_id = self._ids.node_id
 
-    def write(self, count: int, wall_ns: int, kept: bool) -> bool:
-        """The open batch, of `count` messages, is stored. False: it has to be a row. Raises
-        StorageError, and then log and tail are as before."""
-        log, ids, context, state = self._log, self._ids, self._context, self._state
-        if state.rule.waits or not state.is_alone:
+    def write(self, wall_ns: int) -> bool:
+        """The open batch is stored. False: it has to be a row. Raises StorageError, and then log
+        and tail are as before."""
+        if not self._begin():
             return False
-        last_id = ids.last_id
-        base_id = ids.take(count, wall_ns)
-        length = log.write_open(self._tail, base_id, ids.last_id, wall_ns, self._epoch)
+        try:
+            stored = self._tail.store(self._end, wall_ns)
+        except OSError as error:
+            raise self._log.lent_failed(error) from error
+        if stored:
+            self._finish()
+        return stored
+
+    def stay(self) -> list[tuple[Any, ...]]:
+        """What comes next is waited for in the kernel (`Engine.stay`), whose events this returns.
+        Raises StorageError; then the open batch is as before, and those before it are stored."""
+        if not self._begin():
+            return []
+        try:
+            return self._context.engine.stay(self._tail, self._end)
+        except OSError as error:
+            self._finish()
+            raise self._log.lent_failed(error) from error
+        finally:
+            self._finish()
+
+    def _begin(self) -> bool:
+        state, end = self._state, self._end
+        end.last_id = self._ids.last_id
+        return (
+            state.is_alone and not state.rule.waits and self._log.lend(end, self._tail.written_end)
+        )
+
+    def _finish(self) -> None:
+        log, end = self._log, self._end
+        length = log.take_back(end, self._tail.written_end)
         if not length:
-            ids.last_id = last_id
-            return False
-        context.touched[self._topic] = None
-        context.headroom_bytes -= length
-        end = log.written_end
-        state.wrote(end)
-        unsynced_count = end - log.synced_end
-        if unsynced_count >= self._pace.every_count and kept:
-            self._pace.look(unsynced_count, wall_ns)
-        return True
+            return
+        self._ids.last_id = end.last_id
+        self._context.touched[self._topic] = None
+        self._context.headroom_bytes -= length
+        self._state.wrote(log.written_end)
+        unsynced_count = log.written_end - log.synced_end
+        if unsynced_count >= self._pace.every_count and self._kept:
+            self._pace.look(unsynced_count, end.last_timestamp_ns)
 
 
 class Synced(Protocol):

@@ -101,7 +101,7 @@ class GroupCommit:
         self._syncs = context.syncs
         self._touched = context.touched
         self._pace = topic.pace
-        self._at_once = DirectPublish(context, topic, tail, log, self.state)
+        self._at_once = DirectPublish(context, topic, tail, log, self.state, kept)
         self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -222,9 +222,8 @@ class GroupCommit:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
 
     def _append(self, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
-        append = self.tail.append
         for body in bodies:
-            append(body, due_ns, sections)
+            self.tail.append(body, due_ns, sections)
 
     def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
         while self._gathered and self.tail.open_bytes < bytes_max:
@@ -241,11 +240,11 @@ class GroupCommit:
         if not (count or self._whole) or not self.state.ready:
             return
         log = self.log
-        if wall_ns < log.last_timestamp_ns:
-            wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
+        # Times rise along a log, even when the clock steps back.
+        wall_ns = max(wall_ns, log.last_timestamp_ns)
         if not (self._open_done or self._gathered or self._whole):
             try:
-                if self._at_once.write(count, wall_ns, self._kept):
+                if self._at_once.write(wall_ns):
                     return
             except StorageError as error:
                 self._fail_write(self._seal_open(count, wall_ns), error)
@@ -256,6 +255,17 @@ class GroupCommit:
         self._store(row, wall_ns)
         if self._whole:  # more than one row holds, or the row was refused
             self._write_whole(wall_ns)
+
+    def stay(self) -> list[tuple[Any, ...]]:
+        """After `write` for publishers that wait for each answer: what they send next (see
+        `DirectPublish`), and the kernel's events after that."""
+        if self.state.ready and not (self._open_done or self._gathered or self._whole):
+            try:
+                return self._at_once.stay()
+            except StorageError as error:
+                wall_ns = max(self._context.clock.wall_ns(), self.log.last_timestamp_ns)
+                self._fail_write(self._seal_open(self.tail.open_count, wall_ns), error)
+        return []
 
     def _write_whole(self, wall_ns: int) -> None:
         """Those batches alone: in the midst of a turn the open batch still gathers."""
@@ -339,17 +349,9 @@ class GroupCommit:
         """The one place that writes to the log. Raises StorageError, and then it is as before."""
         self._touched[self._topic] = None
         self.log.write(
-            row.buffers,
-            row.length,
-            row.base_offset,
-            row.count,
-            row.base_id,
-            self._ids.last_id,
-            wall_ns,
-            row.inner or (),
-            self._epoch,
-            row.agreed_end,
-        )
+            row.buffers, row.length, row.base_offset, row.count, row.base_id, self._ids.last_id,
+            wall_ns, row.inner or (), self._epoch, row.agreed_end,
+        )  # fmt: skip
         self._context.headroom_bytes -= row.length
 
     def _commit(self) -> None:
@@ -418,9 +420,7 @@ class GroupCommit:
         if rule.waits:
             self.leadership.synced()
         elif awaited:
-            self.leadership.wrote(
-                rule.end
-            )  # the row waits for the disk no more: the topic has changed
+            self.leadership.wrote(rule.end)  # the topic has changed: no wait for the disk
         if state.advanced():
             self._commit()
         elif awaited:

@@ -1,0 +1,166 @@
+"""Publishers that wait for each answer: the engine waits for them, stores and answers by itself."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import Event, LogEnd, decode_bodies
+
+from .turns import MAGIC, OK, WALL_NS, Side, frames, pub
+
+ROUNDS = 20
+
+
+class Loop:
+    """An outer loop, as far as the engine knows it: it watches the engine and a descriptor."""
+
+    def __init__(self, side: Side) -> None:
+        self.other = os.eventfd(0, os.EFD_NONBLOCK)
+        self._epoll = select.epoll()
+        self._epoll.register(side.engine.fileno(), select.EPOLLIN)
+        self._epoll.register(self.other, select.EPOLLIN)
+        side.engine.watch_outside(self._epoll.fileno())
+
+    def close(self) -> None:
+        self._epoll.close()
+        os.close(self.other)
+
+
+@pytest.fixture
+def loop(side: Side) -> Iterator[Loop]:
+    loop = Loop(side)
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def client(side: Side, loop: Loop) -> Iterator[socket.socket]:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    side.engine.open(near.detach())
+    far.sendall(MAGIC)
+    far.settimeout(40)
+    assert side.settle() == []
+    yield far
+    far.close()
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Iterator[LogEnd]:
+    with (tmp_path / "log").open("w+b") as opened:
+        yield _end(_File(opened.fileno()))
+
+
+class _File:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def pwritev(self, buffers: list[bytes], position: int, length: int) -> None:
+        raise OSError("full")
+
+
+def _end(file: Any) -> LogEnd:
+    end = LogEnd()
+    end.file, end.prepared = file, 1 << 20
+    end.index_position = end.age_end_ns = 1 << 62
+    end.epoch = 3
+    return end
+
+
+def _stored(end: LogEnd) -> list[bytes]:
+    data = os.pread(end.file.fd, end.position, 0)
+    found, at = [], 0
+    while at < len(data):
+        bodies = decode_bodies(data, at)
+        found += bodies
+        at += (-(-(40 + len(bodies[0])) // 8)) * 8
+    return found
+
+
+def test_publishes_are_stored_and_answered_one_after_the_other(
+    side: Side, client: socket.socket, end: LogEnd
+) -> None:
+    tail = side.tail()
+    answers: list[bytes] = []
+
+    def publish() -> None:
+        for number in range(ROUNDS):
+            client.sendall(pub(b"t", b"body %02d" % number))
+            answers.append(client.recv(100))
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    began_ns = time.monotonic_ns()
+    while len(answers) < ROUNDS and time.monotonic_ns() - began_ns < 40 * limits.SECOND:
+        assert side.engine.stay(tail, end) == []
+    publisher.join()
+    assert [frames(answer) for answer in answers] == [[OK]] * ROUNDS
+    assert _stored(end) == [b"body %02d" % number for number in range(ROUNDS)]
+    assert (tail.committed_end, tail.written_end, tail.open_count) == (ROUNDS, ROUNDS, 0)
+    assert end.last_timestamp_ns >= WALL_NS
+    assert end.last_id > end.last_timestamp_ns >> 20
+
+
+def test_it_leaves_at_once_for_the_outer_loop_and_then_not_stay_for_a_while(
+    side: Side, loop: Loop, client: socket.socket, end: LogEnd
+) -> None:
+    tail = side.tail()
+    side.poll()
+    assert side.engine.staying
+    os.eventfd_write(loop.other, 1)
+    assert side.engine.stay(tail, end) == []
+    assert not side.engine.staying
+
+
+def test_a_wake_up_is_left_to_the_next_turn(side: Side, client: socket.socket, end: LogEnd) -> None:
+    tail = side.tail()
+    side.engine.wake()
+    client.sendall(pub(b"t", b"body"))
+    assert side.engine.stay(tail, end) == []
+    assert (tail.open_count, end.position) == (0, 0)
+    assert side.settle() == []
+    assert side.written[b"t"] != []
+
+
+def test_other_commands_come_out_as_events(side: Side, client: socket.socket, end: LogEnd) -> None:
+    tail = side.tail()
+    client.sendall(pub(b"t", b"body") + b"NOP\n" + b"SUB t c\n")
+    events = side.engine.stay(tail, end)
+    assert [event[0] for event in events + side.settle()] == [Event.LINE]
+    assert frames(client.recv(100)) == [OK]
+
+
+def test_what_is_for_another_topic_is_left_to_the_turn(
+    side: Side, client: socket.socket, end: LogEnd
+) -> None:
+    tail, other = side.tail(), side.tail(b"u")
+    client.sendall(pub(b"t", b"body") + pub(b"u", b"body"))
+    assert side.engine.stay(tail, end) == []
+    assert (tail.open_count, other.open_count, end.position) == (1, 1, 0)
+    side.settle()
+    assert frames(client.recv(100)) == [OK, OK]
+
+
+def test_a_write_that_fails_leaves_the_publish_open(side: Side, client: socket.socket) -> None:
+    tail = side.tail()
+    client.sendall(pub(b"t", b"body"))
+    end = _end(_File(-1))
+    with pytest.raises(OSError, match="full"):
+        side.engine.stay(tail, end)
+    assert (tail.open_count, end.position) == (1, 0)
+
+
+def test_a_loop_that_has_no_descriptor_is_not_stayed_in(side: Side) -> None:
+    side.poll()
+    side.poll()
+    assert not side.engine.staying
