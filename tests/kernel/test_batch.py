@@ -199,6 +199,23 @@ class TestCheck:
     @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
     def test_foreign_bytes(self, functions: ModuleType, data: bytes) -> None:
         assert functions.check_batch(data, 0) == (BatchCheck.NO_MAGIC, 0)
+        assert functions.check_batches(data, 41) == (0, 41, 0)
+
+    def test_how_far_batches_follow_one_another(self, functions: ModuleType) -> None:
+        count = functions.decode_header(small(functions), 0).count
+        one, two, three = (
+            small(functions, base_offset=offset) for offset in (41, 41 + count, 41 + 2 * count)
+        )
+        both = len(one + two)
+        check, end = functions.check_batches, 41 + 2 * count
+        assert check(b"", 41) == (0, 41, 0)
+        assert check(one + two + three, 41, end) == (both, end, 0)  # as far as is asked for
+        assert check(one + two + three[:-1], 41) == (both, end, len(three))
+        assert check(one + two + three[:10], 41) == (both, end, 0)  # that does not say its length
+        assert check(one + two + b"\0" * 64, 41) == (both, end, 0)
+        assert check(one + three, 41) == (len(one), 41 + count, 0)  # one is missing
+        assert check(one, 40) == (0, 40, 0)
+        assert check(one + two[:-8] + b"\1" * 8, 41) == (len(one), 41 + count, 0)
 
     @each(
         ("format", "at", "value"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import BatchCheck, Section
+from penstock.kernel import BatchCheck, Section, decode_header
 
 from .batches import section, short_batch, with_crc
 
@@ -134,6 +134,9 @@ def fuzz_one(rng: random.Random, kernel: ModuleType, codec: ModuleType, page: Gu
     with page.at_the_end(data) as view:
         check, length = kernel.check_batch(view, position)
         assert (check, length) == codec.check_batch(data, position)
+        for expected in (0, 1, decode_header(sound, 0).base_offset):
+            theirs = codec.check_batches(data, expected)
+            assert kernel.check_batches(view, expected) == theirs
         for name in ("decode_header", "decode_bodies", "decode_sections"):
             theirs = outcome(getattr(codec, name), data, position)
             assert outcome(getattr(kernel, name), view, position) == theirs, name

@@ -44,6 +44,7 @@ try:
     from penstock.kernel._codec import (
         blank,
         check_batch,
+        check_batches,
         crc32c,
         decode_bodies,
         decode_columns,
@@ -65,6 +66,7 @@ except ImportError:
     from penstock.kernel.codec import (
         blank,
         check_batch,
+        check_batches,
         crc32c,
         decode_bodies,
         decode_columns,
@@ -148,6 +150,7 @@ __all__ = [
     "Window",
     "blank",
     "check_batch",
+    "check_batches",
     "crc32c",
     "decode_bodies",
     "decode_columns",

@@ -384,6 +384,29 @@ def check_batch(data, Py_ssize_t position):
     return CHECKS[check], length
 
 
+def check_batches(data, long long expected, limit=None):
+    """As in `codec/batch.py`."""
+    cdef _Bytes batch = _Bytes(data, 0)
+    cdef long long last = -1 if limit is None else limit
+    cdef size_t position = 0
+    cdef unsigned int length, claimed = 0
+    cdef int check
+    cdef parts_t parts
+    with nogil:
+        while position < batch.size and expected != last:
+            length = 0
+            check = check_batch_c(batch.data + position, batch.size - position, &length)
+            if check != CHECK_SOUND:
+                claimed = length if check == CHECK_SHORT else 0
+                break
+            batch_parts_c(batch.data + position, &parts)
+            if <long long>parts.header.base_offset != expected:
+                break
+            expected += parts.header.count
+            position += length
+    return position, expected, claimed
+
+
 def decode_header(data, Py_ssize_t position):
     """The header at `position`, its numbers not checked. ValueError where no batch begins."""
     cdef _Bytes batch = _Bytes(data, position)

@@ -15,11 +15,10 @@ from typing import NamedTuple, NoReturn
 from penstock import limits
 from penstock.errors import LogDamaged
 from penstock.kernel import (
-    BatchCheck,
     BatchHeader,
     Section,
     blank,
-    check_batch,
+    check_batches,
     decode_columns,
     decode_header,
     decode_sections,
@@ -31,7 +30,6 @@ from penstock.kernel.layout import (
     HEADER_BYTES,
     SHORT_HEADER_BYTES,
     name_at,
-    place_at,
 )
 from penstock.log.damage import DamageList
 from penstock.log.epochs import BatchName, BatchPlace
@@ -134,10 +132,10 @@ class LogReader:
             wanted = claimed + SHORT_HEADER_BYTES  # with what tells how long the next one is
         view = self._load(segment, position, min(wanted, room))
         limit = self._segments.limit(self._segments.holding(base))
-        end, next_offset, claimed = _whole(view, base, limit)
+        end, next_offset, claimed = check_batches(view, base, limit)
         if end == 0 and len(view) < claimed <= room:
             view = self._load(segment, position, min(claimed + SHORT_HEADER_BYTES, room))
-            end, next_offset, claimed = _whole(view, base, limit)
+            end, next_offset, claimed = check_batches(view, base, limit)
         if end == 0:
             self._damaged(segment, position, base, limit)
         self._remember(next_offset, segment, position + end, claimed)
@@ -418,20 +416,3 @@ class LogReader:
 
 def _reason(segment: Segment) -> str:
     return segment.foreign or "a batch is not sound"
-
-
-def _whole(view: memoryview, expected: int, limit: int | None) -> tuple[int, int, int]:
-    """How far `view` holds sound batches from offset `expected` on: (bytes, next offset), and how
-    long the batch says it is of which the view has only a part (0: it does not say)."""
-    position = claimed = 0
-    while position < len(view) and expected != limit:
-        status, length = check_batch(view, position)
-        if status != BatchCheck.SOUND:
-            claimed = length if status == BatchCheck.SHORT else 0
-            break
-        _, _, base_offset, count = place_at(view, position)
-        if base_offset != expected:
-            break
-        expected += count
-        position += length
-    return position, expected, claimed

@@ -7,6 +7,7 @@ which is many times faster; the tests compare the two.
 from penstock.kernel.codec.batch import (
     blank,
     check_batch,
+    check_batches,
     decode_bodies,
     decode_header,
     decode_sections,
@@ -23,6 +24,7 @@ from penstock.kernel.codec.traceruns import expand_events, pick_events
 __all__ = [
     "blank",
     "check_batch",
+    "check_batches",
     "crc32c",
     "decode_bodies",
     "decode_columns",

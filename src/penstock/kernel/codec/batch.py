@@ -39,6 +39,7 @@ from penstock.kernel.layout import (
     SHORT_HEADER_BYTES,
     SHORT_MAGIC,
     is_short,
+    place_at,
     short_length,
 )
 from penstock.kernel.types import BatchCheck, BatchHeader
@@ -204,6 +205,25 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
     if sum(body_lengths(batch, header)) != header.bodies_length or not _trailer_fits(batch, header):
         return BatchCheck.BAD_FIELDS, length
     return BatchCheck.SOUND, length
+
+
+def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tuple[int, int, int]:
+    """How far sound batches go from the beginning of `data`, the first of them at offset `expected`
+    and each behind the one before, to offset `limit` at most: (bytes, next offset), and the length
+    that the batch there claims of which `data` has only a part (0: it does not say)."""
+    view = memoryview(data)
+    position = claimed = 0
+    while position < len(view) and expected != limit:
+        status, length = check_batch(view, position)
+        if status != BatchCheck.SOUND:
+            claimed = length if status == BatchCheck.SHORT else 0
+            break
+        _, _, base_offset, count = place_at(view, position)
+        if base_offset != expected:
+            break
+        expected += count
+        position += length
+    return position, expected, claimed
 
 
 def _header_bytes(view: memoryview) -> int:
