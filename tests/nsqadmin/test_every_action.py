@@ -25,7 +25,7 @@ from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
-DOERS = ("change", "perform", "begin", "done", "_change")
+DOERS = ("change", "perform", "entry", "done", "_change")
 MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
           "routes.Call.perform", "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
@@ -70,7 +70,7 @@ CLICKS = {
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive", OPERATE),
     "pages.channel_messages._Messages._redrive_all": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
-    "pages.replay._Replay._move": Click(
+    "pages.channel_messages._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
     "pages.settings._Panel._apply": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
     "pages.people._Users._save": Click(
@@ -105,14 +105,14 @@ ALSO = (
 # What is asked for over HTTP: the role, and a document that would change nothing if it were done.
 BY_HAND: dict[str, tuple[str, str, Role, Any]] = {
     "routes.create": ("POST", "/api/topics", OPERATE, {"topic": "not a name"}),
-    "routes._act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
+    "routes.act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
     "routes.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
-    "routes.delete_channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
     "routes.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
     "routes.gather": ("GET", "/api/diagnostics?seconds=x", OPERATE, None),
     "routes.configure": ("PUT", "/config/log_level", DESTROY, b"no level"),
 }
 MORE_BY_HAND = {
+    "delete a channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
     "pause": ("POST", f"/api/topics/{TOPIC}/c", OPERATE, {"action": "unpause"}),
     "pause a topic": ("POST", f"/api/topics/{TOPIC}", OPERATE, {"action": "unpause"}),
     "empty a topic": ("POST", f"/api/topics/{TOPIC}", DESTROY, {"action": "empty"}),
@@ -172,9 +172,8 @@ def test_every_change_is_in_the_tables() -> None:
 def test_every_route_that_changes_needs_a_role() -> None:
     """Also one that would write nothing down."""
     changing = {one.answer.__name__: one.role for one in ROUTES if one.method != "GET"}
-    assert changing == {"create": OPERATE, "act": OPERATE, "act_channel": OPERATE,
-                        "delete": DESTROY, "delete_channel": DESTROY, "tombstone": DESTROY,
-                        "configure": DESTROY}  # fmt: skip
+    assert changing == {"create": OPERATE, "act": OPERATE, "delete": DESTROY,
+                        "tombstone": DESTROY, "configure": DESTROY}  # fmt: skip
     posts = {
         ast.unparse(node.args[0])
         for path in SOURCE.rglob("*.py")

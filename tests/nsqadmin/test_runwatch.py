@@ -175,7 +175,7 @@ async def test_looks_are_rare_until_somebody_listens(broker: FakeBroker) -> None
         return len(started)
 
     assert [await snapshot(), await snapshot(), await snapshot()] == [1, 1, 1]
-    end = world.watch.listen(lambda: None)
+    end = world.watch.listen(lambda _: None)
     await asyncio.sleep(0)
     assert [await snapshot(), await snapshot()] == [3, 4]
     end()

@@ -24,6 +24,7 @@ from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed
 
 Document = dict[str, Any]
+_DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version")
 _TARGET_CHARS = 300  # of what was refused, in the audit log: a topic's and a channel's name
 
 
@@ -120,19 +121,12 @@ def node_rows(producers: list[Producer]) -> list[Document]:
     rows = []
     for one in producers:
         remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
-        row: Document = {
-            "remote_addresses": list(one.remote_addresses),
-            "remote_address": remote,
-            "hostname": one.hostname,
-            "broadcast_address": one.broadcast_address,
-            "tcp_port": one.tcp_port,
-            "http_port": one.http_port,
-            "version": one.version,
-        }
-        row |= {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
-        row["topics"] = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
-        row["out_of_date"] = _version(one.version) < highest
-        rows.append(row)
+        told = {name: getattr(one, name) for name in _DESCRIBED}
+        topology = {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
+        topics = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
+        old = _version(one.version) < highest
+        remotes = {"remote_addresses": list(one.remote_addresses), "remote_address": remote}
+        rows.append(remotes | told | topology | {"topics": topics, "out_of_date": old})
     return rows
 
 

@@ -85,7 +85,9 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(self, deps: Deps, who: str, seconds: int, report: Report) -> Kept:
+    async def make(
+        self, deps: Deps, who: str, seconds: int, report: Report = lambda share, words: None
+    ) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy

@@ -21,12 +21,11 @@ from penstock.nsqadmin import messages
 from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
-from penstock.nsqadmin.watch import Watch
+from penstock.nsqadmin.watch import Listeners, Watch
 from penstock.pipelines.runs import Part, RunMessageInvalid, decode
 
 log = logging.getLogger("penstock.nsqadmin.runwatch")
 
-Listener = Callable[[], None]
 _UNREADABLE = (410, 416, 422)  # gone, beyond the end, damaged: what lies there is passed over
 
 
@@ -46,31 +45,19 @@ class RunWatch:
         self._upstream = upstream
         self._watch = watch
         self._known: dict[str, _Known] = {}
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners[None]()
+        self.ready = self._listeners.ready
         self._task: asyncio.Task[None] | None = None
         self._begun_s = -limits.ADMIN_RUNS_EVERY_S
-        self._looked = asyncio.Event()
         watch.listen(self._on_snapshot)
 
     # --- for pages ---
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
         """Called after every look. Returns what ends it."""
-        self._listeners.append(listener)
+        end = self._listeners.add(listener)
         self._on_snapshot(self._watch.latest)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
         return end
-
-    async def ready(self) -> None:
-        """Until the first look is done, or a while."""
-        try:
-            await asyncio.wait_for(self._looked.wait(), limits.ADMIN_READY_S)
-        except TimeoutError:
-            return
 
     async def page(self, id: str, form: str) -> str | None:
         """A page that a run has made."""
@@ -110,14 +97,12 @@ class RunWatch:
                     await self._look_at(node)
         except Exception:
             log.exception("reading the runs of pipelines failed")
-        self._looked.set()
-        for listener in tuple(self._listeners):
-            listener()
+        self._listeners.first.set()
+        self._listeners.send(None)
 
     async def _look_at(self, node: NodeState) -> None:
         now_s, known = time.time(), self._known.get(node.address)
-        rows = node.document.get("topics") or ()
-        row = next((one for one in rows if one.get("topic_name") == PIPELINES), None)
+        row = node.row(PIPELINES)
         if row is None:
             self.runs.looked(node.address, now_s)
             return

@@ -275,27 +275,23 @@ class _Daemon:
     async def _config(self) -> None:
         """Every value of nsqd's own config; one failure says enough."""
         found: dict[str, Any] = {}
-        at_once = asyncio.Semaphore(limits.BUNDLE_CONFIG_AT_ONCE)
-        failed = ""
+        keys = iter(_CONFIG_KEYS)
 
-        async def ask(key: str) -> None:
-            nonlocal failed
-            async with at_once:
-                if failed:
-                    return
-                try:
-                    answer = await self._get(f"/config/{key}")
-                except FetchFailed as error:
-                    failed = error.reason
-                    return
-            if answer.status == 200:
-                found[key] = _config_value(answer)
-            elif answer.status not in (400, 404):
-                failed = f"got response {answer.status}"
+        async def ask() -> None:
+            for key in keys:
+                answer = await self._get(f"/config/{key}")
+                if answer.status == 200:
+                    found[key] = _config_value(answer)
+                elif answer.status not in (400, 404):
+                    raise FetchFailed(self._address, f"got response {answer.status}")
 
-        await asyncio.gather(*map(ask, _CONFIG_KEYS))
-        if failed:
-            self._spool.fail(self._place, "/config", failed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(limits.BUNDLE_CONFIG_AT_ONCE):
+                    tasks.create_task(ask())
+        except* FetchFailed as failed:
+            first = failed.exceptions[0]
+            self._spool.fail(self._place, "/config", getattr(first, "reason", str(first)))
         if found:
             data = json.dumps(dict(sorted(found.items()))).encode()
             await self._spool.add(f"{self._place}/config.json", Kind.JSON, data)

@@ -49,7 +49,7 @@ def draw(
     result: str = "", since: str = "", until: str = "",
 ) -> None:  # fmt: skip
     _Audit(here, {"q": q, "who": who, "action": action, "target": target, "result": result,
-                  "since": since, "until": until}).draw()  # fmt: skip
+                  "since": since, "until": until})  # fmt: skip
 
 
 def add(app: FastAPI, deps: Deps) -> None:
@@ -110,8 +110,6 @@ class _Audit:
         self._here = here
         self._asked = asked
         self._before_id = 0  # 0: the newest, which move by themselves
-
-    def draw(self) -> None:
         with parts.heading("Audit log"):
             parts.grow()
             self._saves = {form: ui.link(said) for form, (said, _) in _FORMS.items()}

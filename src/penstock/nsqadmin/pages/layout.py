@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
+from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.pages import bar, guard, parts, static
@@ -32,6 +33,7 @@ from penstock.nsqadmin.store import renewal_s
 from penstock.nsqadmin.upstream import Upstream, UpstreamFailed, reason
 from penstock.wire.names import is_valid_name
 
+T = TypeVar("T")
 NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 
@@ -214,29 +216,29 @@ async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
 # --- following ---
 
 
-def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
-    """Call `show` now and with every new snapshot, as long as the page is open."""
+def listen(
+    source: Callable[[Callable[[T], None]], Callable[[], None]], show: Callable[[T], None]
+) -> None:
+    """Call `show` with every new value of a source, as long as the page is open."""
     client = context.client
-    watch = here.deps.watch
 
-    def on_snapshot(snapshot: Snapshot) -> None:
+    def on_value(value: T) -> None:
         if guard.is_open(client):
             with client:
-                show(snapshot)
+                show(value)
 
-    client.on_delete(watch.listen(on_snapshot))
-    show(watch.latest)
+    client.on_delete(source(on_value))
+
+
+def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
+    """The same with the installation, and now."""
+    listen(here.deps.watch.listen, show)
+    show(here.deps.watch.latest)
 
 
 def follow_runs(here: Opened, show: Callable[[], None]) -> None:
-    """The same for the runs of pipelines."""
-    client = context.client
-
-    def on_look() -> None:
-        with client:
-            show()
-
-    client.on_delete(here.deps.runs.listen(on_look))
+    """The same with the runs of pipelines."""
+    listen(here.deps.runs.listen, lambda _: show())
     show()
 
 
@@ -245,11 +247,11 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 
 async def change(
     here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
-    run: Callable[[], Awaitable[str]], detail: str = "",
+    run: Run, detail: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the gate, write it down, do it, tell about
-    it, and show what came of it. `run` returns a warning or "". Returns whether it was done. What
-    the official one tells of as several actions has several names."""
+    """Do something that changes the installation: ask the gate, write it down, do it, notify, and
+    show what came of it. Returns whether it was done. What the official one notifies of as several
+    actions has several names."""
     deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
     if not deps.gate.is_still(here.caller, role):
@@ -280,14 +282,6 @@ def _why(error: PenstockError) -> str:
 
 async def confirm(words: str, name: str = "") -> bool:
     """Ask first. What can't be undone asks for its name, typed."""
-    with parts.named(ui.dialog(), words) as dialog, ui.card():
-        ui.label(words)
-        typed = ui.input(f"Type {name} to confirm") if name else None
-        with ui.row():
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            sure = ui.button("Go on", color="negative", on_click=lambda: dialog.submit(True))
-        if typed is not None:
-            typed.props("autofocus")
-            sure.bind_enabled_from(typed, "value", lambda value: value == name)
-    answer = await dialog
-    return bool(answer) and (typed is None or typed.value == name)
+    with parts.dialog(words, colour="negative", name=name) as dialog:
+        pass
+    return bool(await dialog)

@@ -54,7 +54,7 @@ def draw(here: Opened) -> None:
         )
         ui.link("Download definitions", here.link(_PATH)).props("download")
         if here.may(Role.DESTROY):
-            _Form(here).draw()
+            _Form(here)
     if not here.deps.upstream.lookupds:
         parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
@@ -135,8 +135,6 @@ class _Form:
 
     def __init__(self, here: Opened) -> None:
         self._here = here
-
-    def draw(self) -> None:
         self._text = ui.textarea("Definitions to put in").props("outlined")
         self._text.classes("mono definitions")
         with parts.row():

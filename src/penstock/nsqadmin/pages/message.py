@@ -129,21 +129,7 @@ def _facts(message: Message) -> None:
 def _headers(headers: Mapping[str, Any]) -> None:
     if headers:
         ui.html("<h3>Headers</h3>", sanitize=False)
-        _table(("Name", "Value"), [(name, str(value)) for name, value in headers.items()])
-
-
-def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    with ui.element("table").classes("pairs"):
-        with ui.element("thead"), ui.element("tr"):
-            for name in names:
-                with ui.element("th").props('scope="col"'):
-                    ui.label(name)
-        with ui.element("tbody"):
-            for row in rows:
-                with ui.element("tr"):
-                    for value in row:
-                        with ui.element("td"):
-                            ui.label(value).classes("mono")
+        parts.facts({name: str(value) or "(empty)" for name, value in headers.items()})
 
 
 # --- in the channels ---
@@ -254,9 +240,8 @@ async def _publish(
 ) -> bool:
     query = {"topic": topic} | ({"defer": str(int(defer_ms))} if defer_ms else {})
 
-    async def run() -> str:
+    async def run() -> None:
         await here.deps.upstream.post(node, "/pub", query, data)
-        return ""
 
     about = {"topic": topic, "node": node}
     said = f"{detail}{words.count(len(data), 'byte')}"

@@ -222,7 +222,7 @@ def title(here: Opened, run: str) -> str:
 def draw_run(here: Opened, run: str) -> None:
     found = here.deps.runs.runs.find(run)
     if found is not None:
-        _Run(here, found).draw()
+        _Run(here, found)
         return
     parts.heading("No such run")
     ui.label("It is older than the topic _pipelines goes back, or its node does not answer.")
@@ -235,8 +235,6 @@ class _Run:
         self._run = run
         self._report_shown = False
         self._drawn: tuple[int, str] = (-1, "")
-
-    def draw(self) -> None:
         run = self._run
         with parts.heading(run.state.name or run.state.pipeline):
             self._phase = ui.label().classes("badge").props('role="status"')

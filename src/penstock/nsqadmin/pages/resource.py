@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout, parts
+from penstock.nsqadmin.pages import layout, parts, states
+from penstock.nsqadmin.pages.grid import Row
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.states import Badge
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
 Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
 
@@ -119,6 +121,32 @@ class StateButtons:
             action = f"delete_{self._kind}"
             if await layout.change(here, Role.DESTROY, action, self._about, run):
                 parts.go(here.link("topics", *names[:-1]))
+
+
+def topic_on(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
+    """A topic as one node has it, for a table of its nodes or topics."""
+    name = str(row.get("topic_name", ""))
+    channels = row.get("channels") or ()
+    depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
+    is_dead = dict(node.producer.topics).get(name, False)
+    return {
+        "topic": name,
+        "topic_link": here.link("topics", name),
+        "node": node.address,
+        "node_link": here.link("nodes", node.address),
+        "waits": sum(one.get("depth", 0) for one in channels),
+        "depth": depth,
+        "memory": depth - backend,
+        "disk": backend,
+        "messages": row.get("message_count", 0),
+        "stored": row.get("stored_bytes"),
+        "channels": len(channels),
+        "clients": sum(one.get("client_count") or len(one.get("clients") or ())
+                       for one in channels),
+        "durability": row.get("durability", ""),
+        "state": "tombstoned" if is_dead else states.silent(node),
+        "stale": bool(node.stale_s),
+    }  # fmt: skip
 
 
 def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:

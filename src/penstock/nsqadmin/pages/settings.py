@@ -20,7 +20,7 @@ _SHEET = static.text("settings.css")  # what was chosen here stands out from wha
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
-    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic}).draw()
+    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic})
 
 
 class _Panel:
@@ -28,8 +28,6 @@ class _Panel:
         self._here = here
         self._about = about
         self._fields: dict[str, tuple[Field, Held]] = {}
-
-    def draw(self) -> None:
         with parts.section("Settings"):
             self._note = parts.note("Asking …")
             self._place = ui.element("div").classes("settings")

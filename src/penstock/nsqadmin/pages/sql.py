@@ -17,6 +17,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import console, words
 from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.audit import NotDone
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
@@ -24,7 +25,7 @@ from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
 
-# What the engine makes of a topic (`sqlengine.py`).
+# What the engine makes of a topic (`console.py`).
 _TOPIC_COLUMNS = (
     ("topic", "VARCHAR"), ("partition", "INTEGER"), ("offset", "BIGINT"),
     ("timestamp", "TIMESTAMP WITH TIME ZONE"), ("id", "VARCHAR"), ("attempts", "SMALLINT"),
@@ -60,7 +61,7 @@ async def check(here: Opened) -> None:
 
 
 def draw(here: Opened, topic: str = "") -> None:
-    _Console(here, topic).draw()
+    _Console(here, topic)
 
 
 def _role(deps: Deps) -> Role:
@@ -76,8 +77,6 @@ class _Console:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
         self._reply = Reply()
-
-    def draw(self) -> None:
         ui.add_css(_SHEET)
         parts.heading("SQL over topics and tables")
         count = limits.ADMIN_SQL_MESSAGES
@@ -200,25 +199,22 @@ class _Console:
             return
         if not self._button.enabled:
             return  # the one before still runs
-        audit = here.deps.audit
-        try:
-            entries = audit.begin(here.caller, ("sql",), {}, text)
-        except PenstockError as error:
-            self._note.set_text(str(error))
-            return
         self._button.disable()
         ui.run_javascript(_REMEMBER)
         self._note.set_text("Running …")
-        reply = Reply(error="interrupted")
         try:
-            async with _running:
-                began_s = time.monotonic()
-                reply = await _ask(here.deps, text)
-                took_s = time.monotonic() - began_s
+            with here.deps.audit.entry(here.caller, ("sql",), {}, text) as entry:
+                async with _running:
+                    began_s = time.monotonic()
+                    reply = await _ask(here.deps, text)
+                    took_s = time.monotonic() - began_s
+                entry.result = reply.error and f"failed: {reply.error}"
+        except NotDone as error:
+            self._note.set_text(str(error))
+        else:
+            self._show(reply, took_s)
         finally:
             self._button.enable()
-            audit.end(entries, reply.error and f"failed: {reply.error}")
-        self._show(reply, took_s)
 
     # --- what came of it ---
 

@@ -12,8 +12,7 @@ from penstock.nsqadmin import lifeline, traces, words
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker, contexts
-from penstock.nsqadmin.tracetable import Found
+from penstock.nsqadmin.traces import Found, Seeker, contexts
 from penstock.trace.events import Event
 
 
