@@ -114,8 +114,8 @@ def of_runs(runs: Runs, now_s: float) -> list[Finding]:
     return found
 
 
-def _of(run: Run) -> _Thing:
-    return _Thing(f"pipeline {run.state.name}", ("pipelines", run.id))
+def _of(run: Run) -> Thing:
+    return Thing(f"pipeline {run.state.name}", ("pipelines", run.id))
 
 
 def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
@@ -129,7 +129,7 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     return _of(run).bad("fell silent", why, step)
 
 
-class _Thing(NamedTuple):
+class Thing(NamedTuple):
     """What findings are about."""
 
     name: str
@@ -146,7 +146,7 @@ class _Thing(NamedTuple):
 
 
 def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
-    it = _Thing(f"node {node.address}", ("nodes", node.address))
+    it = Thing(f"node {node.address}", ("nodes", node.address))
     if node.error:
         step = "See whether the process runs and its port can be reached."
         if not node.is_listed:
@@ -178,7 +178,7 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
 
 
 def _of_topic(topic: TopicState) -> Iterator[Finding]:
-    it = _Thing(f"topic {topic.name}", ("topics", topic.name))
+    it = Thing(f"topic {topic.name}", ("topics", topic.name))
     if topic.refusals:
         step = "Producers get errors: make room, or see the node's log."
         yield it.bad("refuses publishes", "; ".join(topic.refusals), step, "refuses publishes")
@@ -197,7 +197,7 @@ def _of_channel(
     channel: ChannelState, recent: Sequence[Sample], window: Window
 ) -> Iterator[Finding]:
     name = f"channel {channel.topic}/{channel.name}"
-    it = _Thing(name, ("topics", channel.topic, channel.name))
+    it = Thing(name, ("topics", channel.topic, channel.name))
     waits = channel.depth + channel.in_flight
     grown = _grown(recent, window)
     if channel.paused:
@@ -245,7 +245,7 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
     if worst.oldest_s > limits.ADMIN_OLD_S and not channel.paused:
         why = f"{worst.depth:,} of the {channel.depth:,} messages that wait are in it."
         step = "Look for a key that most messages have, or for messages that fail again and again."
-        yield _Thing(f"partition {worst.partition} of {name}", path).warn(
+        yield Thing(f"partition {worst.partition} of {name}", path).warn(
             "lags", why, step, "one partition lags"
         )
 
@@ -257,7 +257,7 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
         if one.offline or one.under_replicated:
             by_topic.setdefault((one.topic, one.offline), []).append(one)
     for (topic, is_offline), found in by_topic.items():
-        it = _Thing(f"topic {topic}", ("topics", topic))
+        it = Thing(f"topic {topic}", ("topics", topic))
         since = span(max(one.since_s for one in found))
         numbers = ", ".join(str(one.partition) for one in found[:_NUMBERS_SHOWN])
         more = f" and {len(found) - _NUMBERS_SHOWN} more" if len(found) > _NUMBERS_SHOWN else ""

@@ -40,7 +40,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, snapshot
-from penstock.nsqadmin.attention import Finding, Level, Window
+from penstock.nsqadmin.attention import Finding, Level, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
 from penstock.nsqadmin.bundle.gather import Producer, Producers
 from penstock.nsqadmin.history import Sample, series_of
@@ -107,11 +107,12 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
     for one in lookupds:
         if one.error:
             step = "See whether the process runs and its port can be reached."
-            what = f"nsqlookupd {one.address} does not answer"
-            yield Finding(Level.BAD, what, f"{one.error}.", step, ())
+            yield Thing(f"nsqlookupd {one.address}", ()).bad(
+                "does not answer", f"{one.error}.", step
+            )
     if not nodes:
         step = "Name one with --nsqd-http-address, or an nsqlookupd that they register with."
-        yield Finding(Level.BAD, "no nsqd was found", "Nothing can be said about any.", step, ())
+        yield Thing("no nsqd", ()).bad("was found", "Nothing can be said about any.", step)
     for one in up:
         yield from _of_node(one)
     yield from _versions([*up, *lookupds_up])
@@ -239,17 +240,16 @@ def _by_attention(nodes: list[_Daemon]) -> list[Finding]:
 
 
 def _of_node(node: _Daemon) -> Iterator[Finding]:
-    path, what = ("nodes", node.address), f"node {node.address}"
+    it = Thing(f"node {node.address}", ("nodes", node.address))
     if node.status not in ("200", ""):
         step = "Its log says more; a full or failing disk is the usual cause."
-        why = node.health or node.status
-        yield Finding(Level.BAD, f"{what} is not healthy", why, step, path)
+        yield it.bad("is not healthy", node.health or node.status, step)
     first, last = node.samples
     starts = {first.get("start_time"), last.get("start_time")} - {None}
     if len(starts) > 1:
         why = "Between the two samples: something ends it and starts it again."
         step = "See its log, and the system's: out of memory, or a supervisor's check."
-        yield Finding(Level.BAD, f"{what} has just started again", why, step, path)
+        yield it.bad("has just started again", why, step)
     disk = last.get("disk") or {}
     floor, free = node.config.get("min_disk_free"), disk.get("free_bytes") or 0
     if isinstance(floor, int) and floor and disk.get("size_bytes"):
@@ -257,9 +257,9 @@ def _of_node(node: _Daemon) -> Iterator[Finding]:
         why = f"{free / 1e9:,.1f} GB are free, and {refused}"
         step = "Empty channels nobody reads, lower -retain-age and -retain-bytes, or grow the disk."
         if free < floor:
-            yield Finding(Level.BAD, f"{what} is below its disk watermark", why, step, path)
+            yield it.bad("is below its disk watermark", why, step)
         elif free < floor * limits.BUNDLE_WATERMARK_SHARE:
-            yield Finding(Level.WARN, f"{what} is near its disk watermark", why, step, path)
+            yield it.warn("is near its disk watermark", why, step)
 
 
 def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
@@ -268,8 +268,7 @@ def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
                           if one.info.version and one.kind == kind)  # fmt: skip
         if len(found) > 1:
             step = "Fine during an upgrade. Bring them to one version when it is done."
-            what = f"{kind}s have different versions"
-            yield Finding(Level.WARN, what, _said(found), step, ("nodes",))
+            yield Thing(f"{kind}s", ("nodes",)).warn("have different versions", _said(found), step)
 
 
 def _clocks(daemons: list[_Daemon]) -> Iterator[Finding]:
@@ -281,23 +280,24 @@ def _clocks(daemons: list[_Daemon]) -> Iterator[Finding]:
     if late - early > limits.BUNDLE_CLOCK_S:
         why = f"{fast} is at least {late - early:.1f} s ahead of {slow}."
         step = "Let NTP run everywhere (chrony, systemd-timesyncd): due times and ages need it."
-        yield Finding(Level.WARN, "clocks are apart", why, step, ("nodes",))
+        yield Thing("clocks", ("nodes",)).warn("are apart", why, step)
 
 
 def _configs(nodes: list[_Daemon]) -> Iterator[Finding]:
+    nsqds = Thing("nsqds", ("nodes",))
     for key in sorted({key for one in nodes for key in one.config} - _OWN):
         values = _by_value((_shown(key, one.config[key]), one.address) for one in nodes
                            if key in one.config)  # fmt: skip
         if len(values) > 1:
-            level = Level.WARN if key in _SHARED else Level.NOTE
+            found = nsqds.warn if key in _SHARED else nsqds.note
             step = "Decide for one value: clients can't tell which node they are connected to."
-            yield Finding(level, f"nsqds differ in {key}", _said(values), step, ("nodes",))
+            yield found(f"differ in {key}", _said(values), step)
     ids = _by_value((json.dumps(one.config.get("id")), one.address) for one in nodes)
     for number, at in ids.items():
         if len(at) > 1 and number.isdecimal():
             why = f"{_listed(at)}: two messages may get one id."
             step = "Give each nsqd a -node-id of its own (0 to 1023)."
-            yield Finding(Level.WARN, f"nsqds share the node id {number}", why, step, ("nodes",))
+            yield nsqds.warn(f"share the node id {number}", why, step)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -319,22 +319,22 @@ def _discovery(
         if not everywhere & {node.address, own}:
             why = "It answers, and no nsqlookupd that was asked knows it: consumers don't find it."
             step = "Look at its -lookupd-tcp-address and at its log."
-            path = ("nodes", node.address)
-            yield Finding(Level.WARN, f"node {node.address} is not registered", why, step, path)
+            it = Thing(f"node {node.address}", ("nodes", node.address))
+            yield it.warn("is not registered", why, step)
     given = [one.config.get("nsqlookupd_tcp_addresses") for one in up]
     named = {str(at) for some in given if isinstance(some, list) for at in some}
     if named and not lookupds:
         why = f"nsqds register with {_listed(sorted(named))}."
         step = "Give --lookupd-http-address to have them looked at."
-        yield Finding(Level.NOTE, "no nsqlookupd was asked", why, step, ())
+        yield Thing("no nsqlookupd", ()).note("was asked", why, step)
     for one in lookupds_up:
         for row in one.nodes:
             pairs = zip(row.topics, row.tombstones, strict=False)
             if dead := [name for name, is_dead in pairs if is_dead]:
                 why = f"nsqlookupd {one.address} leaves it out of lookups of {_listed(dead)}."
                 step = "It ends by itself after nsqlookupd's -tombstone-lifetime."
-                path = ("nodes", row.address)
-                yield Finding(Level.NOTE, f"node {path[1]} has tombstones", why, step, path)
+                it = Thing(f"node {row.address}", ("nodes", row.address))
+                yield it.note("has tombstones", why, step)
 
 
 def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
@@ -346,8 +346,7 @@ def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
             others = _listed(one for one, has in found.items() if has & set(missing))
             why = f"{_listed(missing)}: known to {others}."
             step = "See whether nsqds reach it: consumers that ask only this one miss them."
-            what = f"nsqlookupd {lookupd} misses {kind}s"
-            yield Finding(Level.WARN, what, why, step, ("lookup",))
+            yield Thing(f"nsqlookupd {lookupd}", ("lookup",)).warn(f"misses {kind}s", why, step)
 
 
 def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
@@ -363,12 +362,11 @@ def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
             continue
         step = "Start its consumers; delete it if nobody wants its messages: they fill the disk."
         why = f"It has no consumer, and {wait(waits)}."
-        path = ("topics", one.topic, one.name)
-        yield Finding(Level.WARN, f"nobody reads channel {name}", why, step, path)
+        it = Thing("nobody", ("topics", one.topic, one.name))
+        yield it.warn(f"reads channel {name}", why, step)
     if idle:
         step = "Delete those that nobody needs: what is published from now on waits in them."
-        what = "channels have no consumer"
-        yield Finding(Level.NOTE, what, f"{_listed(idle)}.", step, ("topics",))
+        yield Thing("channels", ("topics",)).note("have no consumer", f"{_listed(idle)}.", step)
 
 
 def _gaps(bundle: Bundle, daemons: list[_Daemon]) -> Iterator[Finding]:
@@ -377,9 +375,9 @@ def _gaps(bundle: Bundle, daemons: list[_Daemon]) -> Iterator[Finding]:
     missing = _by_value((one.place, f"{one.asked}: {one.reason}")
                         for one in bundle.manifest.failures if one.place not in down)  # fmt: skip
     for place, reasons in sorted(missing.items()):
-        what = f"the bundle lacks answers of {names.get(place, place or 'this machine')}"
+        lacks = f"lacks answers of {names.get(place, place or 'this machine')}"
         step = "Gather again, with more time if it was slow."
-        yield Finding(Level.NOTE, what, f"{_listed(reasons)}.", step, ())
+        yield Thing("the bundle", ()).note(lacks, f"{_listed(reasons)}.", step)
 
 
 def _memory(machine: _Machine) -> Iterator[Finding]:
@@ -388,12 +386,12 @@ def _memory(machine: _Machine) -> Iterator[Finding]:
     total, free = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
     if total and free < total * limits.BUNDLE_MEMORY_FREE_SHARE:
         why = f"{free / 1e6:,.0f} MB of {total / 1e6:,.0f} MB are available."
-        yield Finding(Level.WARN, "this machine runs out of memory", why, step, ())
+        yield Thing("this machine", ()).warn("runs out of memory", why, step)
     bound, used = cgroup.get("memory.max", ""), cgroup.get("memory.current", "")
     most = int(bound) * (1 - limits.BUNDLE_MEMORY_FREE_SHARE) if bound.isdecimal() else 0
     if most and used.isdecimal() and int(used) > most:
         why = f"{int(used) / 1e6:,.0f} MB of {int(bound) / 1e6:,.0f} MB are used."
-        yield Finding(Level.WARN, "this container runs out of memory", why, step, ())
+        yield Thing("this container", ()).warn("runs out of memory", why, step)
 
 
 def _by_value(pairs: Iterable[tuple[str, str]]) -> Places:
