@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,12 @@ import pytest
 import penstock.nsqadmin
 from cases import each
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
+from penstock.nsqadmin.gate import CSRF_HEADER
 from penstock.nsqadmin.routes import ROUTES
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import Store
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, logged_in, with_users
 from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
@@ -208,16 +209,10 @@ def guarded(
     nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
     nsqd.post(f"/pub?topic={TOPIC}", b"kept")
     installation.wait_for_topic(TOPIC)
-    store, headers = Store(path), {}
-    hashed = hash_password("correct horse")
-    for role in (VIEW, OPERATE, DESTROY):
-        store.put_user(role.name, hashed, role)
-        token = store.begin_session(role.name)
-        session = store.session(token, 1000.0)
-        assert session is not None
-        headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
-    store.put_token("ci", VIEW)
-    store.close()
+    roles = {role.name: role for role in (VIEW, OPERATE, DESTROY)}
+    with closing(Store(with_users(path, **roles))) as store:
+        headers = {role: logged_in(store, name) for name, role in roles.items()}
+        store.put_token("ci", VIEW)
     with Admin(path, installation.of_lookupd) as admin:
         yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
     nsqd.post(f"/topic/delete?topic={TOPIC}")
