@@ -132,13 +132,13 @@ class _Audit:
         labels = {"q": "Search the log", "who": "Who", "action": "Action", "target": "On"}
         for name, label in labels.items():
             field = self._fields[name] = ui.input(label, value=asked[name])
-            field.props("dense outlined clearable debounce=300").style("width: 10rem")
+            field.props("clearable debounce=300").style("width: 10rem")
         result = asked["result"] if asked["result"] in _RESULTS else ""
         spans = {asked["since"]: f"Since {asked['since']}"} | _SPANS
         self._fields["result"] = ui.select(_RESULTS, value=result, label="Result")
         self._fields["since"] = ui.select(spans, value=asked["since"], label="When")
         for name in ("result", "since"):
-            choice = self._fields[name].props("dense outlined options-dense")
+            choice = self._fields[name].props("options-dense")
             choice.style("min-width: 9rem")
         for one in self._fields.values():
             one.on_value_change(self._narrow)

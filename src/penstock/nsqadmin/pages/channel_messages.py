@@ -279,12 +279,12 @@ class _Replay:
         parts.soft("Go back and process messages again, or on and leave some out.")
         with parts.row():
             kinds = {kind: label for kind, label, _ in PLACES}
-            self._kind = ui.select(kinds, value="time", label="To").props("dense outlined")
+            self._kind = ui.select(kinds, value="time", label="To")
             self._kind.style("min-width: 12rem")
-            self._text = ui.input(_HINTS["time"]).props("dense outlined")
+            self._text = ui.input(_HINTS["time"])
             self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
             self._partition = ui.select({ALL: "All partitions"}, value=ALL, label="In")
-            self._partition.props("dense outlined").set_visibility(False)
+            self._partition.set_visibility(False)
             ui.button("Preview", on_click=self._preview).props("unelevated")
         self._kind.on_value_change(self._on_kind)
         self._result = ui.element("div").props('role="status"')

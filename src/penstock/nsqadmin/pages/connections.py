@@ -48,11 +48,9 @@ class _Page:
         with parts.heading("Connections"):
             self._count = parts.note()
             parts.grow()
-            kind = ui.select(_WORDS, value=chosen["kind"]).props(
-                'dense outlined aria-label="Kind of connection"'
-            )
+            kind = ui.select(_WORDS, value=chosen["kind"]).props('aria-label="Kind of connection"')
             search = ui.input("Search", value=chosen["q"]).props(
-                'clearable dense outlined debounce=200 aria-label="Search connections"'
+                'clearable debounce=200 aria-label="Search connections"'
             )
         self._narrowed = parts.row()
         self._draw_narrowed()

@@ -33,7 +33,7 @@ class _Page:
                 self._seconds = ui.number(
                     "Seconds between samples", value=limits.BUNDLE_SECONDS, min=1,
                     max=limits.BUNDLE_SECONDS_MAX, precision=0,
-                ).props("dense outlined").style("width: 13rem")  # fmt: skip
+                ).style("width: 13rem")  # fmt: skip
                 self._button = ui.button("Gather", on_click=self._gather).props("unelevated")
             self._bar = parts.written("progress", "").props("max=1 value=0")
             parts.named(self._bar, "How much is gathered")

@@ -160,9 +160,9 @@ async def ask(
             first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
             last = ui.input("To: newest, a time, -5m, an offset", value="newest")
             for field in (first, last):
-                field.props("outlined dense").style("margin-top: .5rem")
+                field.style("margin-top: .5rem")
         places.bind_visibility_from(which, "value", value="range")
-        form = ui.select(_FORMS, value="lines", label="As").props("outlined dense")
+        form = ui.select(_FORMS, value="lines", label="As")
         held = " ".join(one for one in asked if one)
         if held:
             parts.soft(f"Only those that hold: {held}")

@@ -120,13 +120,13 @@ def _creation(here: Opened) -> None:
     with parts.section("Make a topic or channel"), parts.row("heading making"):
         topic = ui.input(
             "Topic", validation={NAME_RULE: lambda text: is_valid_name((text or "").encode())}
-        ).props("dense outlined")
+        )
         channel = ui.input(
             "Channel (optional)",
             validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
-        ).props("dense outlined")
+        )
         partitions = ui.input("Partitions (optional)", validation={_PARTITIONS_RULE: is_count})
-        partitions.props("dense outlined inputmode=numeric")
+        partitions.props("inputmode=numeric")
         ui.button("Make", on_click=create).props("unelevated")
 
 
@@ -142,7 +142,7 @@ class _Form:
             parts.named(chosen, "Take them from a file").on("change", js_handler=_READ)
             nodes = list(self._here.deps.watch.latest.nodes)
             self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
-            self._nodes.props("dense outlined use-chips").set_visibility(len(nodes) > 1)
+            self._nodes.props("use-chips").set_visibility(len(nodes) > 1)
             parts.grow()
             ui.button("Show what would change", on_click=self._preview).props("outline")
             ui.button("Put in", on_click=self._put).props("unelevated")

@@ -183,7 +183,7 @@ def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
 async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
     """Ask for a message and publish it. Whether it was done."""
     with parts.dialog(f"Publish one message to {topic}", "Publish", "publishing") as dialog:
-        chosen = ui.select(nodes, value=node, label="On node").props("outlined dense")
+        chosen = ui.select(nodes, value=node, label="On node")
         chosen.set_visibility(len(nodes) > 1)
         body = ui.textarea("Body").props("outlined autogrow autofocus").classes("mono")
         defer = _defer()
@@ -213,7 +213,7 @@ async def publish_again(here: Opened, topic: str, place: Place, message: Message
         into = ui.input(
             "To topic", value=topic,
             validation={"No topic has such a name": lambda name: is_valid_name(name.encode())},
-        ).props("outlined dense")  # fmt: skip
+        )  # fmt: skip
         body = ui.textarea("Body", value=text or "").props("outlined autogrow").classes("mono")
         body.set_visibility(text is not None)
         if text is None:
@@ -232,7 +232,7 @@ async def publish_again(here: Opened, topic: str, place: Place, message: Message
 
 
 def _defer() -> ui.number:
-    return ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined dense")
+    return ui.number("Deferred by, ms", value=0, min=0, precision=0)
 
 
 async def _publish(

@@ -251,7 +251,7 @@ def _tombstone(here: Opened, address: str) -> ui.element:
 
     panel = parts.section("Take a topic off this node")
     with panel, parts.row():
-        name = ui.input("Topic").props("dense outlined")
+        name = ui.input("Topic")
         ui.button("Delete there", on_click=go).props("flat color=negative")
     return panel
 

@@ -15,6 +15,9 @@ from typing import TypeVar
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+for _field in (ui.input, ui.number, ui.select):
+    _field.default_props("dense outlined")  # all fields of forms look alike
+
 E = TypeVar("E", bound=ui.element)
 
 _FULL = 90  # percent: a bar that is fuller warns

@@ -59,7 +59,7 @@ def _form() -> ui.element:
 
 def _role_select() -> ui.select:
     shown = {name: f"{name}: {what}" for name, what in _ROLES.items()}
-    return ui.select(shown, value="view", label="Role").props("dense outlined")
+    return ui.select(shown, value="view", label="Role")
 
 
 def _list(place: ui.element, found: Sequence[T], draw: Callable[[T], None], none: str) -> None:
@@ -97,10 +97,8 @@ class _Users:
         with parts.section("Who may log in"):
             self._place = ui.element("div")
         with parts.section("Make a user, or give one another password and role"), _form():
-            self._name = ui.input("Name").props("dense outlined autocomplete=username")
-            self._password = ui.input("Password", password=True).props(
-                "dense outlined autocomplete=new-password"
-            )
+            self._name = ui.input("Name").props("autocomplete=username")
+            self._password = ui.input("Password", password=True).props("autocomplete=new-password")
             self._role = _role_select()
             ui.button("Save", on_click=self._save).props("unelevated type=submit")
         with parts.section("Who is logged in"):
@@ -178,7 +176,7 @@ class _Tokens:
         with parts.section("Make a token"):
             with _form():
                 name = ui.input("Name of the program")
-                self._name = name.props("dense outlined autocomplete=off")
+                self._name = name.props("autocomplete=off")
                 self._role = _role_select()
                 ui.button("Make", on_click=self._make).props("unelevated type=submit")
             self._made = ui.element("div").props('role="status"')
@@ -231,13 +229,13 @@ class _Password:
         parts.soft("Your other sessions end then.")
         with _form():
             name = ui.input("Name", value=self._here.caller.name)
-            name.props("dense outlined readonly autocomplete=username")
+            name.props("readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)
-            self._old.props("dense outlined autocomplete=current-password")
+            self._old.props("autocomplete=current-password")
             self._new = ui.input("New password", password=True)
             self._again = ui.input("New password again", password=True)
             for field in (self._new, self._again):
-                field.props("dense outlined autocomplete=new-password")
+                field.props("autocomplete=new-password")
             ui.button("Change", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:

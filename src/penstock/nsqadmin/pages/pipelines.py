@@ -88,9 +88,9 @@ def draw(here: Opened, pipeline: str = "") -> None:
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()
-        choice = ui.select([_ALL], value=_ALL, label="Show").props("dense outlined")
+        choice = ui.select([_ALL], value=_ALL, label="Show")
         choice.style("min-width: 10rem")
-        search = ui.input("Search").props('clearable dense outlined aria-label="Search runs"')
+        search = ui.input("Search").props('clearable aria-label="Search runs"')
     place = parts.Redrawn()
     grids: list[Grid] = []
 
@@ -235,7 +235,6 @@ class _Run:
         self._run = run
         self._report_shown = False
         self._drawn: tuple[int, str] = (-1, "")
-        run = self._run
         with parts.heading(run.state.name or run.state.pipeline):
             self._phase = ui.label().classes("badge").props('role="status"')
             self._about = parts.soft()
@@ -277,7 +276,9 @@ class _Run:
             return
         self._drawn = (state.seq, phase)
         self._about.set_text(f"{state.pipeline}, {what_of(run)}")
-        self._show_share(done_share(state))
+        share = done_share(state)
+        self._bar.set_visibility(share is not None)
+        self._bar.props["value"] = round(100 * (share or 0.0), 1)
         self._show_trouble(phase)
         self._outcome.set_text(state.outcome)
         self._outcome.set_visibility(bool(state.outcome))
@@ -286,12 +287,10 @@ class _Run:
                 for one in state.logs]  # fmt: skip
         self._logs.set_visibility(bool(rows))
         self._grid.show(rows)
-        self._show_facts()
+        self._facts.clear()
+        with self._facts:
+            parts.facts(_facts(run))
         self._show_report()
-
-    def _show_share(self, share: float | None) -> None:
-        self._bar.set_visibility(share is not None)
-        self._bar.props["value"] = round(100 * (share or 0.0), 1)
 
     def _show_trouble(self, phase: str) -> None:
         state = self._run.state
@@ -314,11 +313,6 @@ class _Run:
         ):
             shown.options["series"][0]["data"] = list(map(list, zip(times, values, strict=True)))
             shown.update()
-
-    def _show_facts(self) -> None:
-        self._facts.clear()
-        with self._facts:
-            parts.facts(_facts(self._run))
 
     def _show_report(self) -> None:
         runs = self._here.deps.runs.runs

@@ -132,6 +132,6 @@ def _field(setting: Setting, held: Held) -> Field:
     default = f"{held.shown} by default" if held.shown and not held.own else ""
     if setting.choices:
         options = {"": default or "by default"} | {one: one for one in setting.choices}
-        return ui.select(options, value=held.chosen, label=setting.words).props("dense outlined")
+        return ui.select(options, value=held.chosen, label=setting.words)
     field = ui.input(setting.words, value=held.chosen, placeholder=default)
-    return field.props("dense outlined stack-label")
+    return field.props("stack-label")

@@ -77,9 +77,9 @@ class _Page:
             internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
             choice = ui.select({name: words for name, (words, _) in _STATES.items()},
                               value=self._state)  # fmt: skip
-            choice.props('dense outlined options-dense aria-label="State"')
+            choice.props('options-dense aria-label="State"')
             search = ui.input("Search", value=self._sought).props(
-                'clearable dense outlined debounce=150 aria-label="Search topics"'
+                'clearable debounce=150 aria-label="Search topics"'
             )
         latest = self._here.deps.watch.latest
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
