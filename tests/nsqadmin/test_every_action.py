@@ -26,9 +26,10 @@ from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
-DOERS = ("change", "perform", "entry", "done", "_change")
+DOERS = ("change", "do", "perform", "entry", "done", "_change")
 MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
-          "routes.Call.perform", "pages.channel_messages._Messages._change"}  # fmt: skip
+          "pages.layout.do", "routes.Call.perform",
+          "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
 PAGE, CHANNEL, NODE = f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", "/nodes/{node}"
 VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY

@@ -7,7 +7,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -27,7 +26,7 @@ from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqadmin import access, aggregate, traces
 from penstock.nsqadmin.access import Caller, Role
-from penstock.nsqadmin.actions import VERBS
+from penstock.nsqadmin.actions import VERBS, Operation
 from penstock.nsqadmin.api import (
     ApiError,
     Document,
@@ -39,7 +38,6 @@ from penstock.nsqadmin.api import (
     origin,
     viewed,
 )
-from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.diagnostics import ACTION, DiagnosticsBusy, Kept
 from penstock.nsqadmin.gate import Forbidden
@@ -62,14 +60,12 @@ class Call(NamedTuple):
     request: Request
     caller: Caller
 
-    async def perform(
-        self, actions: str | tuple[str, ...], about: dict[str, str], run: Run
-    ) -> Document:
-        """Do it, write it down, and notify."""
-        actions = (actions,) if isinstance(actions, str) else actions
-        came = origin(self.request)
-        audit = self.deps.audit
-        return {"message": await audit.perform(self.caller, actions, about, run, origin=came)}
+    async def perform(self, operation: Operation) -> Document:
+        """Do it, write it down, and notify; it may take more than the route itself."""
+        role, names, about, run = operation
+        caller = changed(self.deps, self.request, role)
+        audit, came = self.deps.audit, origin(self.request)
+        return {"message": await audit.perform(caller, names, about, run, origin=came)}
 
 
 class Route(NamedTuple):
@@ -240,9 +236,7 @@ async def create(call: Call) -> Document:
         raise ApiError(400, "INVALID_TOPIC")
     if channel and not is_valid_name(channel.encode()):
         raise ApiError(400, "INVALID_CHANNEL")
-    run = partial(call.deps.actions.create, topic, channel, _partitions(document))
-    actions = ("create_topic", "create_channel") if channel else ("create_topic",)
-    return await call.perform(actions, _about(topic, channel), run)
+    return await call.perform(call.deps.actions.create(topic, channel, _partitions(document)))
 
 
 async def act(call: Call, topic: str, channel: str = "") -> Document:
@@ -250,18 +244,12 @@ async def act(call: Call, topic: str, channel: str = "") -> Document:
     verb = _text(await document_of(call.request), "action")
     if verb not in VERBS:
         raise ApiError(400, "INVALID_ACTION")
-    if verb == "empty":
-        changed(call.deps, call.request, DESTROY)
-    name = f"{verb}_{'channel' if channel else 'topic'}"
-    run = partial(call.deps.actions.act, verb, topic, channel)
-    return await call.perform(name, _about(topic, channel), run)
+    return await call.perform(call.deps.actions.act(verb, topic, channel))
 
 
 async def delete(call: Call, topic: str, channel: str = "") -> Document:
     """Delete a topic, or a channel of it, everywhere."""
-    run = partial(call.deps.delete, topic, channel)
-    name = f"delete_{'channel' if channel else 'topic'}"
-    return await call.perform(name, _about(topic, channel), run)
+    return await call.perform(call.deps.actions.delete(topic, channel))
 
 
 async def tombstone(call: Call, node: str) -> Document:
@@ -272,12 +260,7 @@ async def tombstone(call: Call, node: str) -> Document:
         raise ApiError(400, "INVALID_BODY") from error
     if not is_valid_name(topic.encode()):
         raise ApiError(400, "INVALID_TOPIC")
-    run = partial(call.deps.actions.tombstone, node, topic)
-    return await call.perform("tombstone_topic_producer", _about(topic) | {"node": node}, run)
-
-
-def _about(topic: str, channel: str = "") -> dict[str, str]:
-    return {"topic": topic, "channel": channel} if channel else {"topic": topic}
+    return await call.perform(call.deps.actions.tombstone(node, topic))
 
 
 def _text(document: Document, key: str) -> str:

@@ -22,6 +22,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.actions import Operation
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
@@ -270,6 +271,11 @@ async def change(
     ui.notify(shown or "Done.", type="warning" if warning else "positive", multi_line=True,
               timeout=10_000 if warning else 5_000)  # fmt: skip
     return True
+
+
+async def do(here: Opened, operation: Operation) -> bool:
+    """The same with what says itself who may, and what it is called."""
+    return await change(here, *operation)
 
 
 def _why(error: PenstockError) -> str:

@@ -81,8 +81,7 @@ def draw(here: Opened) -> None:
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            run = partial(here.deps.actions.forget, name)
-            await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
+            await layout.do(here, here.deps.actions.forget(name))
 
     async def channels() -> None:
         try:
@@ -105,10 +104,8 @@ def _creation(here: Opened) -> None:
         name, part = str(topic.value or ""), str(channel.value or "")
         if not (topic.validate() and channel.validate() and partitions.validate()):
             return
-        about = {"topic": name, "channel": part} if part else {"topic": name}
-        actions = ("create_topic", "create_channel") if part else ("create_topic",)
-        run = partial(here.deps.actions.create, name, part, int(partitions.value or 0))
-        if await layout.change(here, Role.OPERATE, actions, about, run):
+        count = int(partitions.value or 0)
+        if await layout.do(here, here.deps.actions.create(name, part, count)):
             for field in (topic, channel, partitions):
                 field.set_value("")
 

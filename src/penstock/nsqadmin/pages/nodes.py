@@ -245,9 +245,7 @@ def _tombstone(here: Opened, address: str) -> ui.element:
             f"Delete {topic} on {address}? Its messages there are lost; other nodes keep theirs."
         )
         if topic and await layout.confirm(words_, topic):
-            about = {"topic": topic, "node": address}
-            run = partial(here.deps.actions.tombstone, address, topic)
-            await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
+            await layout.do(here, here.deps.actions.tombstone(address, topic))
 
     panel = parts.section("Take a topic off this node")
     with panel, parts.row():

@@ -5,7 +5,6 @@ way to it, a state in a word, a sentence, and figures; topics and channels have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -20,6 +19,9 @@ from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
 Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
+
+
+_KINDS = ("", "topic", "channel")
 
 
 class Head:
@@ -69,8 +71,6 @@ class StateButtons:
     def __init__(self, here: Opened, topic: str, channel: str = "") -> None:
         self._here = here
         self._names = (topic, channel) if channel else (topic,)
-        self._about = dict(zip(("topic", "channel"), self._names, strict=False))
-        self._kind = "channel" if channel else "topic"
         self._switch = None
         self._destroying: list[ui.button] = []
         if here.may(Role.OPERATE):
@@ -103,24 +103,21 @@ class StateButtons:
 
     async def _turn(self, pause: bool) -> None:
         verb = "pause" if pause else "unpause"
-        run = partial(self._here.deps.actions.act, verb, *self._names)
-        action = f"{verb}_{self._kind}"
-        await layout.change(self._here, Role.OPERATE, action, self._about, run)
+        await layout.do(self._here, self._here.deps.actions.act(verb, *self._names))
 
     async def _empty(self) -> None:
-        question = f"Throw away all messages that wait in this {self._kind}?"
-        if await layout.confirm(question, self._names[-1]):
-            run = partial(self._here.deps.actions.act, "empty", *self._names)
-            action = f"empty_{self._kind}"
-            await layout.change(self._here, Role.DESTROY, action, self._about, run)
+        here, names = self._here, self._names
+        question = f"Throw away all messages that wait in this {_KINDS[len(names)]}?"
+        if await layout.confirm(question, names[-1]):
+            await layout.do(here, here.deps.actions.act("empty", *names))
 
     async def _delete(self) -> None:
         here, names = self._here, self._names
-        if await layout.confirm(lost_with(here.deps.watch.latest, *names), names[-1]):
-            run = partial(here.deps.delete, *names)
-            action = f"delete_{self._kind}"
-            if await layout.change(here, Role.DESTROY, action, self._about, run):
-                parts.go(here.link("topics", *names[:-1]))
+        lost = lost_with(here.deps.watch.latest, *names)
+        if await layout.confirm(lost, names[-1]) and await layout.do(
+            here, here.deps.actions.delete(*names)
+        ):
+            parts.go(here.link("topics", *names[:-1]))
 
 
 def topic_on(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
