@@ -22,7 +22,7 @@ from penstock.nsqadmin.history import History
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
 from penstock.nsqadmin.oidc import OidcLogin
 from penstock.nsqadmin.options import Options
-from penstock.nsqadmin.runwatch import RunWatch
+from penstock.nsqadmin.runs import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch

@@ -13,8 +13,7 @@ from penstock import limits
 from penstock.broker.topics.settings import PIPELINES
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.runs import VANISHED
-from penstock.nsqadmin.runwatch import RunWatch
+from penstock.nsqadmin.runs import VANISHED, RunWatch
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream
 from penstock.pipelines.runs import State, encode, parts_of
