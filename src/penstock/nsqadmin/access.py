@@ -164,21 +164,18 @@ class Rules(NamedTuple):
         return Caller("", role, "anonymous", remote)
 
 
-def is_address(text: str) -> bool:
+def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None of what is no address: a name, a unix socket, nothing."""
     try:
-        ipaddress.ip_address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def within(address: str, networks: Sequence[Network]) -> bool:
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return False  # a unix socket, or nothing: it is in no network
+    ip = read_ip(address)
     mapped = getattr(ip, "ipv4_mapped", None)
-    return any((mapped or ip) in network for network in networks)
+    return ip is not None and any((mapped or ip) in network for network in networks)
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:
@@ -199,8 +196,4 @@ def is_own_host(host_header: str, given_host: str) -> bool:
         return False
     if host in ("localhost", given_host) or host.endswith(".localhost"):
         return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True  # an address can't be made to mean another machine
+    return read_ip(host) is not None  # an address can't be made to mean another machine

@@ -13,13 +13,14 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import HTTPConnection
 
 from penstock import limits
 from penstock.errors import NotFound
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.gate import Forbidden, LoginWanted
+from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed
 
@@ -57,14 +58,15 @@ def error_response(error: Exception) -> JSONResponse:
 HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, StoreFailed)
 
 
-def caller_of(deps: Deps, request: Request) -> Caller:
-    remote = request.client.host if request.client else ""
-    return deps.gate.caller(request.headers, request.cookies, remote)
+def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:
+    """Of a request, or of a socket, which keeps the headers that it was opened with."""
+    remote = asking.client.host if asking.client else ""
+    return gate.caller(asking.headers, asking.cookies, remote)
 
 
 def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
     """Whoever may look at what needs this role."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     if role > Role.NONE:
         deps.gate.check(caller, Role.VIEW)
     deps.gate.check(caller, role)
@@ -73,7 +75,7 @@ def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
 
 def changed(deps: Deps, request: Request, role: Role) -> Caller:
     """The same for a request that changes something."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     try:
         deps.gate.check_change(caller, role, request.headers, request.cookies)
     except Forbidden as error:
@@ -82,6 +84,14 @@ def changed(deps: Deps, request: Request, role: Role) -> Caller:
             deps.audit.note(caller, "request", f"failed: {error}", target[:_TARGET_CHARS])
         raise
     return caller
+
+
+def saved(name: str) -> dict[str, str]:
+    """The headers of what a browser saves as a file, and does not run."""
+    return {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "X-Content-Type-Options": "nosniff",
+    }
 
 
 async def body_of(request: Request, too_big: str) -> bytes:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -143,11 +142,11 @@ class Gate:
 
     def _passed_on(self, headers: Mapping[str, str]) -> str:
         """The last address that is no proxy's; "" without one."""
-        for address in reversed(headers.get(_FORWARDED, "").split(",")):
-            if not access.is_address(address.strip()):
+        for address in map(str.strip, reversed(headers.get(_FORWARDED, "").split(","))):
+            if access.read_ip(address) is None:
                 return ""
-            if not access.within(address.strip(), self._trusted):
-                return address.strip()
+            if not access.within(address, self._trusted):
+                return address
         return ""
 
     def _by_token(self, rules: Rules, token: str, client: str) -> Caller:
@@ -339,9 +338,5 @@ def _token_in(headers: Mapping[str, str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    ip = access.read_ip(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)

@@ -36,6 +36,7 @@ from penstock.nsqadmin.api import (
     node_rows,
     node_stats,
     origin,
+    saved,
     viewed,
 )
 from penstock.nsqadmin.deps import Deps
@@ -320,8 +321,7 @@ def _seconds(text: str) -> int:
 
 
 def _download(kept: Kept) -> Response:
-    headers = {
-        "Content-Disposition": f'attachment; filename="{kept.name}"',
+    headers = saved(kept.name) | {
         "Content-Length": str(kept.size),
         "Cache-Control": "no-store",
         "Content-Encoding": "identity",  # it is packed: nobody has to do it again

@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
@@ -67,12 +67,8 @@ def add(app: FastAPI, deps: Deps) -> None:
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_TIME") from error
         found = deps.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
-        headers = {
-            "Content-Disposition": f'attachment; filename="audit.{form}"',
-            "X-Content-Type-Options": "nosniff",
-        }
         text = "".join(_written(found, form))
-        return Response(text, headers=headers, media_type=_FORMS[form][1])
+        return Response(text, headers=saved(f"audit.{form}"), media_type=_FORMS[form][1])
 
 
 def _narrowed(

@@ -69,7 +69,7 @@ class Opened:
 
 def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
     """Who opens the page. Raises LoginWanted or Forbidden."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     deps.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(deps.base) or "/"
     here = Opened(deps, caller, path, origin(request), request.cookies)

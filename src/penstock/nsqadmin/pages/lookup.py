@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.definitions import Definitions
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import layout, parts, static
@@ -39,8 +39,8 @@ def add(app: FastAPI, deps: Deps) -> None:
             found = await definitions.taken(deps.upstream, deps.watch.latest)
         except PenstockError as error:
             raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
-        headers = {"Content-Disposition": f'attachment; filename="{_PATH}"'}
-        return Response(definitions.to_text(found), media_type="application/json", headers=headers)
+        text = definitions.to_text(found)
+        return Response(text, media_type="application/json", headers=saved(_PATH))
 
 
 def draw(here: Opened) -> None:

@@ -18,7 +18,7 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import chart, layout, parts, static
 from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
@@ -75,8 +75,8 @@ def add(app: FastAPI, deps: Deps) -> None:
     @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
     async def document(request: Request, run: str) -> Response:
         text = await text_of(request, run, JSON)
-        saved = {"Content-Disposition": 'attachment; filename="report.json"'}
-        return Response(text, headers=_HEADERS | saved, media_type="application/json")
+        headers = _HEADERS | saved("report.json")
+        return Response(text, headers=headers, media_type="application/json")
 
 
 async def check(here: Opened, run: str = "") -> None:
