@@ -43,7 +43,7 @@ from penstock.nsqadmin.noderecords import clock, holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.words import count, span, wait
+from penstock.nsqadmin.words import count, listed, span, wait
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
@@ -259,9 +259,8 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
     for (topic, is_offline), found in by_topic.items():
         it = Thing(f"topic {topic}", ("topics", topic))
         since = span(max(one.since_s for one in found))
-        numbers = ", ".join(str(one.partition) for one in found[:_NUMBERS_SHOWN])
-        more = f" and {len(found) - _NUMBERS_SHOWN} more" if len(found) > _NUMBERS_SHOWN else ""
-        where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}{more}, for {since}"
+        numbers = listed((str(one.partition) for one in found), _NUMBERS_SHOWN)
+        where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}, for {since}"
         if is_offline:
             nodes = ", ".join(map(str, sorted({node for one in found for node in one.in_sync})))
             step = f"Start a node that has all that is acknowledged: {nodes}."

@@ -146,7 +146,4 @@ def words_of(found: Holding) -> str:
     if not found.topics:
         return "It held no topic."
     said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}."
-    if found.only:
-        named = ", ".join(found.only[:4]) + (" …" if len(found.only) > 4 else "")
-        said += f" On no other node: {named}."
-    return said
+    return f"{said} On no other node: {words.listed(found.only, 4)}." if found.only else said

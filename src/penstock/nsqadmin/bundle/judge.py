@@ -33,6 +33,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ from penstock.nsqadmin.history import Sample, series_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD
 from penstock.nsqadmin.upstream import Producer as Described
-from penstock.nsqadmin.words import wait
+from penstock.nsqadmin.words import listed, wait
 
 Places = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
 Document = dict[str, Any]
@@ -70,6 +71,7 @@ _OWN = frozenset((
 ))  # fmt: skip
 _UNORDERED = frozenset(("nsqlookupd_tcp_addresses", "auth_http_addresses"))
 _SHOWN = 60  # characters of a value
+_listed = partial(listed, most=limits.BUNDLE_LISTED)
 
 
 def judge(bundle: Bundle) -> list[Finding]:
@@ -403,11 +405,3 @@ def _by_value(pairs: Iterable[tuple[str, str]]) -> Places:
 
 def _said(found: Places) -> str:
     return "; ".join(f"{value}: {_listed(at)}" for value, at in sorted(found.items())) + "."
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names with commas between them, not too many."""
-    found = list(names)
-    rest = len(found) - limits.BUNDLE_LISTED
-    shown = ", ".join(found[: limits.BUNDLE_LISTED])
-    return f"{shown} and {rest:,} more" if rest > 0 else shown

@@ -172,9 +172,8 @@ class _Messages:
         self, role: Role, action: str, held: list[Held], run: Callable[[], Awaitable[str]]
     ) -> None:
         about = {"topic": self._topic, "channel": self._name}
-        shown = ", ".join(f"{one.id} on {one.node}" for one in held[: limits.ADMIN_IDS_NOTED])
-        more = len(held) - limits.ADMIN_IDS_NOTED
-        detail = f"{shown} and {more} more" if more > 0 else shown
+        named = (f"{one.id} on {one.node}" for one in held)
+        detail = words.listed(named, limits.ADMIN_IDS_NOTED)
         await layout.change(self._here, role, action, about, run, detail)
         await self._look()
 
