@@ -49,11 +49,7 @@ _NODE_COLUMN = wide(900, column("node", "Node", width=150))
 _PARTITION_COLUMN = wide(560, numbers("partition", "Partition", width=100, flex=0))
 # The message of the cell that has the focus is the one that is open; keys may run over many.
 _FOCUSED = static.text("messages_focused.js")
-_WATCH_TAB = (
-    "if (!window.penstockTab) { window.penstockTab = true;"
-    " document.addEventListener('visibilitychange',"
-    " () => emitEvent('message-tab', document.hidden)); }"
-)
+_WATCH_TAB = static.text("messages_tab.js")
 
 
 async def check(here: Opened, topic: str) -> None:

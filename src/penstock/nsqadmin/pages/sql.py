@@ -9,7 +9,7 @@ import json
 import re
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from nicegui import ui
 
@@ -39,18 +39,8 @@ _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _SHEET = static.text("sql.css")
 _INSERT = static.text("sql_insert.js")
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
-_KEY, _KEPT = "penstock.sql", 20
-# This browser's statements, the last first; a browser that keeps nothing has none.
-_RECENT = f"""(() => {{ try {{
-  const found = JSON.parse(localStorage.getItem('{_KEY}') || '[]');
-  return found.filter((one) => typeof one === 'string').slice(0, {_KEPT});
-}} catch {{ return []; }} }})()"""
-_REMEMBER = f"""(() => {{ try {{
-  const text = document.querySelector('.statement textarea').value.trim();
-  const before = JSON.parse(localStorage.getItem('{_KEY}') || '[]').filter((one) => one !== text);
-  localStorage.setItem('{_KEY}', JSON.stringify([text, ...before].slice(0, {_KEPT})));
-}} catch {{ }} }})()"""
-_FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
+_RECENT, _REMEMBER = static.text("sql_recent.js"), static.text("sql_remember.js")
+_FORGET = "try { localStorage.removeItem('penstock.sql'); } catch { }"
 
 
 async def check(here: Opened) -> None:
@@ -152,16 +142,16 @@ class _Console:
     # --- writing and running ---
 
     def _writing(self) -> None:
-        first = first_example(self._topic)
-        self._sql = ui.textarea("Statement", value=first).classes("mono statement")
+        first, *more = examples(self._topic).items()
+        self._sql = ui.textarea("Statement", value=first[1]).classes("mono statement")
         self._sql.props('outlined autogrow input-style="min-height: 7rem" spellcheck=false')
         self._sql.on("keydown.ctrl.enter", self._run)
         self._sql.on("keydown.meta.enter", self._run)
         with parts.row():
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
             with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
-                for one in examples(self._topic):
-                    ui.menu_item(one.words, partial(self._sql.set_value, one.sql))
+                for name, sql in more or [first]:
+                    ui.menu_item(name, partial(self._sql.set_value, sql))
             recent = ui.button("Recent").props("flat dense icon-right=expand_more")
             with recent:
                 self._recent = ui.menu()
@@ -176,7 +166,7 @@ class _Console:
         self._place = ui.element("div")
 
     async def _show_recent(self) -> None:
-        found = await ui.run_javascript(f"return {_RECENT}", timeout=10.0)
+        found = await ui.run_javascript(_RECENT, timeout=10.0)
         self._recent.clear()
         with self._recent:
             for text in found if isinstance(found, list) else []:
@@ -297,11 +287,6 @@ def _exact(value: Any) -> Any:
 # --- what helps to write a statement ---
 
 
-class Example(NamedTuple):
-    words: str
-    sql: str
-
-
 def quoted(name: str) -> str:
     """As a statement needs it."""
     if _PLAIN.fullmatch(name) and name not in _RESERVED:
@@ -341,47 +326,42 @@ async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
     return tuple(zip(reply.columns, reply.types, strict=True))
 
 
-def examples(topic: str) -> list[Example]:
-    if not topic:
-        return [Example("What day is it", "SELECT current_date AS today")]
-    name = quoted(topic)
-    return [
-        Example(
-            "Newest messages",
-            f'SELECT "offset", timestamp, try(decode(body)) AS body\nFROM {name}\n'
-            'ORDER BY "offset" DESC\nLIMIT 50',
-        ),
-        Example(
-            "Messages a minute",
-            "SELECT date_trunc('minute', timestamp) AS minute, count(*) AS messages,\n"
-            f"  sum(octet_length(body)) AS bytes\nFROM {name}\n"
-            "GROUP BY minute\nORDER BY minute DESC",
-        ),
-        Example(
-            "By a field of JSON",
-            "SELECT json_extract_string(try(decode(body)), '$.status') AS status,"
-            f" count(*) AS messages\nFROM {name}\nWHERE json_valid(try(decode(body)))\n"
-            "GROUP BY status\nORDER BY messages DESC",
-        ),
-        Example(
-            "The same body twice",
-            'SELECT md5(body) AS body_md5, count(*) AS times, min("offset") AS first,'
-            f' max("offset") AS last\nFROM {name}\nGROUP BY body_md5\nHAVING count(*) > 1\n'
-            "ORDER BY times DESC",
-        ),
-        Example(
-            "Largest bodies",
-            'SELECT "offset", timestamp, octet_length(body) AS bytes\n'
-            f"FROM {name}\nORDER BY bytes DESC\nLIMIT 20",
-        ),
-    ]
+_EXAMPLES = """-- First
+SELECT count(*) AS messages, min(timestamp) AS oldest, max(timestamp) AS newest
+FROM {topic}
+-- Newest messages
+SELECT "offset", timestamp, try(decode(body)) AS body
+FROM {topic}
+ORDER BY "offset" DESC
+LIMIT 50
+-- Messages a minute
+SELECT date_trunc('minute', timestamp) AS minute, count(*) AS messages,
+  sum(octet_length(body)) AS bytes
+FROM {topic}
+GROUP BY minute
+ORDER BY minute DESC
+-- By a field of JSON
+SELECT json_extract_string(try(decode(body)), '$.status') AS status, count(*) AS messages
+FROM {topic}
+WHERE json_valid(try(decode(body)))
+GROUP BY status
+ORDER BY messages DESC
+-- The same body twice
+SELECT md5(body) AS body_md5, count(*) AS times, min("offset") AS first, max("offset") AS last
+FROM {topic}
+GROUP BY body_md5
+HAVING count(*) > 1
+ORDER BY times DESC
+-- Largest bodies
+SELECT "offset", timestamp, octet_length(body) AS bytes
+FROM {topic}
+ORDER BY bytes DESC
+LIMIT 20"""
 
 
-def first_example(topic: str) -> str:
-    """What stands on the page when it opens."""
+def examples(topic: str) -> dict[str, str]:
+    """By their names; the first stands on the page when it opens."""
     if not topic:
-        return "SELECT current_date AS today"
-    return (
-        "SELECT count(*) AS messages, min(timestamp) AS oldest, max(timestamp) AS newest\n"
-        f"FROM {quoted(topic)}"
-    )
+        return {"What day is it": "SELECT current_date AS today"}
+    found = dict(one.split("\n", 1) for one in _EXAMPLES.removeprefix("-- ").split("\n-- "))
+    return {name: sql.replace("{topic}", quoted(topic)) for name, sql in found.items()}
