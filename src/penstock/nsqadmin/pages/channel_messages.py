@@ -91,7 +91,7 @@ class _Messages:
         may = here.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
         choice.on_value_change(lambda event: self._turn_to(event.value))
-        self._grid.follow(here, self._rows)
+        layout.poll(here, self._look)
 
     def _buttons(self) -> None:
         """Those that the caller may press, each with the states in which it does something."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
-from nicegui import context, ui
+from nicegui import background_tasks, context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -241,6 +242,29 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
     """The same with the runs of pipelines."""
     listen(here.deps.runs.listen, lambda _: show())
     show()
+
+
+def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
+    """Ask now and with every look at the installation, one question at a time and no more often.
+    What can't be had stays as it was: the banner names who does not answer."""
+    is_busy, next_s = False, 0.0
+
+    async def run() -> None:
+        nonlocal is_busy
+        try:
+            await ask()
+        except PenstockError:
+            return
+        finally:
+            is_busy = False
+
+    def on_snapshot(snapshot: Snapshot) -> None:
+        nonlocal is_busy, next_s
+        if not is_busy and time.monotonic() >= next_s:
+            is_busy, next_s = True, time.monotonic() + every_s
+            background_tasks.create(run())
+
+    follow(here, on_snapshot)
 
 
 # --- doing ---

@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-from nicegui import background_tasks, ui
+from nicegui import ui
 
 from penstock import limits
-from penstock.errors import PenstockError
 from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
@@ -289,31 +288,21 @@ class _Process:
     def __init__(self, here: Opened, address: str) -> None:
         self._here = here
         self._address = address
-        self._busy = False
-        self._next_s = 0.0
         self._cpu: tuple[float, float] | None = None  # when, and seconds of the processor by then
         with parts.section("Process") as self._box:
             with ui.element("div").classes("tiles"):
                 self._tiles = {name: parts.Tile(name) for name in _NAMES}
             self._chart = _sync_chart()
         self._box.set_visibility(False)
-        layout.follow(self._here, self._on_snapshot)
-
-    def _on_snapshot(self, snapshot: Snapshot) -> None:
-        node = snapshot.nodes.get(self._address)
-        if node and node.is_up and not self._busy and time.monotonic() >= self._next_s:
-            self._busy = True
-            self._next_s = time.monotonic() + _EVERY_S
-            background_tasks.create(self._ask())
+        layout.poll(self._here, self._ask, _EVERY_S)
 
     async def _ask(self) -> None:
-        try:
-            answer = await self._here.deps.upstream.raw(self._address, "/metrics")
+        """An nsqd without metrics has no such part."""
+        upstream, latest = self._here.deps.upstream, self._here.deps.watch.latest
+        node = latest.nodes.get(self._address)
+        if node and node.is_up:
+            answer = await upstream.raw(self._address, "/metrics")
             self._show(read_metrics(answer[:_BYTES_MAX].decode("utf-8", "replace")))
-        except PenstockError:
-            return  # an nsqd without metrics; one that is down is named by the banner
-        finally:
-            self._busy = False
 
     def _show(self, found: Metrics) -> None:
         values = found.values
