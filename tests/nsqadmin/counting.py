@@ -38,7 +38,7 @@ def count() -> None:
         "waiting": waiting,
         "clients": sum(issubclass(kind, Client) for kind in kinds),
         "elements": sum(issubclass(kind, Element) for kind in kinds),
-        "listeners": sum(len(one._listeners) for one in every if type(one) is Watch),
+        "listeners": sum(len(one._listeners._callbacks) for one in every if type(one) is Watch),
         "callers": len(guard._drawn),
         "tasks": len(asyncio.all_tasks()),
     }

@@ -7,11 +7,36 @@ import json
 import re
 import sys
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from e2e.daemon import POLL_S, START_S_MAX, Daemon, DaemonFailed
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
+from penstock.nsqadmin.store import Store, hash_password
 
 _HTTP = re.compile(r"HTTP: listening on \S*:(\d+)")
+
+
+PASSWORD = "correct horse"
+
+
+def with_users(path: Path, **roles: Role) -> Path:
+    """A data path with these users, who all have the same password."""
+    hashed = hash_password(PASSWORD)
+    with closing(Store(path)) as store:
+        for name, role in roles.items():
+            store.put_user(name, hashed, role)
+    return path
+
+
+def logged_in(store: Store, name: str) -> dict[str, str]:
+    """The headers of a new session, that may change something too."""
+    token = store.begin_session(name)
+    session = store.session(token, 1000.0)
+    assert session is not None
+    return {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
 
 
 class Admin(Daemon):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pytest
 
@@ -13,12 +13,10 @@ from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.actions import Actions, NotCertain, StillRegistered
+from penstock.nsqadmin.actions import Actions, NotCertain, Operation, StillRegistered
 from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
 
 from .official import Calls, Lookupd, Nsqd, channel
-
-T = TypeVar("T")
 
 
 class Site(NamedTuple):
@@ -26,11 +24,11 @@ class Site(NamedTuple):
     nsqds: list[Nsqd]
     lookupd: Lookupd
 
-    def act(self, run: Callable[[Actions], Awaitable[T]]) -> T:
-        async def go() -> T:
+    def act(self, chosen: Callable[[Actions], Operation]) -> str:
+        async def go() -> str:
             fetcher = Fetcher(request_timeout_ns=2 * limits.SECOND)
             try:
-                return await run(Actions(Upstream(fetcher, (self.lookupd.address,), ())))
+                return await chosen(Actions(Upstream(fetcher, (self.lookupd.address,), ()))).run()
             finally:
                 await fetcher.close()
 
@@ -118,9 +116,9 @@ def test_only_what_no_nsqd_has_is_forgotten(site: Site) -> None:
 def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
     """It may know an nsqd that has the topic."""
 
-    async def forget(actions: Actions) -> str:
+    def forget(actions: Actions) -> Operation:
         actions._upstream.lookupds = (site.lookupd.address, "127.0.0.1:1")
-        return await actions.forget("idle")
+        return actions.forget("idle")
 
     with pytest.raises(NotCertain, match=r"127\.0\.0\.1:1"):
         site.act(forget)

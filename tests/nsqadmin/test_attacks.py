@@ -12,10 +12,9 @@ import pytest
 from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import bar
-from penstock.nsqadmin.store import Store, hash_password
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, with_users
 
 REBOUND = {"Host": "evil.example"}  # a name of theirs that means our address
 PATHS = [path for path, _, _ in bar.PLACES]
@@ -39,10 +38,7 @@ def guarded(
     installation: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Admin]:
     """With a user, so that everybody has to log in."""
-    path = tmp_path_factory.mktemp("attacks") / "admin"
-    store = Store(path)
-    store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
-    store.close()
+    path = with_users(tmp_path_factory.mktemp("attacks") / "admin", dora=Role.DESTROY)
     with Admin(path, installation.of_nsqd) as admin:
         yield admin
 

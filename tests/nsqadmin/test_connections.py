@@ -8,7 +8,7 @@ from penstock.errors import FetchFailed
 from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows, transport
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream
-from penstock.nsqadmin.watch import Listener, Watch
+from penstock.nsqadmin.watch import Watch
 
 NODE = "10.0.0.1:4151"
 CONSUMER = {
@@ -78,11 +78,11 @@ class _Watch(Watch):
     """Looks when it is told to."""
 
     def __init__(self) -> None:
-        self.listening: list[Listener] = []
+        self.listening: list[Any] = []
         producer = Producer("h", "10.0.0.1", 4150, 4151, "1")
         self.latest = Snapshot(1.0, {NODE: NodeState(NODE, producer)})
 
-    def listen(self, listener: Listener) -> Any:
+    def listen(self, listener: Any) -> Any:
         self.listening.append(listener)
         return lambda: self.listening.remove(listener)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,19 +16,20 @@ import pytest
 import penstock.nsqadmin
 from cases import each
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
+from penstock.nsqadmin.gate import CSRF_HEADER
 from penstock.nsqadmin.routes import ROUTES
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import Store
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, logged_in, with_users
 from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
-DOERS = ("change", "perform", "begin", "done", "_change")
+DOERS = ("change", "do", "perform", "entry", "done", "_change")
 MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
-          "routes.Call.perform", "pages.channel_messages._Messages._change"}  # fmt: skip
+          "pages.layout.do", "routes.Call.perform",
+          "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
 PAGE, CHANNEL, NODE = f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", "/nodes/{node}"
 VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
@@ -70,7 +72,7 @@ CLICKS = {
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive", OPERATE),
     "pages.channel_messages._Messages._redrive_all": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
-    "pages.replay._Replay._move": Click(
+    "pages.channel_messages._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
     "pages.settings._Panel._apply": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
     "pages.people._Users._save": Click(
@@ -105,14 +107,14 @@ ALSO = (
 # What is asked for over HTTP: the role, and a document that would change nothing if it were done.
 BY_HAND: dict[str, tuple[str, str, Role, Any]] = {
     "routes.create": ("POST", "/api/topics", OPERATE, {"topic": "not a name"}),
-    "routes._act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
+    "routes.act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
     "routes.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
-    "routes.delete_channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
     "routes.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
     "routes.gather": ("GET", "/api/diagnostics?seconds=x", OPERATE, None),
     "routes.configure": ("PUT", "/config/log_level", DESTROY, b"no level"),
 }
 MORE_BY_HAND = {
+    "delete a channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
     "pause": ("POST", f"/api/topics/{TOPIC}/c", OPERATE, {"action": "unpause"}),
     "pause a topic": ("POST", f"/api/topics/{TOPIC}", OPERATE, {"action": "unpause"}),
     "empty a topic": ("POST", f"/api/topics/{TOPIC}", DESTROY, {"action": "empty"}),
@@ -172,9 +174,8 @@ def test_every_change_is_in_the_tables() -> None:
 def test_every_route_that_changes_needs_a_role() -> None:
     """Also one that would write nothing down."""
     changing = {one.answer.__name__: one.role for one in ROUTES if one.method != "GET"}
-    assert changing == {"create": OPERATE, "act": OPERATE, "act_channel": OPERATE,
-                        "delete": DESTROY, "delete_channel": DESTROY, "tombstone": DESTROY,
-                        "configure": DESTROY}  # fmt: skip
+    assert changing == {"create": OPERATE, "act": OPERATE, "delete": DESTROY,
+                        "tombstone": DESTROY, "configure": DESTROY}  # fmt: skip
     posts = {
         ast.unparse(node.args[0])
         for path in SOURCE.rglob("*.py")
@@ -209,16 +210,10 @@ def guarded(
     nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
     nsqd.post(f"/pub?topic={TOPIC}", b"kept")
     installation.wait_for_topic(TOPIC)
-    store, headers = Store(path), {}
-    hashed = hash_password("correct horse")
-    for role in (VIEW, OPERATE, DESTROY):
-        store.put_user(role.name, hashed, role)
-        token = store.begin_session(role.name)
-        session = store.session(token, 1000.0)
-        assert session is not None
-        headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
-    store.put_token("ci", VIEW)
-    store.close()
+    roles = {role.name: role for role in (VIEW, OPERATE, DESTROY)}
+    with closing(Store(with_users(path, **roles))) as store:
+        headers = {role: logged_in(store, name) for name, role in roles.items()}
+        store.put_token("ci", VIEW)
     with Admin(path, installation.of_lookupd) as admin:
         yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
     nsqd.post(f"/topic/delete?topic={TOPIC}")

@@ -7,20 +7,19 @@ import json
 import resource
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from e2e.daemon import DaemonFailed
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
-from penstock.nsqadmin.store import Store, StoreFailed, hash_password
+from penstock.nsqadmin.store import Store, StoreFailed
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, logged_in, with_users
 
 DAY_S = 86_400.0
 
@@ -38,8 +37,7 @@ def full_disk(pid: int = 0) -> Iterator[None]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path)
-    store.put_user("ann", hash_password("correct horse"), Role.DESTROY)
+    store = Store(with_users(tmp_path, ann=Role.DESTROY))
     yield store
     store.close()
 
@@ -79,8 +77,7 @@ def test_a_session_ends_also_without_a_disk(store: Store) -> None:
 
 def test_the_use_of_a_session_need_not_be_noted(tmp_path: Path) -> None:
     now_s = [1000.0]
-    store = Store(tmp_path, lambda: now_s[0])
-    store.put_user("ann", hash_password("correct horse"), Role.VIEW)
+    store = Store(with_users(tmp_path, ann=Role.VIEW), lambda: now_s[0])
     token = store.begin_session("ann")
     now_s[0] += DAY_S / 2
     with full_disk():
@@ -119,8 +116,9 @@ def test_an_action_is_refused_and_done_when_there_is_room_again(
     installation: Installation, tmp_path: Path
 ) -> None:
     path = tmp_path / "admin"
-    with _users(path) as (cookie, csrf), Admin(path, installation.of_nsqd) as admin:
-        headers = {"Cookie": cookie, "X-CSRF-Token": csrf}
+    with closing(Store(with_users(path, dora=Role.DESTROY))) as store:
+        headers = logged_in(store, "dora")
+    with Admin(path, installation.of_nsqd) as admin:
         made = {"topic": "room"}
         assert admin.request("GET", "/ping")[0] == 200  # it is up
         with full_disk(admin.pid):
@@ -141,17 +139,6 @@ def test_an_action_is_refused_and_done_when_there_is_room_again(
     done = [(one.action, one.result) for one in store.audit()][::-1]
     store.close()
     assert done == [("create_topic", "ok"), ("login", "ok"), ("delete_topic", "ok")]
-
-
-@contextmanager
-def _users(path: Path) -> Iterator[tuple[str, str]]:
-    store = Store(path)
-    store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
-    token = store.begin_session("dora")
-    session = store.session(token, DAY_S)
-    store.close()
-    assert session is not None
-    yield f"{COOKIE}={token}", session.csrf
 
 
 def admin_topics(admin: Admin, headers: dict[str, str]) -> list[str]:
@@ -180,9 +167,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, name: str, loss
 
 def test_a_page_that_was_overwritten_is_found(tmp_path: Path) -> None:
     """Not only a head that says what it is."""
-    store = Store(tmp_path)
-    store.put_user("ann", hash_password("correct horse"), Role.DESTROY)
-    store.close()
+    with_users(tmp_path, ann=Role.DESTROY)
     database = sqlite3.connect(tmp_path / "admin.db")
     query = "SELECT rootpage FROM sqlite_master WHERE name = 'users'"
     (page,) = database.execute(query).fetchone()
@@ -202,7 +187,7 @@ def test_two_on_one_directory(installation: Installation, tmp_path: Path) -> Non
         second = Admin(path, asked, stderr=tmp_path / "second.stderr")
         with pytest.raises(DaemonFailed, match="give each a -data-path of its own"):
             second.start()
-        with _users(path):
-            assert first.request("GET", "/api/topics")[0] == 401
+        with_users(path, dora=Role.DESTROY)
+        assert first.request("GET", "/api/topics")[0] == 401
         first.kill()
         first.start()

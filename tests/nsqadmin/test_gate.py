@@ -13,32 +13,28 @@ import pytest
 from e2e.lookupd import eventually
 from penstock import limits
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER, LoginRefused, Tries
-from penstock.nsqadmin.store import Entry, Store, hash_password
+from penstock.nsqadmin.gate import COOKIE, LoginRefused, Tries
+from penstock.nsqadmin.store import Entry, Store
 
 from .conftest import Installation
-from .running import Admin
+from .running import PASSWORD, Admin, logged_in, with_users
 
-PASSWORD = "correct horse"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 TRIES = limits.ADMIN_LOGIN_TRIES
 
 
 @contextmanager
-def with_users(path: Path, *flags: str) -> Iterator[tuple[Admin, Store]]:
-    with closing(Store(path)) as store:
-        hashed = hash_password(PASSWORD)
-        for name, role in (("ann", Role.DESTROY), ("bo", Role.VIEW)):
-            store.put_user(name, hashed, role)
-        with Admin(path, *flags) as admin:
-            yield admin, store
+def guarded(path: Path, *flags: str) -> Iterator[tuple[Admin, Store]]:
+    with_users(path, ann=Role.DESTROY, bo=Role.VIEW)
+    with closing(Store(path)) as store, Admin(path, *flags) as admin:
+        yield admin, store
 
 
 @pytest.fixture(scope="module")
 def both(
     installation: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Admin, Store]]:
-    with with_users(tmp_path_factory.mktemp("gate") / "admin", installation.of_nsqd) as both:
+    with guarded(tmp_path_factory.mktemp("gate") / "admin", installation.of_nsqd) as both:
         yield both
 
 
@@ -67,7 +63,7 @@ def test_wrong_passwords_behind_a_proxy_keep_out_only_their_client(
 ) -> None:
     trusted = ("-trusted-proxy-cidr=127.0.0.1/32", "-trusted-proxy-cidr=10.0.0.0/8")
     guessing, other = "203.0.113.9, 10.0.0.2", "198.51.100.7"
-    with with_users(tmp_path / "admin", installation.of_nsqd, *trusted) as (proxied, store):
+    with guarded(tmp_path / "admin", installation.of_nsqd, *trusted) as (proxied, store):
         for _ in range(TRIES):
             assert log_in(proxied, "ann", "wrong", X_Forwarded_For=guessing) == 401
         assert log_in(proxied, "ann", X_Forwarded_For=guessing) == 429
@@ -119,10 +115,7 @@ def test_looking_keeps_no_session_alive_and_a_person_does(admin: Admin, store: S
 def test_log_outs_and_refusals_are_written_down(
     admin: Admin, store: Store, installation: Installation
 ) -> None:
-    token = store.begin_session("bo")
-    session = store.session(token, 3600)
-    assert session is not None
-    headers = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
+    headers = logged_in(store, "bo")
     for _ in range(3):
         assert admin.request("DELETE", "/api/topics/precious", None, headers)[0] == 403
     refused = [one for one in store.audit(count=100) if one.action == "request"]

@@ -13,8 +13,8 @@ from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
+from penstock.nsqadmin.pages.channel_messages import said as said_of_move
 from penstock.nsqadmin.pages.partitions import said
-from penstock.nsqadmin.pages.replay import said as said_of_move
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, behind, lean, make
 from penstock.nsqadmin.upstream import Producer
 

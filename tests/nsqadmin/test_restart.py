@@ -6,15 +6,15 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.history import FIELDS, History
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import Store
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, logged_in, with_users
 
 ROUNDS = 12
 DAY_S = 86_400.0
@@ -75,22 +75,17 @@ def test_a_kill_in_the_midst_of_writing_leaves_whole_files(tmp_path: Path) -> No
 
 
 def test_everything_is_there_after_a_kill(installation: Installation, tmp_path: Path) -> None:
-    path = tmp_path / "admin"
-    store = Store(path)
-    store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
-    cookie = {"Cookie": f"{COOKIE}={store.begin_session('dora')}"}
-    session = store.session(cookie["Cookie"].partition("=")[2], DAY_S)
-    store.close()
-    assert session is not None
+    path = with_users(tmp_path / "admin", dora=Role.DESTROY)
+    with closing(Store(path)) as store:
+        headers = logged_in(store, "dora")
     with Admin(path, installation.of_nsqd, "-login=required") as admin:
         for number in range(3):
             made = {"topic": f"made_{number}"}
-            headers = cookie | {"X-CSRF-Token": session.csrf}
             assert admin.request("POST", "/api/topics", made, headers)[0] == 200
             admin.kill()
             admin.start()
             assert admin.request("GET", "/api/nodes")[0] == 401
-            assert admin.request("GET", "/api/nodes", headers=cookie)[0] == 200
+            assert admin.request("GET", "/api/nodes", headers=headers)[0] == 200
             assert admin.request("DELETE", f"/api/topics/made_{number}", None, headers)[0] == 200
     store = Store(path)
     done = [(one.who, one.action, one.target) for one in store.audit()][::-1]

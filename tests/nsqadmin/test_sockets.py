@@ -20,7 +20,7 @@ from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.store import BEGUN, Store, hash_password
 
 from .conftest import Installation
-from .running import Admin
+from .running import Admin, with_users
 from .sockets import Button, Drawn, drawn, settle, socket
 
 TOPIC = "besieged"
@@ -88,11 +88,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    path = tmp_path_factory.mktemp("sockets") / "admin"
-    store = Store(path)
-    for name, role in ENTITLED.items():
-        store.put_user(name, hash_password("correct horse"), role)
-    store.close()
+    path = with_users(tmp_path_factory.mktemp("sockets") / "admin", **ENTITLED)
     installation.nsqd.post(f"/topic/create?topic={TOPIC}")
     with Admin(path, installation.of_nsqd) as admin:
         found = World(installation, admin)

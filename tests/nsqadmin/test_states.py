@@ -11,7 +11,7 @@ import pytest
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import FIELDS, Sample
-from penstock.nsqadmin.pages import process, states
+from penstock.nsqadmin.pages import nodes, states
 from penstock.nsqadmin.pages.parts import curve
 from penstock.nsqadmin.pages.states import Lag
 from penstock.nsqadmin.snapshot import ChannelState, TopicState
@@ -126,7 +126,7 @@ def test_the_worst_is_the_state() -> None:
 
 
 def test_metrics_of_a_process() -> None:
-    found = process.read(
+    found = nodes.read_metrics(
         '# HELP x y\nprocess_cpu_seconds_total 1.5\nnsqd_depth{topic="a"} 7\n'
         'nsqd_sync_seconds_bucket{le="0.001"} 4\nnsqd_sync_seconds_bucket{le="+Inf"} 6\n'
     )

@@ -133,7 +133,6 @@ class Rules(NamedTuple):
     admin_users: Sequence[str]
     headers: Headers
     group_roles: Mapping[str, Role]
-    trusted: Sequence[Network]
     login_wanted: bool
     anonymous_role: Role
     read_only: bool
@@ -141,26 +140,19 @@ class Rules(NamedTuple):
     def limit(self, role: Role) -> Role:
         return min(role, Role.VIEW) if self.read_only else role
 
-    def by_header(self, claimed: Claimed, known: Role | None, remote: str) -> Caller:
-        """`known`: the role of the local user of this name."""
-        role = self._claimed_role(claimed, known, Role.DESTROY)
-        return Caller(claimed.name, self.limit(role), "header", remote, claimed=claimed)
-
-    def by_provider(
-        self, claimed: Claimed, known: Role | None, remote: str, session: str
-    ) -> Caller:  # fmt: skip
-        role = self._claimed_role(claimed, known, Role.VIEW)
-        return Caller(claimed.name, self.limit(role), "oidc", remote, session, claimed)
-
-    def _claimed_role(self, claimed: Claimed, known: Role | None, without_rules: Role) -> Role:
+    def claimed(
+        self, how: str, claimed: Claimed, known: Role | None, remote: str, session: str = ""
+    ) -> Caller:
+        """Whom a "header" names, or an "oidc" provider. `known`: the role of the local user of this
+        name."""
         role = known or Role.NONE
         if any(name in self.admin_users for name in claimed.names):
             role = Role.DESTROY
         elif self.group_roles:
             role = max(role, role_of_groups(claimed.groups, self.group_roles))
         elif not known:
-            role = Role.VIEW if self.admin_users else without_rules
-        return role
+            role = Role.VIEW if self.admin_users or how == "oidc" else Role.DESTROY
+        return Caller(claimed.name, self.limit(role), how, remote, session, claimed)
 
     def anonymous(self, remote: str) -> Caller:
         if self.login_wanted:
@@ -172,21 +164,18 @@ class Rules(NamedTuple):
         return Caller("", role, "anonymous", remote)
 
 
-def is_address(text: str) -> bool:
+def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None of what is no address: a name, a unix socket, nothing."""
     try:
-        ipaddress.ip_address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def within(address: str, networks: Sequence[Network]) -> bool:
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return False  # a unix socket, or nothing: it is in no network
+    ip = read_ip(address)
     mapped = getattr(ip, "ipv4_mapped", None)
-    return any((mapped or ip) in network for network in networks)
+    return ip is not None and any((mapped or ip) in network for network in networks)
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:
@@ -207,8 +196,4 @@ def is_own_host(host_header: str, given_host: str) -> bool:
         return False
     if host in ("localhost", given_host) or host.endswith(".localhost"):
         return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True  # an address can't be made to mean another machine
+    return read_ip(host) is not None  # an address can't be made to mean another machine

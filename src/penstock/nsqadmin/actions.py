@@ -16,10 +16,12 @@ and a delete meets nsqds where nothing is left: who has not got it has done what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
+from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer, Upstream, warnings
 
 VERBS = ("pause", "unpause", "empty")
@@ -42,11 +44,51 @@ class NotCertain(PenstockError):
         super().__init__(f"not deleted: whether an nsqd has {topic} is not certain: {why}")
 
 
-class Actions:
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
+class Operation(NamedTuple):
+    """Who may, its names in the audit log and in notifications, what it is about, and doing it,
+    which returns a warning."""
 
-    async def create(self, topic: str, channel: str = "", partitions: int = 0) -> str:
+    role: Role
+    names: tuple[str, ...]
+    about: dict[str, str]
+    run: Callable[[], Awaitable[str]]
+
+
+class Actions:
+    """What an operator may do to topics, channels and nodes, for `/api` and the pages."""
+
+    def __init__(self, upstream: Upstream, left: Callable[[str, str], str] | None = None) -> None:
+        """`left` says what a deletion does not reach."""
+        self._upstream = upstream
+        self._left = left
+
+    def create(self, topic: str, channel: str = "", partitions: int = 0) -> Operation:
+        names = ("create_topic", "create_channel") if channel else ("create_topic",)
+        run = partial(self._create, topic, channel, partitions)
+        return Operation(Role.OPERATE, names, _names(topic, channel), run)
+
+    def act(self, verb: str, topic: str, channel: str = "") -> Operation:
+        """`verb` is one of VERBS."""
+        role = Role.DESTROY if verb == "empty" else Role.OPERATE
+        run = partial(self._act, verb, topic, channel)
+        return Operation(role, (f"{verb}_{_kind(channel)}",), _names(topic, channel), run)
+
+    def delete(self, topic: str, channel: str = "") -> Operation:
+        """Also of a topic that only lookupds know; not of one that nobody knows."""
+        names, run = (f"delete_{_kind(channel)}",), partial(self._delete, topic, channel)
+        return Operation(Role.DESTROY, names, _names(topic, channel), run)
+
+    def forget(self, topic: str) -> Operation:
+        """Delete a topic that no nsqd has, on the lookupds. StillRegistered, NotCertain."""
+        run = partial(self._forget, topic)
+        return Operation(Role.DESTROY, ("delete_topic",), _names(topic), run)
+
+    def tombstone(self, node: str, topic: str) -> Operation:
+        """Take a topic off one nsqd."""
+        about, run = _names(topic) | {"node": node}, partial(self._tombstone, node, topic)
+        return Operation(Role.DESTROY, ("tombstone_topic_producer",), about, run)
+
+    async def _create(self, topic: str, channel: str, partitions: int) -> str:
         """On all lookupds, so that nsqds make them when somebody publishes; a channel also on the
         nsqds that have the topic. Without lookupds on the given nsqds. A number of partitions most
         lookupds pass over, so with one the topic is made on all nsqds. Returns a warning."""
@@ -71,16 +113,13 @@ class Actions:
                 said.append(await self._on(producers, "/channel/create", names))
         return warnings(*said)
 
-    async def act(self, verb: str, topic: str, channel: str = "") -> str:
-        """`verb` is one of VERBS."""
+    async def _act(self, verb: str, topic: str, channel: str) -> str:
         producers, missed = await self._upstream.producers_of(topic)
-        kind = "channel" if channel else "topic"
-        done = await self._on(producers, f"/{kind}/{verb}", _names(topic, channel))
+        done = await self._on(producers, f"/{_kind(channel)}/{verb}", _names(topic, channel))
         return warnings(missed, done)
 
-    async def delete(self, topic: str, channel: str = "") -> str:
-        """Also of a topic that only lookupds know; not of one that nobody knows."""
-        kind = "channel" if channel else "topic"
+    async def _delete(self, topic: str, channel: str) -> str:
+        kind = _kind(channel)
         producers, missed = await self._upstream.producers_of(topic)
         said, names = [missed], _names(topic, channel)
         addresses = [one.address for one in producers]
@@ -92,7 +131,7 @@ class Actions:
                      if one.address in alive]  # fmt: skip
         if producers:
             said.append(await self._on_nsqds(addresses, f"/{kind}/delete", names))
-        return warnings(*said)
+        return warnings(*said, self._left(topic, channel) if self._left else "")
 
     async def _alive(self, addresses: Sequence[str]) -> set[str]:
         """Those that answer. UpstreamFailed when none does."""
@@ -108,8 +147,7 @@ class Actions:
 
         return set((await self._upstream.ask(NSQD, addresses, ping)).answers)
 
-    async def forget(self, topic: str) -> str:
-        """Delete a topic that no nsqd has, on the lookupds. StillRegistered, NotCertain."""
+    async def _forget(self, topic: str) -> str:
         producers, missed = await self._upstream.producers()
         if missed:
             raise NotCertain(topic, missed.removeprefix("WARNING: "))
@@ -118,8 +156,7 @@ class Actions:
                 raise StillRegistered(topic, producer.address)
         return await self._on_lookupds("/topic/delete", _names(topic))
 
-    async def tombstone(self, node: str, topic: str) -> str:
-        """Take a topic off one nsqd."""
+    async def _tombstone(self, node: str, topic: str) -> str:
         producer, missed = await self.find(node)
         said = [missed]
         await self._alive([producer.address])
@@ -170,6 +207,10 @@ class Actions:
         done, all_ = len(asked.answers), len(asked.answers) + len(asked.failed)
         why = "; ".join(f"{address}: {error.reason}" for address, error in asked.failed.items())
         return f"WARNING: {verb} on {done} of {all_}{of}: {why}"
+
+
+def _kind(channel: str) -> str:
+    return "channel" if channel else "topic"
 
 
 def _names(topic: str, channel: str = "") -> dict[str, str]:

@@ -47,24 +47,14 @@ class NodeStats(NamedTuple):
 def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
     """The topic over all nodes, with its channels over all nodes."""
     rows = [(node, row) for node in nodes for row in topic_rows(node.document, name)]
-    parts = [_topic_row(node, row) for node, row in rows]
-    total = _sum(parts, _TOPIC_COUNTS)
     channels: dict[str, list[Row]] = {}
     for node, row in rows:
         for channel in row.get("channels") or ():
             part = _channel_row(node, name, channel)
             channels.setdefault(part["channel_name"], []).append(part)
-    return {
-        "node": "*",
-        "hostname": "",
-        "topic_name": name,
-        **total,
-        "nodes": sorted(parts, key=_host),
-        "channels": [_channel_sum(name, key, channels[key]) for key in sorted(channels)],
-        "paused": any(part["paused"] for part in parts),
-        "e2e_processing_latency": _e2e_sum([part["e2e_processing_latency"] for part in parts]),
-        **_partitions(parts),
-    }
+    sums = [_channel_sum(name, key, channels[key]) for key in sorted(channels)]
+    parts = [_topic_row(node, row) for node, row in rows]
+    return _over_nodes({"topic_name": name}, parts, _TOPIC_COUNTS, {"channels": sums})
 
 
 def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | None:
@@ -78,10 +68,9 @@ def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | Non
     ]
     if not parts:
         return None
-    total = _channel_sum(topic_name, name, parts)
     clients = [client for part in parts for client in part["clients"]]
-    return total | {
-        "global_msg_count": _sum(parts, ("global_msg_count",))["global_msg_count"],
+    return _channel_sum(topic_name, name, parts) | {
+        "global_msg_count": sum(part.get("global_msg_count", 0) for part in parts),
         "nodes": sorted(parts, key=_host),
         "clients": sorted(clients, key=lambda one: (one["hostname"], one["node"])),
     }
@@ -130,56 +119,35 @@ def topic_rows(document: Mapping[str, Any], name: str) -> list[Row]:
 
 
 def _topic_row(node: NodeStats, row: Row) -> Row:
-    depth, backend = _count(row, "depth"), _count(row, "backend_depth")
-    return {
-        "node": node.node,
-        "hostname": node.hostname,
-        "topic_name": row.get("topic_name", ""),
-        "depth": depth,
-        "memory_depth": depth - backend,
-        "backend_depth": backend,
-        "message_count": _count(row, "message_count"),
-        "delivery_msg_count": 0,
-        "nodes": None,
-        "channels": [],
-        "paused": bool(row.get("paused")),
-        "e2e_processing_latency": _e2e(row, node),
-        **_partitions_of(node, row),
-    }
+    names = {"topic_name": row.get("topic_name", "")}
+    return _part(node, row, names, _TOPIC_COUNTS, {"channels": []}) | {"delivery_msg_count": 0}
 
 
 def _channel_row(node: NodeStats, topic_name: str, row: Row, clients: bool = False) -> Row:
-    depth, backend = _count(row, "depth"), _count(row, "backend_depth")
-    local = {key: _count(row, key) for key in _LOCAL_COUNTS}
+    names = {"topic_name": topic_name, "channel_name": row.get("channel_name", "")}
     listed = row.get("clients") or ()
-    return {
-        "node": node.node,
-        "hostname": node.hostname,
-        "topic_name": topic_name,
-        "channel_name": row.get("channel_name", ""),
-        "depth": depth,
-        "memory_depth": depth - backend,
-        "backend_depth": backend,
-        "in_flight_count": _count(row, "in_flight_count"),
-        "deferred_count": _count(row, "deferred_count"),
-        "requeue_count": _count(row, "requeue_count"),
-        "timeout_count": _count(row, "timeout_count"),
-        "message_count": _count(row, "message_count"),
-        "delivery_msg_count": sum(local.values()),
-        **_said(local),
+    below = {"clients": [_client_row(node, one) for one in listed] if clients else None}
+    return _part(node, row, names, _CHANNEL_COUNTS, below) | {
+        "delivery_msg_count": sum(_count(row, key) for key in _LOCAL_COUNTS),
         "client_count": _count(row, "client_count") or len(listed),
-        "nodes": None,
-        "clients": [_client_row(node, one) for one in listed] if clients else None,
-        "paused": bool(row.get("paused")),
-        "e2e_processing_latency": _e2e(row | {"topic_name": topic_name}, node),
-        **_partitions_of(node, row),
     }
 
 
-def _partitions_of(node: NodeStats, row: Row) -> Row:
-    """Nothing where there is one: the row itself has its figures."""
-    found = [{"node": node.node, **part} for part in row.get("partitions") or ()]
-    return {"partitions": found} if found else {}
+def _part(node: NodeStats, row: Row, names: Row, counts: tuple[str, ...], below: Row) -> Row:
+    found = {key: _count(row, key) for key in counts}
+    found["memory_depth"] = found["depth"] - found["backend_depth"]
+    partitions = [{"node": node.node, **part} for part in row.get("partitions") or ()]
+    return {
+        "node": node.node,
+        "hostname": node.hostname,
+        **names,
+        **_not_nought(found),
+        "nodes": None,
+        **below,
+        "paused": bool(row.get("paused")),
+        "e2e_processing_latency": _e2e(row | names, node),
+        **({"partitions": partitions} if partitions else {}),  # of one the row has its figures
+    }
 
 
 def _client_row(node: NodeStats, row: Row) -> Row:
@@ -195,30 +163,27 @@ def _client_row(node: NodeStats, row: Row) -> Row:
 
 
 def _channel_sum(topic_name: str, name: str, parts: list[Row]) -> Row:
+    lean = [part | {"clients": None} for part in parts]
+    names = {"topic_name": topic_name, "channel_name": name}
+    return _over_nodes(names, lean, _CHANNEL_COUNTS, {"clients": None})
+
+
+def _over_nodes(names: Row, parts: list[Row], counts: tuple[str, ...], below: Row) -> Row:
+    partitions = [one for part in parts for one in part.get("partitions", ())]
     return {
         "node": "*",
         "hostname": "",
-        "topic_name": topic_name,
-        "channel_name": name,
-        **_said(_sum(parts, _CHANNEL_COUNTS)),
-        "nodes": sorted((part | {"clients": None} for part in parts), key=_host),
-        "clients": None,
+        **names,
+        **_not_nought({key: sum(part.get(key, 0) for part in parts) for key in counts}),
+        "nodes": sorted(parts, key=_host),
+        **below,
         "paused": any(part["paused"] for part in parts),
         "e2e_processing_latency": _e2e_sum([part["e2e_processing_latency"] for part in parts]),
-        **_partitions(parts),
+        **({"partitions": partitions} if partitions else {}),
     }
 
 
-def _partitions(rows: list[Row]) -> Row:
-    found = [part for row in rows for part in row.get("partitions", ())]
-    return {"partitions": found} if found else {}
-
-
-def _sum(parts: list[Row], keys: tuple[str, ...]) -> Row:
-    return {key: sum(part.get(key, 0) for part in parts) for key in keys}
-
-
-def _said(counts: Row) -> Row:
+def _not_nought(counts: Row) -> Row:
     """Without the counts of near and far deliveries that are nought, as official."""
     return {key: count for key, count in counts.items() if count or key not in _LOCAL_COUNTS}
 

@@ -13,17 +13,19 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import HTTPConnection
 
 from penstock import limits
 from penstock.errors import NotFound
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.gate import Forbidden, LoginWanted
+from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed
 
 Document = dict[str, Any]
+_DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version")
 _TARGET_CHARS = 300  # of what was refused, in the audit log: a topic's and a channel's name
 
 
@@ -56,14 +58,15 @@ def error_response(error: Exception) -> JSONResponse:
 HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, StoreFailed)
 
 
-def caller_of(deps: Deps, request: Request) -> Caller:
-    remote = request.client.host if request.client else ""
-    return deps.gate.caller(request.headers, request.cookies, remote)
+def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:
+    """Of a request, or of a socket, which keeps the headers that it was opened with."""
+    remote = asking.client.host if asking.client else ""
+    return gate.caller(asking.headers, asking.cookies, remote)
 
 
 def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
     """Whoever may look at what needs this role."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     if role > Role.NONE:
         deps.gate.check(caller, Role.VIEW)
     deps.gate.check(caller, role)
@@ -72,7 +75,7 @@ def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
 
 def changed(deps: Deps, request: Request, role: Role) -> Caller:
     """The same for a request that changes something."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     try:
         deps.gate.check_change(caller, role, request.headers, request.cookies)
     except Forbidden as error:
@@ -81,6 +84,14 @@ def changed(deps: Deps, request: Request, role: Role) -> Caller:
             deps.audit.note(caller, "request", f"failed: {error}", target[:_TARGET_CHARS])
         raise
     return caller
+
+
+def saved(name: str) -> dict[str, str]:
+    """The headers of what a browser saves as a file, and does not run."""
+    return {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "X-Content-Type-Options": "nosniff",
+    }
 
 
 async def body_of(request: Request, too_big: str) -> bytes:
@@ -120,19 +131,12 @@ def node_rows(producers: list[Producer]) -> list[Document]:
     rows = []
     for one in producers:
         remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
-        row: Document = {
-            "remote_addresses": list(one.remote_addresses),
-            "remote_address": remote,
-            "hostname": one.hostname,
-            "broadcast_address": one.broadcast_address,
-            "tcp_port": one.tcp_port,
-            "http_port": one.http_port,
-            "version": one.version,
-        }
-        row |= {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
-        row["topics"] = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
-        row["out_of_date"] = _version(one.version) < highest
-        rows.append(row)
+        told = {name: getattr(one, name) for name in _DESCRIBED}
+        topology = {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
+        topics = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
+        old = _version(one.version) < highest
+        remotes = {"remote_addresses": list(one.remote_addresses), "remote_address": remote}
+        rows.append(remotes | told | topology | {"topics": topics, "out_of_date": old})
     return rows
 
 

@@ -43,7 +43,7 @@ from penstock.nsqadmin.noderecords import clock, holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.words import count, span, wait
+from penstock.nsqadmin.words import count, listed, span, wait
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
@@ -102,37 +102,51 @@ def of_runs(runs: Runs, now_s: float) -> list[Finding]:
     """The same for pipelines."""
     found = [_ended_badly(runs, run, now_s) for run in runs.unmended(now_s)]
     for run in runs.live():
-        grown = grown_lag(run.track.points())
-        if grown:
+        if grown := grown_lag(run.track.points()):
             why = f"{grown:,} more than some minutes ago: {wait(run.state.lag_rows or 0)}."
             step = "Give Spark more cores, or raise max-offsets-per-trigger."
-            what = f"pipeline {run.state.name} falls behind"
-            found.append(Finding(Level.WARN, what, why, step, ("pipelines", run.id)))
+            found.append(_of(run).warn("falls behind", why, step))
     for run in runs.latest():
-        if run.state.state == "finished" and run.state.code:
+        is_new = now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S
+        if run.state.state == "finished" and run.state.code and is_new:
             why = f"{run.state.outcome or f'its exit code is {run.state.code}'}."
-            what = f"pipeline {run.state.name} has something to tell"
-            step = "Its page has the report."
-            if now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S:
-                found.append(Finding(Level.WARN, what, why, step, ("pipelines", run.id)))
+            found.append(_of(run).warn("has something to tell", why, "Its page has the report."))
     return found
 
 
+def _of(run: Run) -> Thing:
+    return Thing(f"pipeline {run.state.name}", ("pipelines", run.id))
+
+
 def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
-    state, path = run.state, ("pipelines", run.id)
+    state = run.state
     if runs.phase(run) == "failed":
-        what = f"pipeline {state.name} failed"
         step = "Repair that, and start it again: its page has the command."
-        return Finding(Level.BAD, what, f"{state.reason.rstrip('.')}.", step, path)
+        return _of(run).bad("failed", f"{state.reason.rstrip('.')}.", step)
     minutes = (now_s - run.heard_s) / 60
     why = f"Nothing was heard of it for {minutes:,.0f} min, and it had not ended."
     step = f"See whether process {state.pid} on {state.host} runs, and whether it reaches nsqd."
-    return Finding(Level.BAD, f"pipeline {state.name} fell silent", why, step, path)
+    return _of(run).bad("fell silent", why, step)
+
+
+class Thing(NamedTuple):
+    """What findings are about."""
+
+    name: str
+    path: tuple[str, ...]
+
+    def bad(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return Finding(Level.BAD, f"{self.name} {is_}", why, step, self.path, state)
+
+    def warn(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return self.bad(is_, why, step, state)._replace(level=Level.WARN)
+
+    def note(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return self.bad(is_, why, step, state)._replace(level=Level.NOTE)
 
 
 def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
-    path = ("nodes", node.address)
-    what = f"node {node.address}"
+    it = Thing(f"node {node.address}", ("nodes", node.address))
     if node.error:
         step = "See whether the process runs and its port can be reached."
         if not node.is_listed:
@@ -140,105 +154,90 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
         if node.heard_s:
             why = f"It last answered at {clock(node)} ({node.error}). {words_of(held)}"
-        level = Level.BAD if node.is_listed or held.messages else Level.WARN  # taken away, maybe
-        yield Finding(level, f"{what} does not answer", why, step, path)
+        found = it.bad if node.is_listed or held.messages else it.warn  # taken away, maybe
+        yield found("does not answer", why, step)
         return
     if not node.is_listed:
-        why = "It answers, and no consumer finds it."
         step = "See whether its -lookupd-tcp-address is right and can be reached from there."
-        yield Finding(Level.WARN, f"{what} is known to no nsqlookupd", why, step, path)
+        yield it.warn("is known to no nsqlookupd", "It answers, and no consumer finds it.", step)
     if node.is_unhealthy:
         step = "Its log says more; a full or failing disk is the usual cause."
-        yield Finding(Level.BAD, f"{what} is not healthy", node.health, step, path)
+        yield it.bad("is not healthy", node.health, step)
     elif node.warning:
         step = "Run penstock log verify on the node; it serves all that is sound."
-        yield Finding(Level.WARN, f"{what} warns", node.warning, step, path)
+        yield it.warn("warns", node.warning, step)
     disk = node.document.get("disk") or {}
     slow_s = disk.get("sync_slowest_seconds") or 0.0
     if slow_s > limits.ADMIN_SYNC_SLOW_S:
         why = f"A sync took {slow_s * 1000:.0f} ms; every publish waits for one."
-        yield Finding(Level.WARN, f"{what} syncs slowly", why, "Look at the disk's load.", path)
+        yield it.warn("syncs slowly", why, "Look at the disk's load.")
     free, size = disk.get("free_bytes") or 0, disk.get("size_bytes") or 0
     if size and free < size * limits.ADMIN_DISK_FREE_SHARE:
-        why = f"{100 * free / size:.0f} % of its disk is free."
         step = "Shorten the retention of large topics, or give it a larger disk."
-        yield Finding(Level.WARN, f"{what} runs out of disk", why, step, path)
+        yield it.warn("runs out of disk", f"{100 * free / size:.0f} % of its disk is free.", step)
 
 
 def _of_topic(topic: TopicState) -> Iterator[Finding]:
-    path = ("topics", topic.name)
-    what = f"topic {topic.name}"
+    it = Thing(f"topic {topic.name}", ("topics", topic.name))
     if topic.refusals:
         step = "Producers get errors: make room, or see the node's log."
-        why = "; ".join(topic.refusals)
-        yield Finding(Level.BAD, f"{what} refuses publishes", why, step, path, "refuses publishes")
+        yield it.bad("refuses publishes", "; ".join(topic.refusals), step, "refuses publishes")
     if topic.damaged:
-        why = "Part of its log can't be read."
         step = "Run penstock log verify on the node, and restore from a copy or the archive."
-        yield Finding(Level.BAD, f"{what} is damaged", why, step, path, "damaged")
+        yield it.bad("is damaged", "Part of its log can't be read.", step, "damaged")
     if topic.paused and topic.backlog:
         why = f"{wait(topic.backlog)}."
-        yield Finding(
-            Level.NOTE, f"{what} is paused", why, "Unpause it when you are done.", path, "paused"
-        )
+        yield it.note("is paused", why, "Unpause it when you are done.", "paused")
     if topic.depth and not topic.channels:
         why = f"{wait(topic.depth)} for the first channel."
-        yield Finding(
-            Level.NOTE, f"{what} has no channel", why, "Start its consumer.", path, "no channel"
-        )
+        yield it.note("has no channel", why, "Start its consumer.", "no channel")
 
 
 def _of_channel(
     channel: ChannelState, recent: Sequence[Sample], window: Window
 ) -> Iterator[Finding]:
-    path = ("topics", channel.topic, channel.name)
-    what = f"channel {channel.topic}/{channel.name}"
+    name = f"channel {channel.topic}/{channel.name}"
+    it = Thing(name, ("topics", channel.topic, channel.name))
     waits = channel.depth + channel.in_flight
     grown = _grown(recent, window)
     if channel.paused:
         if waits:
-            why = f"{wait(waits)}."
-            step = "Unpause it when you are done."
-            yield Finding(Level.NOTE, f"{what} is paused", why, step, path, "paused")
+            yield it.note("is paused", f"{wait(waits)}.", "Unpause it when you are done.", "paused")
     elif channel.clients and waits and _idle(recent, window) and not _may_be_slow(channel, window):
         since = f" in {window.words}" if window.is_short else ""
         held = f"{count(channel.clients, 'consumer')}, {count(waits, 'message')}"
-        why = f"{held}, and none was finished{since}."
         step = "Look at what its consumers do; their in-flight messages are on its page."
-        yield Finding(Level.BAD, f"{what} is stuck", why, step, path, "stuck")
+        yield it.bad("is stuck", f"{held}, and none was finished{since}.", step, "stuck")
     elif not channel.clients and grown > 0:
         why = f"It has no consumer, and {wait(channel.depth)}."
-        yield Finding(
-            Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path, "no consumers"
-        )
+        found = it.warn("", why, "Start its consumers.", "no consumers")
+        yield found._replace(what=f"nobody reads {name}")
     elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
         why = f"{grown:,.0f} more than {window.words} ago: {channel.depth:,} wait."
         step = "Add consumers, raise their max-in-flight, or find what slows them."
-        yield Finding(Level.WARN, f"{what} falls behind", why, step, path, "falls behind")
+        yield it.warn("falls behind", why, step, "falls behind")
     if channel.timeout_rate > max(limits.ADMIN_TIMEOUT_SHARE * channel.finish_rate, 0.5):
         why = f"{channel.timeout_rate:.1f} messages a second come back."
         step = "Consumers need longer than msg-timeout: let them TOUCH, or raise it."
-        yield Finding(Level.WARN, f"{what} times out", why, step, path, "times out")
+        yield it.warn("times out", why, step, "times out")
     if channel.dead_letters:
         where = f" in {channel.dead_letter_topic}" if channel.dead_letter_topic else ""
         why = f"{wait(channel.dead_letters)}{where}, given up."
         step = "Look at them on its page, repair the consumer, then redrive them."
-        yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
+        yield it.warn("has dead letters", why, step, "dead letters")
 
 
 def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
     """What the sums do not show."""
-    path = ("topics", channel.topic, channel.name)
-    what = f"channel {channel.topic}/{channel.name}"
+    path, name = ("topics", channel.topic, channel.name), f"channel {channel.topic}/{channel.name}"
     unread = [one for one in channel.partitions if one.depth and not one.clients]
     if unread and channel.clients and not channel.paused:
         numbers = ", ".join(str(one.partition) for one in unread)
         waits = sum(one.depth for one in unread)
         why = f"{wait(waits)} in {numbers}; its consumers have chosen other partitions."
         step = "Start consumers for these, or some that take all partitions."
-        yield Finding(
-            Level.WARN, f"nobody reads partition {numbers} of {what}", why, step, path, "unread"
-        )
+        what = f"nobody reads partition {numbers} of {name}"
+        yield Finding(Level.WARN, what, why, step, path, "unread")
         return
     worst = snapshot.lagging(channel.partitions)
     if worst is None or worst.depth <= limits.ADMIN_GROWING_MIN:
@@ -246,8 +245,9 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
     if worst.oldest_s > limits.ADMIN_OLD_S and not channel.paused:
         why = f"{worst.depth:,} of the {channel.depth:,} messages that wait are in it."
         step = "Look for a key that most messages have, or for messages that fail again and again."
-        name = f"partition {worst.partition} of {what} lags"
-        yield Finding(Level.WARN, name, why, step, path, "one partition lags")
+        yield Thing(f"partition {worst.partition} of {name}", path).warn(
+            "lags", why, step, "one partition lags"
+        )
 
 
 def _of_cluster(cluster: Replication) -> Iterator[Finding]:
@@ -257,22 +257,20 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
         if one.offline or one.under_replicated:
             by_topic.setdefault((one.topic, one.offline), []).append(one)
     for (topic, is_offline), found in by_topic.items():
-        path, what = ("topics", topic), f"topic {topic}"
+        it = Thing(f"topic {topic}", ("topics", topic))
         since = span(max(one.since_s for one in found))
-        numbers = ", ".join(str(one.partition) for one in found[:_NUMBERS_SHOWN])
-        more = f" and {len(found) - _NUMBERS_SHOWN} more" if len(found) > _NUMBERS_SHOWN else ""
-        where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}{more}, for {since}"
+        numbers = listed((str(one.partition) for one in found), _NUMBERS_SHOWN)
+        where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}, for {since}"
         if is_offline:
             nodes = ", ".join(map(str, sorted({node for one in found for node in one.in_sync})))
-            why, step = f"{where}.", f"Start a node that has all that is acknowledged: {nodes}."
-            yield Finding(Level.BAD, f"{what} has no leader", why, step, path, "no leader")
+            step = f"Start a node that has all that is acknowledged: {nodes}."
+            yield it.bad("has no leader", f"{where}.", step, "no leader")
             continue
         why, step = f"{where}: a copy is not in sync.", "It is being made, if enough nodes run."
         missing = sorted({node for one in found for node in one.missing})
         if missing:
             step = f"See whether these nodes run: {', '.join(map(cluster.named, missing))}."
-        name, state = f"{what} is under-replicated", "under-replicated"
-        yield Finding(Level.WARN, name, why, step, path, state)
+        yield it.warn("is under-replicated", why, step, "under-replicated")
 
 
 def _may_be_slow(channel: ChannelState, window: Window) -> bool:

@@ -1,4 +1,4 @@
-"""What is done is written down before it is done, and told to another service afterwards.
+"""What is done is written down before it is done, and another service is notified afterwards.
 
 An action that can't be written down is refused. The log is the store's (`store.py`). An entry
 begins with the result "begun", which what came of the action replaces; it stays when nsqadmin is
@@ -12,11 +12,13 @@ so.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from penstock import limits
@@ -28,6 +30,7 @@ from penstock.nsqadmin.store import Store, StoreFailed
 log = logging.getLogger("penstock.nsqadmin.audit")
 
 About = Mapping[str, str]  # names topic, channel, node
+Run = Callable[[], Awaitable[str | None] | str | None]  # does it; a warning, or nothing
 
 
 class NotDone(StoreFailed):
@@ -38,52 +41,59 @@ class NotDone(StoreFailed):
         self.args = (f"not done, because the audit log can't be written: {error}",)
 
 
+class Entry:
+    """Of what is being done: how it ends; "" when all is well, else a warning."""
+
+    result = ""
+
+
 class Audit:
     def __init__(self, store: Store, notifier: Notifier) -> None:
         self._store = store
         self._notifier = notifier
 
     async def perform(
-        self, caller: Caller, actions: Sequence[str], about: About,
-        run: Callable[[], Awaitable[str]], detail: str = "",
+        self, caller: Caller, actions: Sequence[str], about: About, run: Run, detail: str = "",
         origin: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
         """Do it, and return its warning. NotDone; or what `run` raises, written down. The other
-        service is told where the `origin` of the request is given."""
-        entries = self.begin(caller, actions, about, detail)
-        try:
-            warning = await run()
-        except BaseException as error:
-            self.end(entries, f"failed: {str(error) or type(error).__name__}")
-            raise
-        self.end(entries, warning)
+        service is notified where the `origin` of the request is given."""
+        with self.entry(caller, actions, about, detail) as entry:
+            done = run()
+            entry.result = (await done if inspect.isawaitable(done) else done) or ""
         who = {"user": caller.name} if caller.session else {}  # the official one knows no log-in
         for action in actions if origin is not None else ():
-            self._notifier.tell(action, _of(action, about), {**who, **(origin or {})})
-        return warning
+            self._notifier.notify(action, _of(action, about), {**who, **(origin or {})})
+        return entry.result
 
-    def begin(
+    @contextmanager
+    def entry(
         self, caller: Caller, actions: Sequence[str], about: About, detail: str = ""
-    ) -> list[int]:
-        """One entry for each action. NotDone."""
+    ) -> Iterator[Entry]:
+        """Around what is done: one line for each action, which then has its result. NotDone."""
         pairs = [(action, "/".join(one for one in _of(action, about).values() if one))
                  for action in actions]  # fmt: skip
         try:
-            return self._store.begin(caller.shown, caller.how, caller.remote, pairs, detail)
+            lines = self._store.begin(caller.shown, caller.how, caller.remote, pairs, detail)
         except StoreFailed as error:
             raise NotDone(error) from error
-
-    def end(self, entries: Sequence[int], result: str) -> None:
-        """What came of it; "": all is well."""
+        entry = Entry()
         try:
-            self._store.end(entries, result or "ok")
-        except StoreFailed as error:
-            log.error("the audit log has %s as begun only (%s): %s", entries, result, error)
+            yield entry
+        except BaseException as error:
+            entry.result = f"failed: {str(error) or type(error).__name__}"
+            raise
+        finally:
+            try:
+                self._store.end(lines, entry.result or "ok")
+            except StoreFailed as error:
+                log.error("the audit log has %s as begun only (%s): %s", lines, entry.result, error)
 
     def note(self, caller: Caller, action: str, result: str, target: str = "") -> None:
         """What is done, or was tried in vain, whether it can be written down or not."""
         try:
-            self.end(self.begin(caller, (action,), {"target": target}), result)
+            with self.entry(caller, (action,), {"target": target}) as entry:
+                entry.result = result
         except NotDone as error:
             log.error(
                 "%s of %s from %s (%s): %s", action, caller.shown, caller.remote, result, error
@@ -101,7 +111,7 @@ def _of(action: str, about: About) -> dict[str, str]:
 
 
 class Notifier:
-    """`endpoint` "" tells nobody."""
+    """`endpoint` "" is nobody."""
 
     def __init__(self, fetcher: Fetcher, endpoint: str) -> None:
         self._fetcher = fetcher
@@ -109,7 +119,7 @@ class Notifier:
         self._queue: deque[dict[str, Any]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def tell(self, action: str, about: About, origin: Mapping[str, str]) -> None:
+    def notify(self, action: str, about: About, origin: Mapping[str, str]) -> None:
         """`about` names topic, channel and node where the action has them, `origin` the request.
         `user` is who did it; the user that it was done to is the `account`."""
         if not self._endpoint:

@@ -21,12 +21,11 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Upstream
-from penstock.nsqadmin.watch import Watch
+from penstock.nsqadmin.watch import Listeners, Watch
 
 log = logging.getLogger("penstock.nsqadmin.connections")
 
 Row = dict[str, Any]
-Listener = Callable[[list[Row]], None]
 
 CONSUMER, PRODUCER, BOTH, IDLE = "consumer", "producer", "both", "idle"
 KINDS = (CONSUMER, PRODUCER, BOTH, IDLE)
@@ -39,25 +38,24 @@ class Connections:
     def __init__(self, upstream: Upstream, watch: Watch) -> None:
         self._upstream = upstream
         self._watch = watch
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners[list[Row]]()
+        self.ready = self._listeners.ready
         self._without_route: set[str] = set()  # nsqds that only have /stats
         self._end_watch: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._nodes: dict[str, _Node] = {}
         self._next_s = 0.0
-        self._asked = asyncio.Event()
         self.latest: list[Row] = []
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: Callable[[list[Row]], None]) -> Callable[[], None]:
         """Called with all rows, from now until the returned function is."""
-        self._listeners.append(listener)
+        remove = self._listeners.add(listener)
         if self._end_watch is None:
             self._end_watch = self._watch.listen(self._on_snapshot)
             self._on_snapshot(self._watch.latest)
 
         def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
+            remove()
             if not self._listeners:
                 self._stop()
 
@@ -69,14 +67,7 @@ class Connections:
             self._end_watch()
             self._end_watch = None
         self.latest, self._nodes, self._next_s = [], {}, 0.0
-        self._asked.clear()
-
-    async def ready(self) -> None:
-        """Until the first answers are there, or a while."""
-        try:
-            await asyncio.wait_for(self._asked.wait(), limits.ADMIN_READY_S)
-        except TimeoutError:
-            return
+        self._listeners.first.clear()
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         busy = self._task is not None and not self._task.done()
@@ -98,9 +89,8 @@ class Connections:
         took_s = max((one.took_s for one in self._nodes.values()), default=0.0)
         self._next_s = begun_s + min(took_s * limits.ADMIN_POLL_SHARE, limits.ADMIN_POLL_S_MAX)
         self.latest = [row for at in sorted(self._nodes) for row in self._nodes[at].rows.values()]
-        self._asked.set()
-        for listener in tuple(self._listeners):
-            listener(self.latest)
+        self._listeners.first.set()
+        self._listeners.send(self.latest)
 
     async def _ask_node(self, address: str) -> None:
         begun_s = time.monotonic()
@@ -222,7 +212,7 @@ def transport(one: Row) -> str:
     """What its connection was made of beside TCP, and how it is held back."""
     found = []
     if one.get("tls"):
-        found.append(str(one.get("tls_version") or "TLS"))
+        found.append(f"{one.get('tls_version') or 'TLS'} {one.get('tls_cipher_suite', '')}".strip())
     found += [key for key in ("snappy", "deflate") if one.get(key)]
     if one.get("sample_rate"):
         found.append(f"{one['sample_rate']} % sampled")

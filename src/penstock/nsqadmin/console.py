@@ -1,30 +1,231 @@
-"""One SELECT over topics and tables, answered by DuckDB in a process of its own.
+"""One SELECT over topics and tables, answered by DuckDB: nsqadmin's console, and `penstock sql`.
+
+Before DuckDB even sees the statement it loses the right to touch files, the network and extensions,
+and the right to get it back (finding out the names in a statement is enough to open what it names):
+what a statement can see are the views that its names ask for, and nothing else.
+
+- A topic is a view of its messages, of the newest where there are more than `newest`.
+- A table of a lake is a view of its whole; it goes before a topic of the same name.
+
+The console's statements run in a process of their own:
 
     python -m penstock.nsqadmin.console < question > answer
 
 The question and the answer are a JSON document each. The process is bounded in memory, in threads
-and by who started it in time, so that no statement hurts nsqadmin; the engine (`sqlengine.py`) sees
-to what a statement may touch. The answer is bounded too, in rows, in what one value may hold and as
-a whole, because nsqadmin holds it.
+and by who started it in time, so that no statement hurts nsqadmin. The answer is bounded too, in
+rows, in what one value may hold and as a whole, because nsqadmin holds it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import json
 import resource
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock import limits
 from penstock.command.extras import lacks_extra
-from penstock.errors import ConfigError, PenstockError
-from penstock.nsqadmin.sqlengine import Query, Source, within
+from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError, QueryRefused
+from penstock.ids import guid
+from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     import duckdb
-import asyncio
+    import pyarrow as pa
+
+_NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
+_REFUSAL_MAX = 10_000  # characters of DuckDB's words
+_SHOWN_MAX = 20  # names in a refusal
+_LOCK = (
+    "TimeZone='UTC'",
+    "autoinstall_known_extensions=false",
+    "autoload_known_extensions=false",
+    "enable_external_access=false",
+    "lock_configuration=true",
+)
+_NUMBER = "CASE WHEN regexp_full_match(id, '[0-9a-fA-F]{16}') THEN ('0x' || id)::UBIGINT END"
+_MACROS = {  # what is written in a message id, as in Spark (`spark/functions.py`)
+    "guid_time": f"make_timestamp(((({_NUMBER} >> {guid.TICK_SHIFT}) + {guid.TICK_EPOCH})::HUGEINT"
+                 " * 131072 // 125)::BIGINT)",
+    "guid_node": f"(({_NUMBER} >> {guid.SEQUENCE_BITS}) & {limits.NODE_ID_MAX})::INTEGER",
+    "guid_sequence": f"({_NUMBER} & {guid.SEQUENCES_PER_TICK - 1})::INTEGER",
+}  # fmt: skip
+
+
+@dataclass
+class Source:
+    """What a statement may read, under which names."""
+
+    nodes: Sequence[str]  # HTTP addresses of nsqds
+    tables: Mapping[str, str]  # paths by name
+    topics: Mapping[str, str] = field(default_factory=dict)  # topics under another name
+    newest: int = 0  # messages of a topic; 0: all
+    ca_file: str = ""
+    storage: Mapping[str, str] = field(default_factory=dict)  # options of tables in object stores
+    missing: str = ""  # why tables lack, for a refusal
+    needs_all: bool = False  # a node that does not tell is an error, and not a note
+
+
+class Query:
+    """`notes` say what the answer leaves out."""
+
+    def __init__(self, source: Source, settings: Sequence[str] = ()) -> None:
+        import duckdb
+
+        self._source = source
+        self.notes: list[str] = []
+        self._connection = duckdb.connect(
+            ":memory:", config={"python_enable_replacements": "false"}
+        )
+        for name, text in _MACROS.items():
+            self._connection.execute(f"CREATE MACRO {name}(id) AS {text}")
+        for setting in (*settings, *_LOCK):
+            self._connection.execute(f"SET {setting}")
+
+    def run(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """What it answers, to be fetched `within`. QueryRefused."""
+        _check(sql)
+        with within():
+            for name in sorted(self._names(sql)):
+                self._make_view(name)
+            return self._connection.execute(sql)
+
+    def _names(self, sql: str) -> set[str]:
+        """Of what it reads. To bind a statement takes its tables (USING does), so it is only
+        parsed; what DuckDB tells of no parse of, EXPLAIN, it has to bind."""
+        told = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        parsed = json.loads(told[0][0])
+        if parsed["error"]:
+            return self._connection.get_table_names(sql, qualified=False)
+        found, own = set(), set()
+        left: list[Any] = [parsed]
+        while left:
+            node = left.pop()
+            if isinstance(node, dict):
+                if node.get("type") in ("BASE_TABLE", "SHOW_REF") and not node.get("schema_name"):
+                    found.add(str(node.get("table_name") or ""))
+                own |= {str(one["key"]) for one in (node.get("cte_map") or {}).get("map", ())}
+                left += node.values()
+            elif isinstance(node, list):
+                left += node
+        return found - own - {""}
+
+    def _make_view(self, name: str) -> None:
+        """Of the table or the topic with this name; DuckDB's own views are left to it."""
+        source = self._source
+        if name in source.tables:
+            self._connection.register(name, _table(source.tables[name], source.storage))
+            return
+        topic = source.topics.get(name, name)
+        batches = [batch for node in source.nodes for batch in self._told(node, topic)]
+        if batches:
+            import pyarrow as pa
+
+            self._connection.register(name, pa.Table.from_batches(batches))
+        elif not name.startswith(("duckdb_", "pragma_")):
+            self._refuse(name)
+
+    def _refuse(self, name: str) -> None:
+        if self.notes:
+            raise QueryRefused(f"{name} can't be read: {'; '.join(self.notes)}")
+        there = sorted(self._source.tables)
+        near = difflib.get_close_matches(name, [*there, *topics_of(self._source)], 3)
+        meant = f"; is it {' or '.join(near)}?" if near else ""
+        shown = ", ".join(there[:_SHOWN_MAX]) or "none"
+        raise QueryRefused(
+            f"{name} is neither a topic nor a table (tables: {shown}{self._source.missing}){meant}"
+        )
+
+    def _told(self, node: str, name: str) -> Iterator[pa.RecordBatch]:
+        """Of one that can't tell it is noted: what the others have is still an answer."""
+        try:
+            yield from self._topic(node, name)
+        except FetchFailed as error:
+            if self._source.needs_all:
+                raise
+            lacks = isinstance(error, BrokerRefused) and (error.status, error.code) == _NO_ROUTE
+            why = "it is not Penstock's, and its messages can't be read" if lacks else error.reason
+            self.notes.append(f"without {node}: {why}")
+
+    def _topic(self, node: str, name: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from penstock.spark.decode import decode
+        from penstock.spark.schema import COLUMNS
+
+        schema = pa.schema([(column, one.arrow_type) for column, one in COLUMNS.items()
+                            if one.always or column in ("key", "headers")])  # fmt: skip
+        share = self._source.newest // max(1, len(self._source.nodes))
+        with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
+            spans = api.positions([name]).topics.get(name)
+            if spans is None:
+                return
+            yield pa.RecordBatch.from_pylist([], schema=schema)  # it may have no message
+            share = max(1, share // len(spans.partitions))
+            for partition, span in spans.partitions.items():
+                start = max(span.earliest, span.end - share) if self._source.newest else 0
+                start = max(span.earliest, start)
+                if start > span.earliest:
+                    self.notes.append(f"{name} on {node}: its newest {share:,} messages")
+                for fetched in api.fetches(name, partition, spans.identity, start, span.end):
+                    held = fetched.base_offset, fetched.next_offset
+                    where = name, partition, start, span.end
+                    yield from decode(fetched.data, schema, *where, span=held)
+
+
+def topics_of(source: Source) -> list[str]:
+    """Those that nodes have, as far as they tell."""
+    found: set[str] = set()
+    for node in source.nodes:
+        try:
+            with BrokerApi(node, ca_file=source.ca_file or None) as api:
+                found |= api.positions().topics.keys()
+        except FetchFailed:
+            if source.needs_all:
+                raise
+    return sorted(found)
+
+
+def _table(path: str, storage: Mapping[str, str]) -> Any:
+    from penstock.pipelines.delta_reader import dataset_of
+
+    return dataset_of(path, storage)
+
+
+def _check(sql: str) -> None:
+    """One statement that reads."""
+    import duckdb
+
+    with within():
+        statements = duckdb.extract_statements(sql)
+    reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+    if len(statements) != 1 or statements[0].type not in reading:
+        raise QueryRefused("one SELECT (or EXPLAIN of one) is answered here, and nothing else")
+
+
+@contextmanager
+def within() -> Iterator[None]:
+    """DuckDB's errors as QueryRefused."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        if len(text) > _REFUSAL_MAX:
+            text = f"{text[:_REFUSAL_MAX]}… ({len(text):,} characters)"
+        raise QueryRefused(text) from error
+
+
+# --- the process ---
+
 
 _BOUNDS = (f"memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'", "threads=1")
 _NAME_MAX = 200  # characters of a column's name
@@ -124,10 +325,6 @@ def _short(text: str) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 async def ask(question: Question) -> Reply:
     """What it gives, or the reason why not as `error`."""
     process = await asyncio.create_subprocess_exec(
@@ -149,3 +346,7 @@ async def ask(question: Question) -> Reply:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return Reply(error=f"the statement failed: {last or 'the process was ended'}")
     return msgspec.json.decode(out, type=Reply)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

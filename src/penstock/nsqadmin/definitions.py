@@ -148,7 +148,7 @@ async def _fill(
 
 def _add_skips(one: Defined, snapshot: Snapshot, about: dict[str, str]) -> None:
     for name in _SKIPS:
-        rows = {at: _row(node, **about) for at, node in sorted(snapshot.nodes.items())}
+        rows = {at: node.row(**about) for at, node in sorted(snapshot.nodes.items())}
         on = [at for at, row in rows.items() if row is not None and row.get(name)]
         if on and len(on) == sum(row is not None for row in rows.values()):
             one.settings[name] = "true"
@@ -253,7 +253,7 @@ async def _changes(
     nodes: Sequence[str],
 ) -> list[Change]:  # fmt: skip
     topic, channel = about["topic"], about.get("channel", "")
-    rows = {node: _row(snapshot.nodes[node], topic, channel) for node in nodes}
+    rows = {node: snapshot.nodes[node].row(topic, channel) for node in nodes}
     having = [node for node, row in rows.items() if row is not None]
     lacking = tuple(node for node in rows if node not in having)
     changed = [Change("create", topic, channel, "", "", lacking)] if lacking else []
@@ -275,18 +275,6 @@ async def _changes(
     if running:
         changed.append(Change("pause", topic, channel, "", "", running))
     return changed
-
-
-def _row(node: NodeState, topic: str, channel: str = "") -> Mapping[str, Any] | None:
-    """Of `/stats`."""
-    for row in node.document.get("topics") or ():
-        if row.get("topic_name") == topic:
-            if not channel:
-                return dict(row)
-            for below in row.get("channels") or ():
-                if below.get("channel_name") == channel:
-                    return dict(below)
-    return None
 
 
 async def put(upstream: Upstream, nodes: Sequence[str], found: Definitions) -> str:

@@ -22,9 +22,9 @@ from penstock.nsqadmin.history import History
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
 from penstock.nsqadmin.oidc import OidcLogin
 from penstock.nsqadmin.options import Options
-from penstock.nsqadmin.runwatch import RunWatch
+from penstock.nsqadmin.runs import RunWatch
 from penstock.nsqadmin.store import Store
-from penstock.nsqadmin.upstream import Upstream, warnings
+from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
 
 
@@ -43,8 +43,8 @@ class Deps:
         self.upstream = Upstream(
             self.fetcher, options.lookupd_http_address, options.nsqd_http_address, secret
         )
-        self.actions = Actions(self.upstream)
         self.watch = Watch(self.upstream, options.poll_interval_ns, NodeRecords(self.store))
+        self.actions = Actions(self.upstream, lambda *names: words_about(self.watch.latest, *names))
         self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
         self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
         self.audit = Audit(self.store, self.notifier)
@@ -54,11 +54,6 @@ class Deps:
         self.runs = RunWatch(self.upstream, self.watch)
         self.diagnostics = Diagnostics()
         self.configured: dict[str, Any] = {}  # options that were changed since the start
-
-    async def delete(self, topic: str, channel: str = "") -> str:
-        """Everywhere; the warning says what is left on nodes that do not answer."""
-        said = await self.actions.delete(topic, channel)
-        return warnings(said, words_about(self.watch.latest, topic, channel))
 
     def start(self) -> None:
         self.watch.listen(self.history.take)

@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin.attention import Finding, findings, of_runs
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Failure, Spool
-from penstock.nsqadmin.bundle.gather import Tell, Wish, file_name, make, make_fetcher
+from penstock.nsqadmin.bundle.gather import Report, Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
@@ -85,13 +85,15 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
+    async def make(
+        self, deps: Deps, who: str, seconds: int, report: Report = lambda share, words: None
+    ) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy
         self._is_busy = True
         try:
-            kept = await self._make(deps, who, seconds, tell)
+            kept = await self._make(deps, who, seconds, report)
         finally:
             self._is_busy = False
         self.keep(kept)
@@ -101,7 +103,7 @@ class Diagnostics:
         self._kept.append(kept)
         self._forget_old()
 
-    async def _make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
+    async def _make(self, deps: Deps, who: str, seconds: int, report: Report) -> Kept:
         await deps.watch.ready()
         wish = Wish(
             who, "nsqadmin", tuple(deps.watch.latest.nodes), deps.upstream.lookupds,
@@ -114,7 +116,7 @@ class Diagnostics:
         )
         try:
             path = folder / file_name(now_s)
-            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, deps))
+            failures = await make(path, wish, fetcher, report, lambda spool: add_facts(spool, deps))
             found = await asyncio.to_thread(lambda: judge(files.read(str(path))))
             file = path.open("rb")
             return Kept(
@@ -144,8 +146,8 @@ def add_facts(spool: Spool, deps: Deps) -> None:
     latest = deps.watch.latest
     options = {flag.file_key: getattr(deps.options, flag.attribute) for flag in FLAGS
                if flag.name not in UNTOLD}  # fmt: skip
-    spool.add_json("nsqadmin/config.json", options)
-    spool.add_json("nsqadmin/stores.json", _stores(deps))
+    spool.put_json("nsqadmin/config.json", options)
+    spool.put_json("nsqadmin/stores.json", _stores(deps))
     interval_s = deps.options.poll_interval_ns / limits.SECOND
     nodes = [
         {
@@ -157,7 +159,7 @@ def add_facts(spool: Spool, deps: Deps) -> None:
         for node in latest.nodes.values()
     ]
     polling = {"interval_s": interval_s, "errors": list(latest.errors), "nodes": nodes}
-    spool.add_json("nsqadmin/polling.json", polling)
+    spool.put_json("nsqadmin/polling.json", polling)
     found = [*findings(latest, deps.history.window), *of_runs(deps.runs.runs, time.time())]
     rows = [
         {
@@ -169,7 +171,7 @@ def add_facts(spool: Spool, deps: Deps) -> None:
         }
         for one in found
     ]
-    spool.add_json("nsqadmin/attention.json", {"findings": rows})
+    spool.put_json("nsqadmin/attention.json", {"findings": rows})
 
 
 def _stores(deps: Deps) -> dict[str, Any]:

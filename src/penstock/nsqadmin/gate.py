@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -93,12 +92,7 @@ class Gate:
             options.acl_http_header.lower(), options.acl_email_header.lower(), groups.lower()
         )
         self._tries = Tries(clock_s)
-        self._lifetime_s = options.session_lifetime_ns / limits.SECOND
-
-    @property
-    def lifetime_s(self) -> float:
-        """Of a session that is not used."""
-        return self._lifetime_s
+        self.lifetime_s = options.session_lifetime_ns / limits.SECOND  # of a session, without use
 
     # --- who ---
 
@@ -110,7 +104,6 @@ class Gate:
             admin_users=options.admin_user,
             headers=self._headers,
             group_roles=self._group_roles,
-            trusted=self._trusted,
             login_wanted=wanted,
             anonymous_role=Role.VIEW if exposed else Role.DESTROY,
             read_only=options.read_only == "true",
@@ -130,7 +123,7 @@ class Gate:
             return self._by_session(rules, session, client)
         claimed = rules.headers.read(headers)
         if claimed is not None and self._believes(rules, headers, remote):
-            return rules.by_header(claimed, self._known(claimed), client)
+            return rules.claimed("header", claimed, self._known(claimed), client)
         if not self.is_own_host(headers, remote):
             return Caller("", Role.NONE, "foreign", client)
         return rules.anonymous(client)
@@ -149,11 +142,11 @@ class Gate:
 
     def _passed_on(self, headers: Mapping[str, str]) -> str:
         """The last address that is no proxy's; "" without one."""
-        for address in reversed(headers.get(_FORWARDED, "").split(",")):
-            if not access.is_address(address.strip()):
+        for address in map(str.strip, reversed(headers.get(_FORWARDED, "").split(","))):
+            if access.read_ip(address) is None:
                 return ""
-            if not access.within(address.strip(), self._trusted):
-                return address.strip()
+            if not access.within(address, self._trusted):
+                return address
         return ""
 
     def _by_token(self, rules: Rules, token: str, client: str) -> Caller:
@@ -174,7 +167,7 @@ class Gate:
     def _by_session(self, rules: Rules, session: Session, remote: str) -> Caller:
         user, claimed = session.user, session.claimed
         if claimed is not None:
-            return rules.by_provider(claimed, self._known(claimed), remote, session.key)
+            return rules.claimed("oidc", claimed, self._known(claimed), remote, session.key)
         return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
 
     def _known(self, claimed: Claimed) -> Role | None:
@@ -184,7 +177,7 @@ class Gate:
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         token = cookies.get(COOKIE, "")
-        return self._store.session(token, self._lifetime_s) if token else None
+        return self._store.session(token, self.lifetime_s) if token else None
 
     def renew(self, cookies: Mapping[str, str]) -> bool:
         """A person does something: their session goes on. False without one, and for one by a
@@ -192,7 +185,7 @@ class Gate:
         session = self.session(cookies)
         if session is None or session.claimed is not None:
             return False
-        self._store.renew(session, self._lifetime_s)
+        self._store.renew(session, self.lifetime_s)
         return True
 
     def is_still(self, caller: Caller, role: Role) -> bool:
@@ -202,11 +195,8 @@ class Gate:
     def held(self, caller: Caller) -> Role:
         """What such a caller may do now."""
         rules = self.rules()
-        if caller.session and not self._store.has_session(caller.session, self._lifetime_s):
+        if caller.session and not self._store.has_session(caller.session, self.lifetime_s):
             return Role.NONE
-        if caller.how == "oidc" and caller.claimed is not None:
-            known = self._known(caller.claimed)
-            return rules.by_provider(caller.claimed, known, caller.remote, "").role
         if caller.how == "token":
             found = [one.role for one in self._store.tokens() if one.name == caller.name]
             return rules.limit(found[0]) if found else Role.NONE
@@ -214,9 +204,10 @@ class Gate:
             user = self._store.user(caller.name)
             return rules.limit(user.role) if user is not None else Role.NONE
         if caller.claimed is not None:
-            if rules.login_wanted and not self._is_trust_given:
+            if caller.how == "header" and rules.login_wanted and not self._is_trust_given:
                 return Role.NONE
-            return rules.by_header(caller.claimed, self._known(caller.claimed), caller.remote).role
+            known = self._known(caller.claimed)
+            return rules.claimed(caller.how, caller.claimed, known, caller.remote).role
         return min(caller.role, rules.anonymous(caller.remote).role)
 
     # --- what ---
@@ -286,7 +277,7 @@ class Gate:
 
     def login_by_provider(self, claimed: Claimed, remote: str) -> str:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""
-        caller = self.rules().by_provider(claimed, self._known(claimed), remote, "")
+        caller = self.rules().claimed("oidc", claimed, self._known(claimed), remote)
         self.check(caller, Role.VIEW)
         return self._store.begin_session(claimed.name, claimed)
 
@@ -347,9 +338,5 @@ def _token_in(headers: Mapping[str, str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    ip = access.read_ip(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)

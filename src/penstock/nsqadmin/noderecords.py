@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -105,25 +105,16 @@ def clock(node: NodeState) -> str:
 def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
     """By node, for those that do not answer."""
     return [
-        Left(node, sum(_held(row, channel) for row in rows))
+        Left(node, _held(row))
         for node in snapshot.nodes.values()
         if node.heard_s and not node.can_be_asked
-        and (rows := list(_rows_of(node, topic, channel)))
+        and (row := node.row(topic, channel)) is not None
     ]  # fmt: skip
 
 
-def _rows_of(node: NodeState, topic: str, channel: str) -> Iterable[Mapping[str, Any]]:
-    for row in node.document.get("topics") or ():
-        names = [one.get("channel_name") for one in row.get("channels") or ()]
-        if row.get("topic_name") == topic and (not channel or channel in names):
-            yield row
-
-
-def _held(row: Mapping[str, Any], channel: str = "") -> int:
+def _held(row: Mapping[str, Any]) -> int:
     """What waits there, wherever it waits."""
-    parts = [one for one in row.get("channels") or ()
-             if not channel or one.get("channel_name") == channel]  # fmt: skip
-    rows = parts if channel else [row, *parts]
+    rows = [row, *(row.get("channels") or ())]
     return sum(int(one.get(key) or 0) for one in rows for key in _HELD)
 
 
@@ -155,7 +146,4 @@ def words_of(found: Holding) -> str:
     if not found.topics:
         return "It held no topic."
     said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}."
-    if found.only:
-        named = ", ".join(found.only[:4]) + (" …" if len(found.only) > 4 else "")
-        said += f" On no other node: {named}."
-    return said
+    return f"{said} On no other node: {words.listed(found.only, 4)}." if found.only else said

@@ -7,7 +7,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -27,7 +26,7 @@ from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqadmin import access, aggregate, traces
 from penstock.nsqadmin.access import Caller, Role
-from penstock.nsqadmin.actions import VERBS
+from penstock.nsqadmin.actions import VERBS, Operation
 from penstock.nsqadmin.api import (
     ApiError,
     Document,
@@ -37,6 +36,7 @@ from penstock.nsqadmin.api import (
     node_rows,
     node_stats,
     origin,
+    saved,
     viewed,
 )
 from penstock.nsqadmin.deps import Deps
@@ -61,19 +61,17 @@ class Call(NamedTuple):
     request: Request
     caller: Caller
 
-    async def perform(
-        self, actions: str | tuple[str, ...], about: dict[str, str],
-        run: Callable[[], Awaitable[str]],
-    ) -> Document:  # fmt: skip
-        """Do it, write it down, and tell about it."""
-        actions = (actions,) if isinstance(actions, str) else actions
-        came = origin(self.request)
-        audit = self.deps.audit
-        return {"message": await audit.perform(self.caller, actions, about, run, origin=came)}
+    async def perform(self, operation: Operation) -> Document:
+        """Do it, write it down, and notify; it may take more than the route itself."""
+        role, names, about, run = operation
+        caller = changed(self.deps, self.request, role)
+        audit, came = self.deps.audit, origin(self.request)
+        return {"message": await audit.perform(caller, names, about, run, origin=came)}
 
 
 class Route(NamedTuple):
-    """`answer` is called with the call, and with the parameters of the address that it names."""
+    """`answer` is called with the call, and with the parameters of the address that it names; of
+    those that change something they all stand in the path."""
 
     method: str
     path: str
@@ -239,41 +237,20 @@ async def create(call: Call) -> Document:
         raise ApiError(400, "INVALID_TOPIC")
     if channel and not is_valid_name(channel.encode()):
         raise ApiError(400, "INVALID_CHANNEL")
-    run = partial(call.deps.actions.create, topic, channel, _partitions(document))
-    actions = ("create_topic", "create_channel") if channel else ("create_topic",)
-    return await call.perform(actions, _about(topic, channel), run)
+    return await call.perform(call.deps.actions.create(topic, channel, _partitions(document)))
 
 
-async def act(call: Call, topic: str) -> Document:
-    """Pause, unpause or empty a topic."""
-    return await _act(call, topic, "")
-
-
-async def act_channel(call: Call, topic: str, channel: str) -> Document:
-    """Pause, unpause or empty a channel."""
-    return await _act(call, topic, channel)
-
-
-async def _act(call: Call, topic: str, channel: str) -> Document:
+async def act(call: Call, topic: str, channel: str = "") -> Document:
+    """Pause, unpause or empty a topic, or a channel of it."""
     verb = _text(await document_of(call.request), "action")
     if verb not in VERBS:
         raise ApiError(400, "INVALID_ACTION")
-    if verb == "empty":
-        changed(call.deps, call.request, DESTROY)
-    name = f"{verb}_{'channel' if channel else 'topic'}"
-    run = partial(call.deps.actions.act, verb, topic, channel)
-    return await call.perform(name, _about(topic, channel), run)
+    return await call.perform(call.deps.actions.act(verb, topic, channel))
 
 
-async def delete(call: Call, topic: str) -> Document:
-    """Delete a topic everywhere."""
-    return await call.perform("delete_topic", _about(topic), partial(call.deps.delete, topic))
-
-
-async def delete_channel(call: Call, topic: str, channel: str) -> Document:
-    """Delete a channel everywhere."""
-    run = partial(call.deps.delete, topic, channel)
-    return await call.perform("delete_channel", _about(topic, channel), run)
+async def delete(call: Call, topic: str, channel: str = "") -> Document:
+    """Delete a topic, or a channel of it, everywhere."""
+    return await call.perform(call.deps.actions.delete(topic, channel))
 
 
 async def tombstone(call: Call, node: str) -> Document:
@@ -284,12 +261,7 @@ async def tombstone(call: Call, node: str) -> Document:
         raise ApiError(400, "INVALID_BODY") from error
     if not is_valid_name(topic.encode()):
         raise ApiError(400, "INVALID_TOPIC")
-    run = partial(call.deps.actions.tombstone, node, topic)
-    return await call.perform("tombstone_topic_producer", _about(topic) | {"node": node}, run)
-
-
-def _about(topic: str, channel: str = "") -> dict[str, str]:
-    return {"topic": topic, "channel": channel} if channel else {"topic": topic}
+    return await call.perform(call.deps.actions.tombstone(node, topic))
 
 
 def _text(document: Document, key: str) -> str:
@@ -316,23 +288,14 @@ async def gather(call: Call, seconds: str = "") -> Response:
     """A bundle that is made now. It goes into the audit log."""
     _refuse_foreign(call)
     count = _seconds(seconds)
-    deps = call.deps
-    entries = deps.audit.begin(call.caller, (ACTION,), {}, f"{count} s")
-    result = "interrupted"
+    deps, who = call.deps, call.caller
     try:
-        made = await deps.diagnostics.make(
-            deps, call.caller.shown, count, lambda share, words: None
-        )
-        result = ""
+        with deps.audit.entry(who, (ACTION,), {}, f"{count} s"):
+            return _download(await deps.diagnostics.make(deps, who.shown, count))
     except DiagnosticsBusy as error:
-        result = f"failed: {error}"
         raise ApiError(409, "DIAGNOSTICS_BUSY") from error
     except OSError as error:
-        result = f"failed: {error}"
         raise ApiError(507, "NO_ROOM") from error
-    finally:
-        deps.audit.end(entries, result)
-    return _download(made)
 
 
 async def gathered(call: Call, id_: str) -> Response:
@@ -358,8 +321,7 @@ def _seconds(text: str) -> int:
 
 
 def _download(kept: Kept) -> Response:
-    headers = {
-        "Content-Disposition": f'attachment; filename="{kept.name}"',
+    headers = saved(kept.name) | {
         "Content-Length": str(kept.size),
         "Cache-Control": "no-store",
         "Content-Encoding": "identity",  # it is packed: nobody has to do it again
@@ -388,10 +350,9 @@ async def configure(call: Call, option: str) -> Response:
     if option not in _WRITABLE:
         raise ApiError(400, "INVALID_OPTION")
 
-    async def run() -> str:
+    def run() -> None:
         set_ = _set_log_level if option == "log_level" else _set_lookupds
         call.deps.configured[option] = set_(call.deps, body)
-        return ""
 
     about, text = {"option": option}, body.decode("utf-8", "replace")
     await call.deps.audit.perform(call.caller, ("config",), about, run, text)
@@ -452,8 +413,8 @@ ROUTES = (
     Route("POST", "/api/topics/{topic}", act, OPERATE, ("action",)),
     Route("DELETE", "/api/topics/{topic}", delete, DESTROY),
     Route("GET", "/api/topics/{topic}/{channel}", channel),
-    Route("POST", "/api/topics/{topic}/{channel}", act_channel, OPERATE, ("action",)),
-    Route("DELETE", "/api/topics/{topic}/{channel}", delete_channel, DESTROY),
+    Route("POST", "/api/topics/{topic}/{channel}", act, OPERATE, ("action",)),
+    Route("DELETE", "/api/topics/{topic}/{channel}", delete, DESTROY),
     Route("GET", "/api/nodes", nodes),
     Route("GET", "/api/nodes/{node}", node),
     Route("DELETE", "/api/nodes/{node}", tombstone, DESTROY, ("topic",)),
@@ -505,16 +466,20 @@ def _add(router: APIRouter, deps: Deps, route: Route) -> None:
     async def answer(request: Request, **given: str) -> Any:
         return await route.answer(_checked(deps, request, route), **given)
 
-    signature = inspect.signature(route.answer)
-    _, *wanted = signature.parameters.values()
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    request = inspect.Parameter("request", kind, annotation=Request)
-    whole = signature.replace(parameters=[request, *wanted])
-    answer.__signature__ = whole  # type: ignore[attr-defined]
+    signature, kind = inspect.signature(route.answer), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    wanted = [inspect.Parameter("request", kind, annotation=Request)]
+    for one in list(signature.parameters.values())[1:]:
+        if f"{{{one.name}}}" in route.path:
+            wanted.append(one.replace(default=one.empty))
+        elif route.method == "GET":
+            wanted.append(one)  # of the query
+    answer.__signature__ = signature.replace(parameters=wanted)  # type: ignore[attr-defined]
     answer.__doc__ = route.answer.__doc__
     is_config = route.path.startswith("/config/")
+    part = "_channel" if route.method != "GET" and "{channel}" in route.path else ""
+    name = f"{route.answer.__name__}{part}"
     router.add_api_route(
-        route.path, answer, methods=[route.method], name=route.answer.__name__,
+        route.path, answer, methods=[route.method], name=name,
         responses=_ERRORS | _CONFIG_ANSWER if is_config else _ERRORS,
         response_class=PlainTextResponse if route.answer is ping else JSONResponse,
         include_in_schema=route.answer not in _HIDDEN,

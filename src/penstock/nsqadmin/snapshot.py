@@ -251,6 +251,15 @@ class NodeState:
     def start_s(self) -> int:
         return _int(self.document, "start_time")
 
+    def row(self, topic: str, channel: str = "") -> Row | None:
+        """Of its `/stats`; None when it does not have it."""
+        rows = (one for one in self.document.get("topics") or () if one.get("topic_name") == topic)
+        found: Row | None = next(rows, None)
+        if not channel or found is None:
+            return found
+        below = found.get("channels") or ()
+        return next((one for one in below if one.get("channel_name") == channel), None)
+
 
 @dataclass(slots=True)
 class Snapshot:

@@ -14,7 +14,7 @@ A node that no nsqlookupd knows any more is asked on, more seldom while it is si
 died with messages on its disk, and stays with what it said last until an operator forgets it
 (`noderecords.py`).
 
-Those who want to know register a callback, which gets every new snapshot in the event loop.
+Whoever listens gets every new snapshot in the event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from penstock import limits
 from penstock.errors import FetchFailed
@@ -34,7 +36,40 @@ from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, descr
 
 log = logging.getLogger("penstock.nsqadmin.watch")
 
-Listener = Callable[[Snapshot], None]
+T = TypeVar("T")
+
+
+class Listeners(Generic[T]):
+    """Who gets each new value, and whether there is a first one."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[T], None]] = []
+        self.first = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def add(self, callback: Callable[[T], None]) -> Callable[[], None]:
+        """Returns what ends it."""
+        self._callbacks.append(callback)
+
+        def end() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return end
+
+    def send(self, value: T) -> None:
+        for callback in tuple(self._callbacks):
+            try:
+                callback(value)
+            except Exception:
+                log.exception("a page or chart did not take what is new")
+
+    async def ready(self) -> None:
+        """Until the first value is there, as it is soon; or a while, if it is not."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.first.wait(), limits.ADMIN_READY_S)
 
 
 @dataclass
@@ -69,10 +104,10 @@ class Watch:
         self._upstream = upstream
         self._records = records
         self._interval_s = interval_ns / limits.SECOND
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners[Snapshot]()
+        self.listen, self.ready = self._listeners.add, self._listeners.ready
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._looked = asyncio.Event()
         self._nodes: dict[str, _Node] = {}
         self._discovery: asyncio.Task[None] | None = None
         self._cluster = NO_CLUSTER
@@ -93,23 +128,6 @@ class Watch:
             self._remember(state)
 
     # --- for pages ---
-
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Returns what ends it."""
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
-
-    async def ready(self) -> None:
-        """Until the first look is done, as it is soon after the start; or a while, if it is not."""
-        try:
-            await asyncio.wait_for(self._looked.wait(), limits.ADMIN_READY_S)
-        except TimeoutError:
-            return
 
     def hurry(self) -> None:
         """Something was changed: look now."""
@@ -175,7 +193,7 @@ class Watch:
         if self._is_news():
             self._make()
         if self._discovery is None or self._discovery.done():
-            self._looked.set()
+            self._listeners.first.set()
         return self.latest
 
     # --- who is there ---
@@ -344,11 +362,7 @@ class Watch:
             self._records.keep(nodes)
         made = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
         self.latest = replace(made, cluster=self._cluster)
-        for listener in tuple(self._listeners):
-            try:
-                listener(self.latest)
-            except Exception:
-                log.exception("a page or chart did not take the last look")
+        self._listeners.send(self.latest)
 
 
 def pause_s(interval_s: float, node: NodeState) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 
 UNKNOWN = ("unknown", "this nsqd does not tell")  # what the official one has no number for
 
@@ -67,6 +68,13 @@ def aged(stale_s: float) -> str:
 
 def count(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """With commas between them, not too many."""
+    found = list(names)
+    shown, rest = ", ".join(found[:most]), len(found) - most
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
 def wait(messages: int) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
+
 from penstock import limits
 from penstock.command.terminal import Progress, printable
 from penstock.errors import BundleBroken, PenstockError
@@ -24,6 +26,7 @@ from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Bundle, Failure
 from penstock.nsqadmin.bundle.gather import Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
+from penstock.nsqadmin.words import count
 from penstock.tools.app import arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.connection import DEFAULT_ADDRESS, HTTP, Http, Where
@@ -76,7 +79,7 @@ def gather(
                 await fetcher.close()
 
         failures = asyncio.run(run())
-    size, rows = path.stat().st_size, [one._asdict() for one in failures]
+    size, rows = path.stat().st_size, msgspec.to_builtins(failures)
     lines = [f"{path}: {size:,} bytes"]
     if failures:
         lines.append(f"{len(failures)} questions had no answer; the file says which and why")
@@ -110,16 +113,15 @@ def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
         print(f"penstock bundle: {error}", file=sys.stderr)
         return UNKNOWN
     code = max((_CODES[one.level] for one in found), default=OK)
-    about = {key: held.manifest.get(key) for key in ("made", "daemons")}
-    document = {"status": WORDS[code], **about, "findings": rows_of(found)}
+    daemons = msgspec.to_builtins(held.manifest.daemons)
+    about = {"status": WORDS[code], "made": held.manifest.made, "daemons": daemons}
+    document = {**about, "findings": rows_of(found)}
     return Output(document, _lines(held, found, code), code)
 
 
 def _lines(held: Bundle, found: list[Finding], code: int) -> Iterator[str]:
-    daemons = held.manifest.get("daemons")
-    count = len(daemons) if isinstance(daemons, list) else 0
-    daemons_shown = f"{count} daemon{'' if count == 1 else 's'}"
-    yield f"PENSTOCK {WORDS[code]} - {daemons_shown}, gathered {held.manifest.get('made', '?')}"
+    daemons = count(len(held.manifest.daemons), "daemon")
+    yield f"PENSTOCK {WORDS[code]} - {daemons}, gathered {printable(held.manifest.made)}"
     for row in rows_of(found):
         what, why, next_step = map(printable, (row["what"], row["why"], row["next_step"]))
         yield f"\n{row['level']:<8} {what}\n         {why}\n         {next_step}"

@@ -4,7 +4,7 @@ Every topic of nsqd is a view of its name; a table is named (`--table NAME=PATH`
 directory of tables (`--lake DIR`). Names with other characters than letters, digits and _ stand in
 double quotes. The functions for ids (`guid_time(id)`, ...) are there. Without a statement it is
 read from stdin; on a terminal statements are asked for, each ended by a semicolon. The engine is
-that of nsqadmin's SQL console (`nsqadmin/sqlengine.py`).
+that of nsqadmin's SQL console (`nsqadmin/console.py`).
 
 Rows are an aligned table for people, JSON lines or CSV for programs. Times are texts in UTC. Bytes
 are shown as the text that they nearly always are, and otherwise in base64 behind `base64:`.
@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
 from penstock.errors import ConfigError, PenstockError, QueryRefused
-from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
+from penstock.nsqadmin.console import Query, Source, topics_of, within
 from penstock.pipelines import settings
 from penstock.tools.app import Json, arg, group, opt, switch, verb
 from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find

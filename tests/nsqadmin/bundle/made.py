@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.nsqadmin.bundle import files
-from penstock.nsqadmin.bundle.files import Bundle, Failure, Member, Spool
+from penstock.nsqadmin.bundle.files import About, Bundle, Failure, Manifest, Member, Spool
 from penstock.nsqadmin.bundle.hiding import Kind
 
 METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
@@ -63,33 +62,29 @@ class Made:
         found: dict[str, Any] = self.files[f"nsqd/{node}/stats-{sample}.json"]["topics"][0]
         return found
 
-    def spool(self) -> Spool:
-        spool = Spool()
-        for name, holds in self.files.items():
-            if isinstance(holds, str):
-                kind = Kind.METRICS if name.endswith("metrics.txt") else Kind.TEXT
-                spool.add(name, kind, holds.encode())
-            else:
-                spool.add(name, Kind.JSON, json.dumps(holds).encode())
-        spool.members += self.members
-        for failure in self.failures:
-            spool.fail(*failure)
-        return spool
-
     def write(self, path: Path) -> Path:
-        spool = self.spool()
+        spool = Spool(path)
         try:
-            files.write(spool, path, {"made": "now", "who": "ann"})
+            for name, holds in self.files.items():
+                kind = Kind.TEXT if isinstance(holds, str) else Kind.JSON
+                spool.put(name, kind, _bytes(holds))
+            spool.manifest.daemons += self.members
+            for failure in self.failures:
+                spool.fail(*failure)
+            spool.finish(About(made="now", who="ann"))
         finally:
             spool.close()
         return path
 
     def bundle(self) -> Bundle:
         """As it would be read, without a zip."""
-        held = {name: holds.encode() if isinstance(holds, str) else json.dumps(holds).encode()
-                for name, holds in self.files.items()}  # fmt: skip
         failures = [Failure(*one) for one in self.failures]
-        return Bundle(files.manifest({"made": "now"}, self.members, failures), held)
+        held = {name: _bytes(holds) for name, holds in self.files.items()}
+        return Bundle(Manifest(daemons=self.members, failures=failures), held)
+
+
+def _bytes(holds: Any) -> bytes:
+    return holds.encode() if isinstance(holds, str) else json.dumps(holds).encode()
 
 
 def info(number: int) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from penstock import limits
-from penstock.nsqadmin.bundle.files import Spool
+from penstock.nsqadmin.bundle.files import About, Bundle, Spool, read
 from penstock.nsqadmin.bundle.gather import Gatherer, make_fetcher
-from penstock.nsqadmin.bundle.hiding import Kind
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,19 +38,21 @@ def _app(handler: Handler) -> web.Application:
     return app
 
 
-async def gathered(nsqds: list[str], lookupds: list[str]) -> Spool:
-    spool, fetcher = Spool(), make_fetcher(0)
+async def gathered(path: Path, nsqds: list[str], lookupds: list[str]) -> Bundle:
+    spool, fetcher = Spool(path / "b.zip"), make_fetcher(0)
     try:
         await Gatherer(fetcher, spool, 0).run(nsqds, lookupds)
+        spool.finish(About())
     finally:
         await fetcher.close()
-    return spool
+        spool.close()
+    return read(str(path / "b.zip"))
 
 
-def run(nsqd: Handler | None = None, lookupd: Handler | None = None) -> Spool:
-    async def both() -> Spool:
+def run(path: Path, nsqd: Handler | None = None, lookupd: Handler | None = None) -> Bundle:
+    async def both() -> Bundle:
         async with serving(nsqd or refuse) as first, serving(lookupd or refuse) as second:
-            return await gathered([first] if nsqd else [], [second] if lookupd else [])
+            return await gathered(path, [first] if nsqd else [], [second] if lookupd else [])
 
     return asyncio.run(both())
 
@@ -60,16 +61,12 @@ async def refuse(request: web.Request) -> web.StreamResponse:
     return web.Response(status=500)
 
 
-def failed(spool: Spool) -> dict[str, str]:
-    return {one.asked: one.reason for one in spool.failures}
+def failed(bundle: Bundle) -> dict[str, str]:
+    return {one.asked: one.reason for one in bundle.manifest.failures}
 
 
-def names(spool: Spool) -> set[str]:
-    return {one.name for one in spool.parts}
-
-
-def read(spool: Spool, name: str) -> Any:
-    return json.loads(spool.read(next(one for one in spool.parts if one.name == name)))
+def names(bundle: Bundle) -> set[str]:
+    return {one.name for one in bundle.manifest.files}
 
 
 async def official(request: web.Request) -> web.StreamResponse:
@@ -89,16 +86,15 @@ async def official(request: web.Request) -> web.StreamResponse:
     return web.json_response({"message": "NOT_FOUND"}, status=404)
 
 
-def test_an_official_nsqd() -> None:
-    spool = run(official)
-    assert spool.failures == []
-    assert read(spool, "nsqd/1/config.json") == {"log_level": 2}
-    assert "nsqd/1/metrics.txt" not in names(spool)
-    assert [one.name for one in spool.parts if one.kind is Kind.BINARY] == ["nsqd/1/heap.pprof"]
-    spool.close()
+def test_an_official_nsqd(tmp_path: Path) -> None:
+    bundle = run(tmp_path, official)
+    assert failed(bundle) == {}
+    assert bundle.document("nsqd/1/config.json", dict[str, Any]) == {"log_level": 2}
+    assert "nsqd/1/metrics.txt" not in names(bundle)
+    assert [one for one in names(bundle) if one.endswith(".pprof")] == ["nsqd/1/heap.pprof"]
 
 
-def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After its first answer, too: it does not hold the whole gathering up."""
     monkeypatch.setattr(limits, "BUNDLE_DAEMON_S", 0.5)
 
@@ -108,15 +104,13 @@ def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
         return web.Response()
 
-    spool = run(hang)
-    said = failed(spool)
-    assert "no answer" in said["/info"]
-    assert "not asked" in said["/config"]
-    assert names(spool) == {"nsqd/1/ping.txt", "nsqd/1/facts.json"}
-    spool.close()
+    bundle = run(tmp_path, hang)
+    assert "no answer" in bundle.manifest.failures[0].reason
+    assert "not asked" in failed(bundle)["/config"]
+    assert names(bundle) == {"nsqd/1/ping.txt", "nsqd/1/facts.json"}
 
 
-def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(limits, "BUNDLE_ANSWER_BYTES_MAX", 1 << 16)
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -124,55 +118,47 @@ def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             return await official(request)
         return web.Response(body=bytes(1 << 18))
 
-    spool = run(endless)
-    assert "more than 65536 bytes" in failed(spool)["/stats?format=json"]
-    assert "nsqd/1/info.json" in names(spool)
-    spool.close()
+    bundle = run(tmp_path, endless)
+    assert "more than 65536 bytes" in failed(bundle)["/stats?format=json"]
+    assert "nsqd/1/info.json" in names(bundle)
 
 
-def test_one_that_talks_nonsense() -> None:
+def test_one_that_talks_nonsense(tmp_path: Path) -> None:
     async def nonsense(request: web.Request) -> web.StreamResponse:
         return web.Response(body=b"\xff\xfe{[password=geheim]", content_type="application/json")
 
-    spool = run(nonsense, nonsense)
-    assert failed(spool) == {}
-    assert b"geheim" not in b"".join(spool.read(one) for one in spool.parts)
-    assert [one.kind for one in spool.members] == ["nsqlookupd", "nsqd"]
-    spool.close()
+    bundle = run(tmp_path, nonsense, nonsense)
+    assert failed(bundle) == {}
+    assert "geheim" not in "".join(map(bundle.text, names(bundle)))
+    assert [one.kind for one in bundle.manifest.daemons] == ["nsqlookupd", "nsqd"]
 
 
-def test_nsqds_that_a_lookupd_knows() -> None:
-    rows = [{"broadcast_address": "127.0.0.1", "http_port": 9}, {"broadcast_address": "x"}]
-    good = [rows[0], {"broadcast_address": "fe80::1", "http_port": 7},
+def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
+    """A row that is none: nobody is made of it."""
+    rows = [{"broadcast_address": "127.0.0.1", "http_port": 9}, {"broadcast_address": "x"},
+            {"broadcast_address": "fe80::1", "http_port": 7},
             {"broadcast_address": "y", "http_port": -1}]  # fmt: skip
 
-    def lookupd(producers: list[dict[str, Any]]) -> Handler:
-        async def answer(request: web.Request) -> web.StreamResponse:
-            return web.json_response({"producers": producers, "topics": []})
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"producers": rows, "topics": []})
 
-        return answer
-
-    spool = run(None, lookupd(good))
-    assert [one.address for one in spool.members[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
-    assert {one.place for one in spool.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
-    spool.close()
-    spool = run(None, lookupd(rows))  # a row that is none: nobody is made of it
-    assert [one.address for one in spool.members[1:]] == ["127.0.0.1:9"]
-    spool.close()
+    manifest = run(tmp_path, None, answer).manifest
+    assert [one.address for one in manifest.daemons[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
+    assert {one.place for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
 
 
-def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(limits, "BUNDLE_DAEMONS_MAX", 2)
-    spool = asyncio.run(gathered([f"127.0.0.1:{port}" for port in (9, 10, 11)], []))
-    assert len(spool.members) == 2
-    assert "too many" in failed(spool)["all"]
-    spool.close()
+    addresses = [f"127.0.0.1:{port}" for port in (9, 10, 11)]
+    bundle = asyncio.run(gathered(tmp_path, addresses, []))
+    assert len(bundle.manifest.daemons) == 2
+    assert "too many" in failed(bundle)["all"]
 
 
-async def test_progress_ends_at_the_whole() -> None:
+async def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
     told: list[float] = []
     async with serving(official) as address:
-        spool, fetcher = Spool(), make_fetcher(0)
+        spool, fetcher = Spool(tmp_path / "b.zip"), make_fetcher(0)
         gatherer = Gatherer(fetcher, spool, 0, lambda share, words: told.append(share))
         await gatherer.run([address], [])
         await fetcher.close()

@@ -9,6 +9,7 @@ import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     made = Made()
     path = made.write(tmp_path / "b.zip")
     held = read(str(path))
-    assert held.names() == sorted(made.files)
-    assert held.document("nsqd/1/stats-2.json") == made.files["nsqd/1/stats-2.json"]
-    assert held.manifest["who"] == "ann"
+    assert [one.name for one in held.manifest.files] == list(made.files)
+    stats = held.document("nsqd/1/stats-2.json", dict[str, Any])
+    assert stats == made.files["nsqd/1/stats-2.json"]
+    assert held.manifest.who == "ann"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["b.zip"]
 
@@ -48,14 +50,15 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["taken"]
 
 
-def test_a_full_bundle_says_what_it_lacks() -> None:
-    spool = Spool(bytes_max=100)
-    assert spool.add("nsqd/1/a.txt", Kind.TEXT, b"x" * 60, "/a")
-    assert not spool.add("nsqd/1/b.txt", Kind.TEXT, b"x" * 60, "/b")
-    assert spool.add("nsqd/1/c.txt", Kind.TEXT, b"x" * 40, "/c")
-    assert [(one.place, one.asked) for one in spool.failures] == [("nsqd/1", "/b")]
-    assert "full" in spool.failures[0].reason
+def test_a_full_bundle_says_what_it_lacks(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "b.zip", bytes_max=100)
+    for name, count in (("a", 60), ("b", 60), ("c", 40)):
+        spool.put(f"nsqd/1/{name}.txt", Kind.TEXT, b"x" * count, f"/{name}")
     spool.close()
+    assert [one.asked for one in spool.manifest.files] == ["/a", "/c"]
+    assert [(one.place, one.asked) for one in spool.manifest.failures] == [("nsqd/1", "/b")]
+    assert "full" in spool.manifest.failures[0].reason
+    assert os.listdir(tmp_path) == []
 
 
 # --- what is refused ---
@@ -86,18 +89,13 @@ def manifest(**values: object) -> Callable[[dict[str, bytes]], object]:
         (lambda files: files.pop("manifest.json"), "no diagnostic bundle"),
         (lambda files: files.update({"manifest.json": b"{"}), "manifest.json is damaged"),
         (lambda files: files.update({"manifest.json": b"[" * 100_000}), "manifest.json is damaged"),
-        (lambda files: files.update({"manifest.json": b"[]"}), "another form"),
+        (lambda files: files.update({"manifest.json": b"[]"}), "manifest.json is damaged"),
         (manifest(form="other"), "another form"),
         (manifest(version=99), "version 99"),
-        (manifest(files=7), "is not in its manifest"),
+        (manifest(files=7), "manifest.json is damaged"),
         (lambda files: files.pop("nsqd/1/info.json"), "'nsqd/1/info.json' is missing"),
         (lambda files: files.update({"more.txt": b""}), "'more.txt' is not in its manifest"),
         (lambda files: files.update({"nsqd/1/info.json": b"{}"}), "another checksum"),
-        (lambda files: files.update({"../up": b""}), "no plain path"),
-        (lambda files: files.update({"a/../../up": b""}), "no plain path"),
-        (lambda files: files.update({"/etc/passwd": b""}), "no relative path"),
-        (lambda files: files.update({"c:/x": b""}), "no relative path"),
-        (lambda files: files.update({"a//b": b""}), "no plain path"),
     ],
 )
 def test_zips_that_are_no_bundle(
@@ -140,22 +138,6 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         for number in range(9):
             archive.writestr(str(number), b"")
     with pytest.raises(BundleBroken, match="9 files are too many"):
-        read(str(path))
-
-
-def test_links_encryption_and_twins(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo("link")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    path = tmp_path / "b.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(link, b"/etc/passwd")
-    with pytest.raises(BundleBroken, match="is a link"):
-        read(str(path))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a", b"1")
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("a", b"2")
-    with pytest.raises(BundleBroken, match="same name"):
         read(str(path))
 
 

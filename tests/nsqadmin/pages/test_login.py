@@ -13,12 +13,10 @@ from playwright.sync_api import Page, expect
 from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
-from penstock.nsqadmin.store import Store, hash_password
 
 from ..conftest import Installation
-from ..running import Admin
+from ..running import PASSWORD, Admin, with_users
 
-PASSWORD = "correct horse"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -28,10 +26,7 @@ def guarded(
 ) -> Iterator[Admin]:
     """An nsqadmin with a user of each role."""
     path = tmp_path_factory.mktemp("guarded") / "admin"
-    store = Store(path)
-    for name, role in (("vera", Role.VIEW), ("otto", Role.OPERATE), ("dora", Role.DESTROY)):
-        store.put_user(name, hash_password(PASSWORD), role)
-    store.close()
+    with_users(path, vera=Role.VIEW, otto=Role.OPERATE, dora=Role.DESTROY)
     with Admin(path, installation.of_nsqd) as admin:
         yield admin
 

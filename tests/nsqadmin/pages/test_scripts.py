@@ -64,7 +64,7 @@ def test_no_page_gives_text_as_a_list_of_properties() -> None:
         ), path
         assert not re.search(r"\.props\(\s*f['\"]", source), path
         for script in re.findall(r"run_javascript\((.*)", source):  # fixed, but for JSON in it
-            assert re.match(r'_[A-Z_]+\)|f"', script), (path, script)
+            assert re.match(r'_[A-Z_]+[,)]|f"', script), (path, script)
             for part in re.findall(r"\{([^{}]*)\}", script):
                 assert re.fullmatch(r"json\.dumps\(\w+\)|_[A-Z_]+", part), (path, script)
         for inside in re.findall(r"ui\.html\(([^\n]*)", source):

@@ -11,20 +11,16 @@ from playwright.sync_api import Page, expect
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
-from penstock.nsqadmin.store import Store, hash_password
 
 from ..conftest import Installation
-from ..running import Admin
+from ..running import PASSWORD, Admin, with_users
 
 LIFETIME_S = 12
 
 
 @pytest.fixture
 def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
-    path = tmp_path / "admin"
-    store = Store(path)
-    store.put_user("ann", hash_password("correct horse"), Role.VIEW)
-    store.close()
+    path = with_users(tmp_path / "admin", ann=Role.VIEW)
     with Admin(path, installation.of_nsqd, f"-session-lifetime={LIFETIME_S}s") as admin:
         yield admin
 
@@ -33,7 +29,7 @@ def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) ->
     base = f"http://127.0.0.1:{admin.http_port}"
     page.goto(f"{base}/login")
     page.get_by_label("Name").fill("ann")
-    page.get_by_label("Password").fill("correct horse")
+    page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     begun_s = time.monotonic()

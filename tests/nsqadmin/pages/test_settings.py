@@ -11,13 +11,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.store import Store, hash_password
 
 from ..conftest import Installation
-from ..running import Admin
+from ..running import PASSWORD, Admin, with_users
 
 TOPIC = "settled"
-PASSWORD = "correct horse"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,12 +78,8 @@ def test_what_lets_messages_go_asks_for_the_name(page: Page, installation: Insta
 
 
 def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
-    store = Store(tmp_path / "admin")
-    hashed = hash_password(PASSWORD)
-    store.put_user("vera", hashed, Role.VIEW)
-    store.put_user("otto", hashed, Role.OPERATE)
-    store.close()
-    with Admin(tmp_path / "admin", installation.of_nsqd) as admin:
+    path = with_users(tmp_path / "admin", vera=Role.VIEW, otto=Role.OPERATE)
+    with Admin(path, installation.of_nsqd) as admin:
         for name, depth_enabled in (("vera", False), ("otto", True)):
             page.goto(url(admin, f"/login?next=/topics/{TOPIC}"))
             page.get_by_label("Name").fill(name)

@@ -9,22 +9,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.store import Store, hash_password
+from penstock.nsqadmin.store import Store
 
 from ..conftest import Installation
-from ..running import Admin
-
-PASSWORD = "correct horse"
+from ..running import PASSWORD, Admin, with_users
 
 
 @pytest.fixture(scope="module")
 def guarded(
     installation: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Admin]:
-    path = tmp_path_factory.mktemp("tokens") / "admin"
-    store = Store(path)
-    store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
-    store.close()
+    path = with_users(tmp_path_factory.mktemp("tokens") / "admin", dora=Role.DESTROY)
     with Admin(path, installation.of_nsqd) as admin:
         yield admin
 

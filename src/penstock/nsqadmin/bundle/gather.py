@@ -1,45 +1,50 @@
-"""Asking every daemon of an installation for all that it says of itself.
+"""A diagnostic bundle: one file with what an installation says of itself. Bodies of messages are
+never asked for, and secrets never get in (`hiding.py`). docs/formats.md has the list of its files.
 
-nsqlookupds come first, because they say which nsqds there are; nsqds may be named, too. A daemon
-that does not answer is written down as such, and the others are asked on. Everything is bounded:
-the time of an answer, its size, the size of all, and the number of daemons.
+nsqlookupds are asked first, because they know nsqds; nsqds may be named, too. A daemon that does
+not answer is written down as such, and the others are asked on. Everything is bounded: the time of
+an answer, its size, the size of all, and the number of daemons.
 
 Two samples of each nsqd's stats are taken some seconds apart, for rates; its profile is taken
-meanwhile. How far a daemon's clock is from ours is told by the Date of its answers, which has whole
-seconds: every answer narrows the bounds.
+meanwhile. The Date of an answer bounds how far a daemon's clock is from ours.
 
 Paths that a daemon does not have (the official nsqd has no /connections) are no failure.
-
-`make` does it all, from the addresses to the file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import platform
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from penstock import limits
+import msgspec
+
+from penstock import __version__, limits
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetched, Fetcher
-from penstock.nsqadmin.bundle import files, machine
-from penstock.nsqadmin.bundle.files import Failure, Member, Spool
+from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
 from penstock.nsqadmin.bundle.hiding import Kind
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD
 from penstock.nsqd.options import FLAGS
+from penstock.nsqdapi.calls import bracketed
 
-Tell = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
+Report = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
 Extra = Callable[[Spool], None]  # adds files of the one who gathers
 
-_WHERE = ("broadcast_address", "http_port")
 _DATE_S = 1.0  # the Date of an answer may be so old
 
 
@@ -56,10 +61,11 @@ _INSIDE = (
     Ask("stacks.txt", Kind.TEXT, "/debug/pprof/goroutine", {"debug": "2"}),
     Ask("heap.txt", Kind.TEXT, "/debug/pprof/heap", {"debug": "1"}),
 )
-_STATS = {"format": "json"}
+_FIRST, _LAST = (
+    Ask(f"stats-{number}.json", Kind.JSON, "/stats", {"format": "json"}) for number in (1, 2)
+)
 _NSQD = (
     Ask("info.json", Kind.JSON, "/info"),
-    Ask("stats-1.json", Kind.JSON, "/stats", _STATS),
     Ask("connections.json", Kind.JSON, "/connections", is_everywhere=False),
     Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
     *_INSIDE,
@@ -72,7 +78,7 @@ _LOOKUPD = (
     Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
     *_INSIDE,
 )
-_STEPS = {NSQD: len(_NSQD) + 4, LOOKUPD: len(_LOOKUPD) + 1}
+_STEPS = {NSQD: len(_NSQD) + 5, LOOKUPD: len(_LOOKUPD) + 1}
 _CONFIG_KEYS = tuple(sorted({
     flag.file_key for flag in FLAGS if flag.name not in ("version", "config", "verbose")
 }))  # fmt: skip
@@ -101,41 +107,38 @@ def file_name(now_s: float) -> str:
 
 
 async def make(
-    path: Path, wish: Wish, fetcher: Fetcher, tell: Tell, extra: Extra | None = None
+    path: Path, wish: Wish, fetcher: Fetcher, report: Report, extra: Extra | None = None
 ) -> list[Failure]:
     """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
     zip can't be written."""
     begun_s = time.time()
-    spool = Spool()
+    spool = Spool(path)
     try:
-        await Gatherer(fetcher, spool, wish.seconds, tell).run(wish.nsqds, wish.lookupds)
-        spool.add_json("machine/versions.json", machine.versions())
-        spool.add_json("machine/limits.json", machine.limits_here())
+        await Gatherer(fetcher, spool, wish.seconds, report).run(wish.nsqds, wish.lookupds)
+        spool.put_json("machine/versions.json", _versions())
+        spool.put_json("machine/limits.json", _limits())
         if extra is not None:
             extra(spool)
-        tell(1.0, "writing")
-        about = {
-            "made": datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds"),
-            "who": wish.who,
-            "command": wish.command,
-            "seconds": wish.seconds,
-            "took_seconds": round(time.time() - begun_s, 3),
-        }
-        await asyncio.to_thread(files.write, spool, path, about)
-        return spool.failures
+        report(1.0, "writing")
+        made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
+        took_s = round(time.time() - begun_s, 3)
+        about = About(made, wish.who, wish.command, wish.seconds, took_s)
+        await asyncio.to_thread(spool.finish, about)
+        return spool.manifest.failures
     finally:
         spool.close()
 
 
 class Gatherer:
     def __init__(
-        self, fetcher: Fetcher, spool: Spool, seconds: int, tell: Tell = lambda share, words: None
-    ) -> None:
+        self, fetcher: Fetcher, spool: Spool, seconds: int,
+        report: Report = lambda share, words: None,
+    ) -> None:  # fmt: skip
         self.fetcher = fetcher
         self.spool = spool
         self.seconds = seconds
         self.at_once = asyncio.Semaphore(limits.BUNDLE_AT_ONCE)
-        self._tell = tell
+        self._report = report
         self._steps = self._done = 0
 
     async def run(self, nsqds: Iterable[str], lookupds: Iterable[str]) -> None:
@@ -151,22 +154,23 @@ class Gatherer:
         for one in found[limits.BUNDLE_DAEMONS_MAX :]:
             self.spool.fail(one.place, "all", "not asked: there are too many daemons")
         del found[limits.BUNDLE_DAEMONS_MAX :]
-        self.spool.members += found
+        self.spool.manifest.daemons += found
         self._steps += _STEPS[kind] * len(found)
         return found
 
     def step(self, words: str, count: int) -> None:
         self._done += count
-        self._tell(min(1.0, self._done / max(1, self._steps)), words)
+        self._report(min(1.0, self._done / max(1, self._steps)), words)
 
 
 class _Daemon:
-    """One of them: what it is asked, and what we notice while it answers."""
+    """One of them: its answers, and what we notice while it answers."""
 
     def __init__(self, gatherer: Gatherer, member: Member) -> None:
         self._gatherer = gatherer
         self._spool = gatherer.spool
-        self._member = member
+        self._address = member.address
+        self._place = member.place
         self._deadline_s = float("inf")  # nothing more is asked then
         self._clock_s = float("-inf"), float("inf")  # its clock less ours is between these
         self._sample_times_s: list[float] = []
@@ -178,7 +182,7 @@ class _Daemon:
                 self._step("does not answer", len(_LOOKUPD))
                 return []
             answers = {one.name: await self._ask(one) for one in _LOOKUPD}
-            self._add_facts()
+            await self._add_facts()
             return _nsqds_of(answers["nodes.json"])
 
     async def nsqd(self) -> None:
@@ -187,10 +191,8 @@ class _Daemon:
             if not await self._ping():
                 self._step("does not answer", _STEPS[NSQD] - 1)
                 return
-            begun_s = 0.0
-            for one in _NSQD:
-                if one.name == "stats-1.json":
-                    begun_s = time.monotonic()
+            begun_s = time.monotonic()
+            for one in (_FIRST, *_NSQD):
                 await self._ask(one)
             await self._config()
             if seconds:
@@ -199,58 +201,57 @@ class _Daemon:
                 profile = Ask("profile.txt", Kind.TEXT, "/debug/pprof/profile", query)
                 await self._ask(profile, seconds + limits.BUNDLE_ASK_S)
                 await asyncio.sleep(max(0.0, begun_s + seconds - time.monotonic()))
-            await self._ask(Ask("stats-2.json", Kind.JSON, "/stats", _STATS))
-            self._add_facts()
+            await self._ask(_LAST)
+            await self._add_facts()
 
     async def _ping(self) -> bool:
-        """Whether it is there at all. One that says what ails it is."""
-        seconds = limits.BUNDLE_DAEMON_S + 2 * self._gatherer.seconds
-        self._deadline_s = time.monotonic() + seconds
+        """Whether it is there at all. One that answers says what ails it."""
+        self._deadline_s = time.monotonic() + limits.BUNDLE_DAEMON_S + 2 * self._gatherer.seconds
         try:
-            answer = await self._get("/ping", {})
+            answer = await self._get("/ping")
         except FetchFailed as error:
-            self._spool.fail(self._member.place, "/ping", error.reason)
+            self._spool.fail(self._place, "/ping", error.reason)
             return False
-        name = f"{self._member.place}/ping.txt"
-        self._spool.add(name, Kind.TEXT, b"%d " % answer.status + answer.body, "/ping")
+        said = b"%d " % answer.status + answer.body
+        await self._spool.add(f"{self._place}/ping.txt", Kind.TEXT, said, "/ping")
         self._step("/ping")
         return True
 
     async def _ask(self, ask: Ask, timeout_s: float = limits.BUNDLE_ASK_S) -> bytes:
         """The answer, b"" when there was none."""
-        begun_s, place = time.monotonic(), self._member.place
+        begun_s = time.monotonic()
         shown = f"{ask.path}?{urlencode(ask.query)}" if ask.query else ask.path
         try:
-            answer = await self._get(ask.path, ask.query, timeout_s)
+            answer = await self._get(shown, timeout_s)
         except FetchFailed as error:
-            self._spool.fail(place, shown, error.reason)
+            self._spool.fail(self._place, shown, error.reason)
             return b""
         finally:
             self._step(ask.path)
         if answer.status != 200:
             if ask.is_everywhere or answer.status != 404:
-                self._spool.fail(place, shown, f"got response {answer.status}")
+                self._spool.fail(self._place, shown, f"got response {answer.status}")
             return b""
         ended_s = time.monotonic()
         if ask.path == "/stats":
             self._sample_times_s.append(ended_s)
-        kind, took_ms = _kind(ask, answer), round((ended_s - begun_s) * 1000)
-        name = ask.name.replace(".txt", ".pprof") if kind is Kind.BINARY else ask.name
-        await self._spool.add_answer(f"{place}/{name}", kind, answer.body, shown, took_ms)
+        kind, name, form = ask.kind, ask.name, answer.headers.get("content-type", "")
+        if kind is Kind.TEXT and form.endswith("octet-stream"):  # Go's profiles are no text
+            kind, name = Kind.BINARY, name.replace(".txt", ".pprof")
+        took_ms = round((ended_s - begun_s) * 1000)
+        await self._spool.add(f"{self._place}/{name}", kind, answer.body, shown, took_ms)
         return answer.body
 
-    async def _get(
-        self, path: str, query: Mapping[str, str], timeout_s: float = limits.BUNDLE_ASK_S
-    ) -> Fetched:
-        address = self._member.address
+    async def _get(self, path: str, timeout_s: float = limits.BUNDLE_ASK_S) -> Fetched:
+        address = self._address
         base = address if "://" in address else f"http://{address}"
-        url = f"{base.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
         begun_s = time.time()
         timeout_s = min(timeout_s, self._deadline_s - time.monotonic())
         if timeout_s <= 0:
             raise FetchFailed(address, "not asked: its other answers took too long")
+        asked = self._gatherer.fetcher.request("GET", f"{base.rstrip('/')}{path}")
         try:
-            answer = await asyncio.wait_for(self._gatherer.fetcher.request("GET", url), timeout_s)
+            answer = await asyncio.wait_for(asked, timeout_s)
         except TimeoutError as error:
             raise FetchFailed(address, f"no answer in {timeout_s:g} s") from error
         self._note_clock(answer, begun_s, time.time())
@@ -264,43 +265,40 @@ class _Daemon:
         low_s, high_s = self._clock_s
         self._clock_s = max(low_s, said_s - ended_s), min(high_s, said_s + 1 + _DATE_S - begun_s)
 
-    def _add_facts(self) -> None:
+    async def _add_facts(self) -> None:
         found: dict[str, Any] = {"sample_times_s": self._sample_times_s}
         low_s, high_s = self._clock_s
         if low_s <= high_s < float("inf"):
             found["clock_offset_s"] = [round(low_s, 3), round(high_s, 3)]
-        self._spool.add_json(f"{self._member.place}/facts.json", found)
+        await self._spool.add(f"{self._place}/facts.json", Kind.JSON, msgspec.json.encode(found))
 
     async def _config(self) -> None:
-        """Every value of nsqd's own config."""
+        """Every value of nsqd's own config; one failure says enough."""
         found: dict[str, Any] = {}
-        at_once = asyncio.Semaphore(limits.BUNDLE_CONFIG_AT_ONCE)
-        failed = ""
+        keys = iter(_CONFIG_KEYS)
 
-        async def ask(key: str) -> None:
-            nonlocal failed
-            async with at_once:
-                if failed:
-                    return  # one failure says enough
-                try:
-                    answer = await self._get(f"/config/{key}", {})
-                except FetchFailed as error:
-                    failed = error.reason
-                    return
-            if answer.status == 200:
-                found[key] = _config_value(answer)
-            elif answer.status not in (400, 404):
-                failed = f"got response {answer.status}"
+        async def ask() -> None:
+            for key in keys:
+                answer = await self._get(f"/config/{key}")
+                if answer.status == 200:
+                    found[key] = _config_value(answer)
+                elif answer.status not in (400, 404):
+                    raise FetchFailed(self._address, f"got response {answer.status}")
 
-        await asyncio.gather(*map(ask, _CONFIG_KEYS))
-        if failed:
-            self._spool.fail(self._member.place, "/config", failed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(limits.BUNDLE_CONFIG_AT_ONCE):
+                    tasks.create_task(ask())
+        except* FetchFailed as failed:
+            first = failed.exceptions[0]
+            self._spool.fail(self._place, "/config", getattr(first, "reason", str(first)))
         if found:
-            self._spool.add_json(f"{self._member.place}/config.json", dict(sorted(found.items())))
+            data = json.dumps(dict(sorted(found.items()))).encode()
+            await self._spool.add(f"{self._place}/config.json", Kind.JSON, data)
         self._step("/config")
 
     def _step(self, words: str, count: int = 1) -> None:
-        self._gatherer.step(f"{self._member.address} {words}", count)
+        self._gatherer.step(f"{self._address} {words}", count)
 
 
 def _config_value(answer: Fetched) -> Any:
@@ -313,26 +311,92 @@ def _config_value(answer: Fetched) -> Any:
         return text
 
 
-def _kind(ask: Ask, answer: Fetched) -> Kind:
-    """Go's profiles are no text."""
-    if ask.kind is Kind.TEXT and answer.headers.get("content-type", "").endswith("octet-stream"):
-        return Kind.BINARY
-    return ask.kind
+class Producer(msgspec.Struct):
+    """An nsqd as an nsqlookupd lists it."""
+
+    broadcast_address: str = ""
+    http_port: int = 0
+    topics: list[str] = []
+    tombstones: list[bool] = []
+
+    @property
+    def address(self) -> str:
+        """ "" for one that serves HTTP on a unix socket, or not at all."""
+        is_served = self.http_port > 0 and self.broadcast_address
+        return f"{bracketed(self.broadcast_address)}:{self.http_port}" if is_served else ""
+
+
+class Producers(msgspec.Struct):
+    producers: list[Producer] = []
 
 
 def _nsqds_of(nodes: bytes) -> list[str]:
     """The HTTP addresses in an answer of nsqlookupd."""
     try:
-        rows = json.loads(nodes)["producers"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        found = msgspec.json.decode(nodes, type=Producers)
+    except (ValueError, RecursionError):
         return []
-    found = map(_address, rows) if isinstance(rows, list) else ()
-    return [one for one in found if one]
+    return [one.address for one in found.producers if one.address]
 
 
-def _address(row: Any) -> str:
-    """ "" for one that serves HTTP on a unix socket, or not at all."""
-    host, port = (row.get(key) for key in _WHERE) if isinstance(row, dict) else ("", 0)
-    if not isinstance(host, str) or not isinstance(port, int) or port <= 0 or not host:
+# --- this machine, without anything that says who works here ---
+
+_PACKAGES = (
+    "aiohttp", "cramjam", "cython", "duckdb", "deltalake", "fastapi", "msgspec", "nicegui",
+    "pyarrow", "pyspark", "starlette", "uvicorn",
+)  # fmt: skip
+_LIMITS = ("NOFILE", "NPROC", "AS", "CORE", "FSIZE", "MEMLOCK", "STACK")
+_MEMORY = ("MemTotal", "MemFree", "MemAvailable", "SwapTotal", "SwapFree")
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = (
+    "memory.max", "memory.current", "memory.high", "memory.events", "cpu.max", "cpu.stat",
+    "pids.max", "pids.current", "io.max",
+)  # fmt: skip
+
+
+def _versions() -> dict[str, Any]:
+    packages, distribution = {}, ""
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    with suppress(OSError):
+        distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    return {
+        "penstock": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+        "distribution": distribution,
+        "packages": packages,
+    }
+
+
+def _limits() -> dict[str, Any]:
+    """Of the process that gathers."""
+    kinds = ((name, getattr(resource, f"RLIMIT_{name}", None)) for name in _LIMITS)
+    found = {name: resource.getrlimit(kind) for name, kind in kinds if kind is not None}
+    memory = (line.partition(":") for line in _read(Path("/proc/meminfo")).splitlines())
+    own = _read(Path("/proc/self/cgroup")).rpartition("::")[2].lstrip("/")
+    cgroup = {name: _read(_CGROUP / own / name) or _read(_CGROUP / name) for name in _CGROUP_FILES}
+    return {
+        "ulimits": {
+            name.lower(): ["unlimited" if one == resource.RLIM_INFINITY else one for one in pair]
+            for name, pair in found.items()
+        },
+        "cpus": os.cpu_count(),
+        "cpus_allowed": len(os.sched_getaffinity(0)) if sys.platform == "linux" else None,
+        "load": list(os.getloadavg()),
+        "memory": {name: int(kib.split()[0]) * 1024 for name, _, kib in memory if name in _MEMORY},
+        "cgroup": {name: text for name, text in cgroup.items() if text},
+        "environment": sorted(name for name in os.environ if name.startswith("PENSTOCK_")),
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
         return ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

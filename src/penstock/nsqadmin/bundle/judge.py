@@ -25,29 +25,33 @@ view of several daemons at once, or of a machine:
 | tombstones     | an nsqlookupd hides a topic of a node                                  | note  |
 | incomplete     | a daemon that answers left something unanswered                        | note  |
 
-A foreign daemon may say anything: what is missing or has another form counts as not said.
+A foreign daemon may say anything: a document of another form counts as not said.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
 
 from penstock import limits
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, snapshot
-from penstock.nsqadmin.attention import Finding, Level, Window
-from penstock.nsqadmin.bundle.files import Bundle, Failure
+from penstock.nsqadmin.attention import Finding, Level, Thing, Window
+from penstock.nsqadmin.bundle.files import Bundle, Member
+from penstock.nsqadmin.bundle.gather import Producer, Producers
 from penstock.nsqadmin.history import Sample, series_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer
-from penstock.nsqadmin.words import wait
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD
+from penstock.nsqadmin.upstream import Producer as Described
+from penstock.nsqadmin.words import listed, wait
 
-Document = Mapping[str, Any]
 Places = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
+Document = dict[str, Any]
 
 _SPAN_SHARE = 0.5  # of the time between the samples: what of it a window has to have
 # What producers and consumers rely on: it should be the same wherever they are connected.
@@ -67,13 +71,13 @@ _OWN = frozenset((
 ))  # fmt: skip
 _UNORDERED = frozenset(("nsqlookupd_tcp_addresses", "auth_http_addresses"))
 _SHOWN = 60  # characters of a value
+_listed = partial(listed, most=limits.BUNDLE_LISTED)
 
 
 def judge(bundle: Bundle) -> list[Finding]:
     """The worst first."""
-    held = _Contents(bundle)
     kept: dict[str, Finding] = {}
-    for one in (*_by_attention(held.nodes), *_by_nsqadmin(bundle), *_findings(held)):
+    for one in _findings(bundle):
         known = kept.get(one.what)
         if known is None or known.level < one.level:
             kept[one.what] = one
@@ -94,266 +98,208 @@ def rows_of(found: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-# --- the rules of nsqadmin ---
+def _findings(bundle: Bundle) -> Iterator[Finding]:
+    daemons = [_Daemon(bundle, one) for one in bundle.manifest.daemons]
+    nodes = [one for one in daemons if one.kind == NSQD]
+    lookupds = [one for one in daemons if one.kind == LOOKUPD]
+    up, lookupds_up = ([one for one in some if not one.error] for some in (nodes, lookupds))
+    yield from _by_attention(nodes)
+    for row in bundle.document("nsqadmin/attention.json", _Found).findings:
+        yield Finding(row.level, row.what, row.why, row.next_step, row.place)
+    for one in lookupds:
+        if one.error:
+            step = "See whether the process runs and its port can be reached."
+            yield Thing(f"nsqlookupd {one.address}", ()).bad(
+                "does not answer", f"{one.error}.", step
+            )
+    if not nodes:
+        step = "Name one with --nsqd-http-address, or an nsqlookupd that they register with."
+        yield Thing("no nsqd", ()).bad("was found", "Nothing can be said about any.", step)
+    for one in up:
+        yield from _of_node(one)
+    yield from _versions([*up, *lookupds_up])
+    yield from _clocks(daemons)
+    yield from _configs([one for one in up if one.config])
+    yield from _discovery(up, lookupds, lookupds_up)
+    yield from _consumers(up)
+    yield from _gaps(bundle, daemons)
+    yield from _memory(bundle.document("machine/limits.json", _Machine))
 
 
-def _by_attention(nodes: list[Node]) -> Iterator[Finding]:
-    first, last = _snapshots(nodes)
-    span_s = last.time_s - first.time_s
-    before, now = dict(series_of(first)), dict(series_of(last))
-    past: dict[str, list[Sample]] = {}
-    for name, values in now.items() if span_s else ():
-        if name in before:
-            past[name] = [Sample(first.time_s, before[name]), Sample(last.time_s, values)]
-    # The samples of other nodes may be a little closer together.
-    window = Window(min(span_s, limits.ADMIN_WINDOW_S) * _SPAN_SHARE, 2, f"{span_s:.0f} s")
-    yield from attention.findings(last, lambda name: past.get(name, ()), window)
+# --- a bundle's documents ---
 
 
-def _snapshots(nodes: list[Node]) -> tuple[Snapshot, Snapshot]:
-    """As the two samples show it."""
-    found: list[Snapshot] = []
-    span_s = max((0.0, *(one.times_s[1] - one.times_s[0] for one in nodes)))
-    for number in (0, 1):
-        states = {one.address: _state(one, number) for one in nodes}
-        before = found[-1] if found else Snapshot()
-        found.append(snapshot.make(number * span_s, states, (), (), before))
-    return found[0], found[1]
+class _Row(msgspec.Struct):
+    """A finding of nsqadmin's own."""
+
+    level: Level
+    what: str
+    why: str
+    next_step: str
+    place: tuple[str, ...]
 
 
-def _state(node: Node, number: int) -> NodeState:
-    producer = Producer("", node.address, 0, 0, node.version, given_address=node.address)
-    state = NodeState(node.address, producer, node.samples[number], error=node.error)
-    state.answered_s = node.times_s[number]
-    return state
+class _Found(msgspec.Struct):
+    findings: list[_Row] = []
 
 
-def _by_nsqadmin(bundle: Bundle) -> Iterator[Finding]:
-    for row in _rows(bundle.document("nsqadmin/attention.json"), "findings"):
-        try:
-            path = tuple(str(one) for one in row["place"])
-            level, what = Level(row["level"]), str(row["what"])
-            why, step = str(row["why"]), str(row["next_step"])
-        except (KeyError, TypeError, ValueError):
-            continue
-        yield Finding(level, what, why, step, path)
+class _Info(msgspec.Struct):
+    version: str = ""
+    broadcast_address: str = ""
+    http_port: int = 0
 
 
-# --- a bundle's contents, as values ---
+class _Facts(msgspec.Struct):
+    sample_times_s: list[float] = []
+    clock_offset_s: list[float] = []  # its clock less ours is between
 
 
-@dataclass
-class Node:
+class _Topics(msgspec.Struct):
+    topics: list[str] = []
+
+
+class _Disk(msgspec.Struct):
+    free_bytes: float | None = None
+    size_bytes: float | None = None
+    sync_slowest_seconds: float | None = None
+
+
+class _Channel(msgspec.Struct):
+    channel_name: str
+
+
+class _Topic(msgspec.Struct):
+    topic_name: str
+    channels: list[_Channel] | None = None
+
+
+class _Stats(msgspec.Struct):
+    """What a snapshot relies on."""
+
+    start_time: int = 0
+    health: str = ""
+    topics: list[_Topic] | None = None
+    disk: _Disk | None = None
+
+
+class _Machine(msgspec.Struct):
+    memory: dict[str, float] = {}
+    cgroup: dict[str, str] = {}
+
+
+class _Daemon:
     """One nsqd or nsqlookupd, and what it has said."""
 
-    place: str
-    kind: str
-    address: str
-    error: str = ""  # why it did not answer
-    health: str = ""  # its words to /ping
-    info: Document = field(default_factory=dict)
-    config: Document = field(default_factory=dict)
-    samples: tuple[Document, Document] = ({}, {})
-    times_s: tuple[float, float] = (0.0, 0.0)
-    clock_s: tuple[float, float] | None = None  # its clock less ours is between
-    nodes: list[Document] = field(default_factory=list)  # that an nsqlookupd knows
-    topics: list[str] = field(default_factory=list)
+    def __init__(self, bundle: Bundle, member: Member) -> None:
+        place = self.place = member.place
+        self.kind, self.address = member.kind, member.address
+        failed = [one.reason for one in bundle.manifest.failures
+                  if (one.place, one.asked) == (place, "/ping")]  # fmt: skip
+        self.error = (failed[-1] or "no answer") if failed else ""
+        self.status, _, self.health = bundle.text(f"{place}/ping.txt").partition(" ")
+        self.info = bundle.document(f"{place}/info.json", _Info)
+        self.config = bundle.document(f"{place}/config.json", Document)
+        facts = bundle.document(f"{place}/facts.json", _Facts)
+        first, last = (_stats(bundle, f"{place}/stats-{number}.json") for number in (1, 2))
+        self.samples = first or last, last or first
+        is_pair = first and last and len(facts.sample_times_s) == 2
+        self.times_s = facts.sample_times_s if is_pair else [0.0, 0.0]
+        self.clock_s = facts.clock_offset_s if len(facts.clock_offset_s) == 2 else None
+        self.nodes = bundle.document(f"{place}/nodes.json", Producers).producers
+        self.topics = bundle.document(f"{place}/topics.json", _Topics).topics
 
-    @property
-    def version(self) -> str:
-        return _text(self.info, "version")
-
-    @property
-    def stats(self) -> Document:
-        return self.samples[1]
-
-
-class _Contents:
-    def __init__(self, bundle: Bundle) -> None:
-        self.failures = [
-            Failure(_text(row, "place"), _text(row, "asked"), _text(row, "reason"))
-            for row in _rows(bundle.manifest, "failures")
-        ]
-        self.daemons = [_node(bundle, row, self.failures)
-                        for row in _rows(bundle.manifest, "daemons")]  # fmt: skip
-        self.nodes = [one for one in self.daemons if one.kind == NSQD]
-        self.up = [one for one in self.nodes if not one.error]
-        self.lookupds = [one for one in self.daemons if one.kind == LOOKUPD]
-        self.lookupds_up = [one for one in self.lookupds if not one.error]
-        self.limits = bundle.document("machine/limits.json")
+    def state(self, number: int) -> NodeState:
+        """As a sample shows it."""
+        known = Described("", self.address, 0, 0, self.info.version, given_address=self.address)
+        state = NodeState(self.address, known, self.samples[number], error=self.error)
+        state.answered_s = self.times_s[number]
+        return state
 
 
-def _node(bundle: Bundle, row: Document, failures: Iterable[Failure]) -> Node:
-    place = _text(row, "place")
-    node = Node(place, _text(row, "kind"), _text(row, "address"))
-    for one in failures:
-        if one.place == place and one.asked == "/ping":
-            node.error = one.reason or "no answer"
-    node.health = bundle.text(f"{place}/ping.txt")
-    node.info = bundle.document(f"{place}/info.json")
-    node.config = bundle.document(f"{place}/config.json")
-    facts = bundle.document(f"{place}/facts.json")
-    first, last = (_stats(bundle.document(f"{place}/stats-{number}.json")) for number in (1, 2))
-    node.samples = first or last, last or first
-    if first and last:
-        node.times_s = _pair(facts, "sample_times_s") or (0.0, 0.0)
-    node.clock_s = _pair(facts, "clock_offset_s")
-    node.nodes = list(_rows(bundle.document(f"{place}/nodes.json"), "producers"))
-    node.topics = _texts(bundle.document(f"{place}/topics.json"), "topics")
-    return node
-
-
-def _stats(document: Document) -> Document:
-    """Only rows of the right form."""
-    if not document:
+def _stats(bundle: Bundle, name: str) -> Document:
+    document = bundle.document(name, Document)
+    try:
+        msgspec.convert(document, _Stats)
+    except msgspec.ValidationError:
         return {}
-    topics = [
-        {**topic, "channels": list(_rows(topic, "channels"))}
-        for topic in _rows(document, "topics")
-        if isinstance(topic.get("topic_name"), str)
-    ]
-    return {**document, "topics": topics, "disk": _below(document, "disk")}
+    return document
 
 
-def _rows(document: Document, key: str) -> list[dict[str, Any]]:
-    value = document.get(key)
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _below(document: Document, key: str) -> Document:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _text(document: Document, key: str) -> str:
-    value = document.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _texts(document: Document, key: str) -> list[str]:
-    value = document.get(key)
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def _number(document: Document, key: str) -> float:
-    value = document.get(key)
-    return float(value) if _is_number(value) else 0.0
-
-
-def _pair(document: Document, key: str) -> tuple[float, float] | None:
-    value = document.get(key)
-    given = [float(one) for one in value if _is_number(one)] if isinstance(value, list) else []
-    return (given[0], given[1]) if len(given) == 2 else None
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names with commas between them, not too many."""
-    found = list(names)
-    rest = len(found) - limits.BUNDLE_LISTED
-    shown = ", ".join(found[: limits.BUNDLE_LISTED])
-    return f"{shown} and {rest:,} more" if rest > 0 else shown
+def _by_attention(nodes: list[_Daemon]) -> list[Finding]:
+    """The rules of nsqadmin, over the time between the two samples."""
+    span_s = max((0.0, *(one.times_s[1] - one.times_s[0] for one in nodes)))
+    first = snapshot.make(0.0, {one.address: one.state(0) for one in nodes}, (), (), Snapshot())
+    last = snapshot.make(span_s, {one.address: one.state(1) for one in nodes}, (), (), first)
+    before, now = dict(series_of(first)), dict(series_of(last))
+    past = {name: [Sample(0.0, before[name]), Sample(span_s, values)]
+            for name, values in now.items() if span_s and name in before}  # fmt: skip
+    # The samples of other nodes may be a little closer together.
+    window = Window(min(span_s, limits.ADMIN_WINDOW_S) * _SPAN_SHARE, 2, f"{span_s:.0f} s")
+    return attention.findings(last, lambda name: past.get(name, ()), window)
 
 
 # --- the rules of a bundle ---
 
 
-def _findings(held: _Contents) -> Iterator[Finding]:
-    for one in held.lookupds:
-        if one.error:
-            step = "See whether the process runs and its port can be reached."
-            what = f"nsqlookupd {one.address} does not answer"
-            yield Finding(Level.BAD, what, f"{one.error}.", step, ())
-    if not held.nodes:
-        step = "Name one with --nsqd-http-address, or an nsqlookupd that they register with."
-        yield Finding(Level.BAD, "no nsqd was found", "Nothing can be said about any.", step, ())
-    for node in held.up:
-        yield from _of_node(node)
-    yield from _versions([*held.up, *held.lookupds_up])
-    yield from _clocks(held)
-    yield from _configs([one for one in held.up if one.config])
-    yield from _discovery(held)
-    yield from _consumers(held.up)
-    yield from _gaps(held)
-    yield from _memory(held.limits)
-
-
-def _of_node(node: Node) -> Iterator[Finding]:
-    path, what = ("nodes", node.address), f"node {node.address}"
-    status, _, said = node.health.partition(" ")
-    if status not in ("200", ""):
+def _of_node(node: _Daemon) -> Iterator[Finding]:
+    it = Thing(f"node {node.address}", ("nodes", node.address))
+    if node.status not in ("200", ""):
         step = "Its log says more; a full or failing disk is the usual cause."
-        yield Finding(Level.BAD, f"{what} is not healthy", said or status, step, path)
-    starts = [one.get("start_time") for one in node.samples]
-    if all(map(_is_number, starts)) and starts[0] != starts[1]:
+        yield it.bad("is not healthy", node.health or node.status, step)
+    first, last = node.samples
+    starts = {first.get("start_time"), last.get("start_time")} - {None}
+    if len(starts) > 1:
         why = "Between the two samples: something ends it and starts it again."
         step = "See its log, and the system's: out of memory, or a supervisor's check."
-        yield Finding(Level.BAD, f"{what} has just started again", why, step, path)
-    disk = node.stats.get("disk") or {}
-    floor, free = _number(node.config, "min_disk_free"), _number(disk, "free_bytes")
-    if floor and _number(disk, "size_bytes"):
+        yield it.bad("has just started again", why, step)
+    disk = last.get("disk") or {}
+    floor, free = node.config.get("min_disk_free"), disk.get("free_bytes") or 0
+    if isinstance(floor, int) and floor and disk.get("size_bytes"):
         refused = f"publishes are refused below {floor / 1e9:,.1f} GB."
         why = f"{free / 1e9:,.1f} GB are free, and {refused}"
         step = "Empty channels nobody reads, lower -retain-age and -retain-bytes, or grow the disk."
         if free < floor:
-            yield Finding(Level.BAD, f"{what} is below its disk watermark", why, step, path)
+            yield it.bad("is below its disk watermark", why, step)
         elif free < floor * limits.BUNDLE_WATERMARK_SHARE:
-            yield Finding(Level.WARN, f"{what} is near its disk watermark", why, step, path)
+            yield it.warn("is near its disk watermark", why, step)
 
 
-def _versions(nodes: list[Node]) -> Iterator[Finding]:
+def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
     for kind in (NSQD, LOOKUPD):
-        found: Places = defaultdict(list)
-        for node in nodes:
-            if node.version and node.kind == kind:
-                found[node.version].append(node.address)
+        found = _by_value((one.info.version, one.address) for one in daemons
+                          if one.info.version and one.kind == kind)  # fmt: skip
         if len(found) > 1:
             step = "Fine during an upgrade. Bring them to one version when it is done."
-            what = f"{kind}s have different versions"
-            yield Finding(Level.WARN, what, _by_place(found), step, ("nodes",))
+            yield Thing(f"{kind}s", ("nodes",)).warn("have different versions", _said(found), step)
 
 
-def _by_place(found: Places) -> str:
-    return "; ".join(f"{value}: {_listed(at)}" for value, at in sorted(found.items())) + "."
-
-
-def _clocks(held: _Contents) -> Iterator[Finding]:
+def _clocks(daemons: list[_Daemon]) -> Iterator[Finding]:
     """Each against ours, which is no better than theirs; so what counts is how far they part."""
-    known = [(one.clock_s, one.address) for one in (*held.nodes, *held.lookupds) if one.clock_s]
-    if not known:
-        return
-    known.append(((0.0, 0.0), "where it was gathered"))
+    known = [(one.clock_s, one.address) for one in daemons if one.clock_s]
+    known.append(([0.0, 0.0], "where it was gathered"))
     (_, early), slow = min(known, key=lambda one: one[0][1])
     (late, _), fast = max(known, key=lambda one: one[0][0])
     if late - early > limits.BUNDLE_CLOCK_S:
         why = f"{fast} is at least {late - early:.1f} s ahead of {slow}."
         step = "Let NTP run everywhere (chrony, systemd-timesyncd): due times and ages need it."
-        yield Finding(Level.WARN, "clocks are apart", why, step, ("nodes",))
+        yield Thing("clocks", ("nodes",)).warn("are apart", why, step)
 
 
-def _configs(nodes: list[Node]) -> Iterator[Finding]:
+def _configs(nodes: list[_Daemon]) -> Iterator[Finding]:
+    nsqds = Thing("nsqds", ("nodes",))
     for key in sorted({key for one in nodes for key in one.config} - _OWN):
-        values: Places = defaultdict(list)
-        for one in nodes:
-            if key in one.config:
-                values[_shown(key, one.config[key])].append(one.address)
+        values = _by_value((_shown(key, one.config[key]), one.address) for one in nodes
+                           if key in one.config)  # fmt: skip
         if len(values) > 1:
-            level = Level.WARN if key in _SHARED else Level.NOTE
+            found = nsqds.warn if key in _SHARED else nsqds.note
             step = "Decide for one value: clients can't tell which node they are connected to."
-            what = f"nsqds differ in {key}"
-            yield Finding(level, what, _by_place(values), step, ("nodes",))
-    ids: Places = defaultdict(list)
-    for one in nodes:
-        if _is_number(one.config.get("id")):
-            ids[one.config["id"]].append(one.address)
+            yield found(f"differ in {key}", _said(values), step)
+    ids = _by_value((json.dumps(one.config.get("id")), one.address) for one in nodes)
     for number, at in ids.items():
-        if len(at) > 1:
+        if len(at) > 1 and number.isdecimal():
             why = f"{_listed(at)}: two messages may get one id."
             step = "Give each nsqd a -node-id of its own (0 to 1023)."
-            yield Finding(Level.WARN, f"nsqds share the node id {number}", why, step, ("nodes",))
+            yield nsqds.warn(f"share the node id {number}", why, step)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -363,30 +309,34 @@ def _shown(key: str, value: Any) -> str:
     return (shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…") or "(empty)"
 
 
-def _discovery(held: _Contents) -> Iterator[Finding]:
-    told = held.lookupds_up
-    known = {one.address: {_address(row) for row in one.nodes} for one in told}
+def _discovery(
+    up: list[_Daemon], lookupds: list[_Daemon], lookupds_up: list[_Daemon]
+) -> Iterator[Finding]:
+    known = {one.address: {row.address for row in one.nodes} for one in lookupds_up}
     yield from _apart(known, "node")
-    yield from _apart({one.address: set(one.topics) for one in told}, "topic")
+    yield from _apart({one.address: set(one.topics) for one in lookupds_up}, "topic")
     everywhere = {address for found in known.values() for address in found}
-    for node in held.up if told else ():
-        own = f"{_text(node.info, 'broadcast_address')}:{node.info.get('http_port')}"
+    for node in up if lookupds_up else ():
+        own = Producer(node.info.broadcast_address, node.info.http_port).address
         if not everywhere & {node.address, own}:
             why = "It answers, and no nsqlookupd that was asked knows it: consumers don't find it."
             step = "Look at its -lookupd-tcp-address and at its log."
-            path = ("nodes", node.address)
-            yield Finding(Level.WARN, f"node {node.address} is not registered", why, step, path)
-    named = {one for node in held.up for one in _texts(node.config, "nsqlookupd_tcp_addresses")}
-    if named and not held.lookupds:
+            it = Thing(f"node {node.address}", ("nodes", node.address))
+            yield it.warn("is not registered", why, step)
+    given = [one.config.get("nsqlookupd_tcp_addresses") for one in up]
+    named = {str(at) for some in given if isinstance(some, list) for at in some}
+    if named and not lookupds:
         why = f"nsqds register with {_listed(sorted(named))}."
         step = "Give --lookupd-http-address to have them looked at."
-        yield Finding(Level.NOTE, "no nsqlookupd was asked", why, step, ())
-    for one in told:
-        yield from _tombstones(one)
-
-
-def _address(row: Any) -> str:
-    return f"{row.get('broadcast_address')}:{row.get('http_port')}"
+        yield Thing("no nsqlookupd", ()).note("was asked", why, step)
+    for one in lookupds_up:
+        for row in one.nodes:
+            pairs = zip(row.topics, row.tombstones, strict=False)
+            if dead := [name for name, is_dead in pairs if is_dead]:
+                why = f"nsqlookupd {one.address} leaves it out of lookups of {_listed(dead)}."
+                step = "It ends by itself after nsqlookupd's -tombstone-lifetime."
+                it = Thing(f"node {row.address}", ("nodes", row.address))
+                yield it.note("has tombstones", why, step)
 
 
 def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
@@ -398,26 +348,12 @@ def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
             others = _listed(one for one, has in found.items() if has & set(missing))
             why = f"{_listed(missing)}: known to {others}."
             step = "See whether nsqds reach it: consumers that ask only this one miss them."
-            what = f"nsqlookupd {lookupd} misses {kind}s"
-            yield Finding(Level.WARN, what, why, step, ("lookup",))
+            yield Thing(f"nsqlookupd {lookupd}", ("lookup",)).warn(f"misses {kind}s", why, step)
 
 
-def _tombstones(lookupd: Node) -> Iterator[Finding]:
-    for row in lookupd.nodes:
-        flags = row.get("tombstones")
-        names = _texts(row, "topics") if isinstance(flags, list) else []
-        dead = [name for name, flag in zip(names, flags or (), strict=False) if flag]
-        if dead:
-            why = f"nsqlookupd {lookupd.address} leaves it out of lookups of {_listed(dead)}."
-            step = "It ends by itself after nsqlookupd's -tombstone-lifetime."
-            path = ("nodes", _address(row))
-            yield Finding(Level.NOTE, f"node {path[1]} has tombstones", why, step, path)
-
-
-def _consumers(nodes: list[Node]) -> Iterator[Finding]:
+def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
     """Of all nodes together: a consumer on one of them is one."""
-    states = {one.address: _state(one, 1) for one in nodes}
-    whole = snapshot.make(0.0, states, (), (), Snapshot())
+    whole = snapshot.make(0.0, {one.address: one.state(1) for one in nodes}, (), (), Snapshot())
     idle = []
     for one in sorted(whole.channels(), key=lambda one: (one.topic, one.name)):
         if one.clients or is_internal(one.topic) or one.is_internal:
@@ -428,37 +364,44 @@ def _consumers(nodes: list[Node]) -> Iterator[Finding]:
             continue
         step = "Start its consumers; delete it if nobody wants its messages: they fill the disk."
         why = f"It has no consumer, and {wait(waits)}."
-        path = ("topics", one.topic, one.name)
-        yield Finding(Level.WARN, f"nobody reads channel {name}", why, step, path)
+        it = Thing("nobody", ("topics", one.topic, one.name))
+        yield it.warn(f"reads channel {name}", why, step)
     if idle:
         step = "Delete those that nobody needs: what is published from now on waits in them."
-        what = "channels have no consumer"
-        yield Finding(Level.NOTE, what, f"{_listed(idle)}.", step, ("topics",))
+        yield Thing("channels", ("topics",)).note("have no consumer", f"{_listed(idle)}.", step)
 
 
-def _gaps(held: _Contents) -> Iterator[Finding]:
-    down = {one.place for one in held.daemons if one.error}
-    names = {one.place: one.address for one in held.daemons}
-    missing: Places = defaultdict(list)
-    for one in held.failures:
-        if one.place not in down:
-            missing[one.place].append(f"{one.asked}: {one.reason}")
+def _gaps(bundle: Bundle, daemons: list[_Daemon]) -> Iterator[Finding]:
+    down = {one.place for one in daemons if one.error}
+    names = {one.place: one.address for one in daemons}
+    missing = _by_value((one.place, f"{one.asked}: {one.reason}")
+                        for one in bundle.manifest.failures if one.place not in down)  # fmt: skip
     for place, reasons in sorted(missing.items()):
-        what = f"the bundle lacks answers of {names.get(place, place or 'this machine')}"
+        lacks = f"lacks answers of {names.get(place, place or 'this machine')}"
         step = "Gather again, with more time if it was slow."
-        yield Finding(Level.NOTE, what, f"{_listed(reasons)}.", step, ())
+        yield Thing("the bundle", ()).note(lacks, f"{_listed(reasons)}.", step)
 
 
-def _memory(document: Document) -> Iterator[Finding]:
-    memory, cgroup = _below(document, "memory"), _below(document, "cgroup")
+def _memory(machine: _Machine) -> Iterator[Finding]:
+    memory, cgroup = machine.memory, machine.cgroup
     step = "Find what takes it (ps, systemd-cgtop); nsqd itself stays flat whatever the backlog."
-    total, free = _number(memory, "MemTotal"), _number(memory, "MemAvailable")
+    total, free = memory.get("MemTotal", 0), memory.get("MemAvailable", 0)
     if total and free < total * limits.BUNDLE_MEMORY_FREE_SHARE:
         why = f"{free / 1e6:,.0f} MB of {total / 1e6:,.0f} MB are available."
-        yield Finding(Level.WARN, "this machine runs out of memory", why, step, ())
-    bound, used = _text(cgroup, "memory.max"), _text(cgroup, "memory.current")
-    if bound.isdigit() and used.isdigit() and int(bound):
-        left = 1 - int(used) / int(bound)
-        if left < limits.BUNDLE_MEMORY_FREE_SHARE:
-            why = f"{int(used) / 1e6:,.0f} MB of {int(bound) / 1e6:,.0f} MB are used."
-            yield Finding(Level.WARN, "this container runs out of memory", why, step, ())
+        yield Thing("this machine", ()).warn("runs out of memory", why, step)
+    bound, used = cgroup.get("memory.max", ""), cgroup.get("memory.current", "")
+    most = int(bound) * (1 - limits.BUNDLE_MEMORY_FREE_SHARE) if bound.isdecimal() else 0
+    if most and used.isdecimal() and int(used) > most:
+        why = f"{int(used) / 1e6:,.0f} MB of {int(bound) / 1e6:,.0f} MB are used."
+        yield Thing("this container", ()).warn("runs out of memory", why, step)
+
+
+def _by_value(pairs: Iterable[tuple[str, str]]) -> Places:
+    found: Places = defaultdict(list)
+    for value, at in pairs:
+        found[value].append(at)
+    return found
+
+
+def _said(found: Places) -> str:
+    return "; ".join(f"{value}: {_listed(at)}" for value, at in sorted(found.items())) + "."

@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
@@ -49,7 +49,7 @@ def draw(
     result: str = "", since: str = "", until: str = "",
 ) -> None:  # fmt: skip
     _Audit(here, {"q": q, "who": who, "action": action, "target": target, "result": result,
-                  "since": since, "until": until}).draw()  # fmt: skip
+                  "since": since, "until": until})  # fmt: skip
 
 
 def add(app: FastAPI, deps: Deps) -> None:
@@ -67,12 +67,8 @@ def add(app: FastAPI, deps: Deps) -> None:
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_TIME") from error
         found = deps.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
-        headers = {
-            "Content-Disposition": f'attachment; filename="audit.{form}"',
-            "X-Content-Type-Options": "nosniff",
-        }
         text = "".join(_written(found, form))
-        return Response(text, headers=headers, media_type=_FORMS[form][1])
+        return Response(text, headers=saved(f"audit.{form}"), media_type=_FORMS[form][1])
 
 
 def _narrowed(
@@ -110,8 +106,6 @@ class _Audit:
         self._here = here
         self._asked = asked
         self._before_id = 0  # 0: the newest, which move by themselves
-
-    def draw(self) -> None:
         with parts.heading("Audit log"):
             parts.grow()
             self._saves = {form: ui.link(said) for form, (said, _) in _FORMS.items()}
@@ -134,13 +128,13 @@ class _Audit:
         labels = {"q": "Search the log", "who": "Who", "action": "Action", "target": "On"}
         for name, label in labels.items():
             field = self._fields[name] = ui.input(label, value=asked[name])
-            field.props("dense outlined clearable debounce=300").style("width: 10rem")
+            field.props("clearable debounce=300").style("width: 10rem")
         result = asked["result"] if asked["result"] in _RESULTS else ""
         spans = {asked["since"]: f"Since {asked['since']}"} | _SPANS
         self._fields["result"] = ui.select(_RESULTS, value=result, label="Result")
         self._fields["since"] = ui.select(spans, value=asked["since"], label="When")
         for name in ("result", "since"):
-            choice = self._fields[name].props("dense outlined options-dense")
+            choice = self._fields[name].props("options-dense")
             choice.style("min-width: 9rem")
         for one in self._fields.values():
             one.on_value_change(self._narrow)

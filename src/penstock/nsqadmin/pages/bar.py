@@ -217,16 +217,9 @@ def _message(sought: str) -> list[Found]:
 
 def _rank(name: str, sought: str) -> int:
     """Less is nearer."""
-    if name == sought:
-        return 0
-    at = name.find(sought)
-    if at < 0:
+    if sought not in name:
         words = sought.split()
         return 4 if len(words) > 1 and all(one in name for one in words) else _NOWHERE
-    if at == 0:
-        return 1
-    while at > 0:
-        if not name[at - 1].isalnum():
-            return 2
-        at = name.find(sought, at + 1)
-    return 3
+    if name.startswith(sought):
+        return int(name != sought)
+    return 2 if re.search(rf"(?<![^\W_]){re.escape(sought)}", name) else 3

@@ -4,24 +4,24 @@ be done to it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
 
-from penstock.nsqadmin import aggregate, words
-from penstock.nsqadmin.api import node_stats
+from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import (
     channel_messages,
     chart,
     layout,
     partitions,
     parts,
-    replay,
     resource,
     settings,
     states,
 )
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, since, wide
+from penstock.nsqadmin.pages import connections as clients
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
@@ -38,15 +38,12 @@ def draw(here: Opened, topic: str, channel: str) -> None:
     body = resource.Body(figures_of(none))
     with body.place:
         show_partitions = partitions.of_channel(here, topic, channel)
-        with parts.section("Clients"):
-            empty = "Nobody is known to be connected: start its consumers."
-            clients = Grid(_CLIENTS, [], "key", empty, "Clients")
-            clients.follow(here, lambda: _client_rows(here, topic, channel))
+        clients.panel(here, topic, channel)
         channel_messages.panel(here, topic, channel)
         with parts.section("Nodes"):
             rows = node_rows(here, topic, channel, latest)
             nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
-        replay.panel(here, topic, channel)
+        channel_messages.replay_panel(here, topic, channel)
         chart.pair(here, f"{topic}/{channel}")
         settings.panel(here, topic, channel)
 
@@ -98,59 +95,6 @@ def figures_of(channel: ChannelState) -> resource.Figures:
     }  # fmt: skip
 
 
-_CLIENTS = [
-    column("client", "Client", flex=2, minWidth=150),
-    wide(700, column("agent", "User agent", flex=1, minWidth=120)),
-    wide(900, column("attributes", "Attributes", flex=1, minWidth=100)),
-    wide(500, linked("node", "Node", "link", flex=1, minWidth=125)),
-    numbers("in_flight", "In flight"),
-    wide(500, numbers("ready", "Ready")),
-    numbers("finished", "Finished"),
-    wide(700, numbers("requeued", "Requeued")),
-    wide(1100, numbers("messages", "Messages")),
-    wide(700, since("connected", "Connected", minWidth=110)),
-]
-
-
-async def _client_rows(here: Opened, topic: str, name: str) -> list[Row]:
-    """Asked for only while somebody looks."""
-    latest = here.deps.watch.latest
-    having = latest.channel(topic, name)
-    nodes = [latest.nodes[at].producer for at in having.nodes] if having else []
-    if not nodes:
-        return []
-    # A failure leaves the rows as they were: of who is silent, what it said last.
-    asked = await here.deps.upstream.stats(nodes, topic, name, clients=True)
-    found = aggregate.channel(topic, name, node_stats(nodes, asked.answers))
-    return [_client_row(here, one) for one in (found or {}).get("clients") or ()]
-
-
-def _client_row(here: Opened, one: dict[str, Any]) -> Row:
-    attributes = []
-    if one["tls"]:
-        attributes.append(f"{one['tls_version']} {one['tls_cipher_suite']}".strip() or "TLS")
-    attributes += [key for key in ("snappy", "deflate") if one[key]]
-    if one["sample_rate"]:
-        attributes.append(f"{one['sample_rate']} % sampled")
-    if one["authed"]:
-        attributes.append(f"authed {one['auth_identity']}".strip())
-    attributes += [str(one[key]) for key in ("topology_region", "topology_zone") if key in one]
-    return {
-        "key": f"{one['node']} {one['remote_address']}",
-        "client": f"{one['hostname'] or one['client_id']} ({one['remote_address']})",
-        "agent": one["user_agent"],
-        "attributes": ", ".join(attributes),
-        "node": one["node"],
-        "link": here.link("nodes", one["node"]),
-        "in_flight": one["in_flight_count"],
-        "ready": one["ready_count"],
-        "finished": one["finish_count"],
-        "requeued": one["requeue_count"],
-        "messages": one["message_count"],
-        "connected": one["connect_ts"],
-    }
-
-
 _NODES = [
     linked("node", "Node", "link", flex=2, minWidth=125),
     numbers("depth", "Depth"),
@@ -169,16 +113,11 @@ _NODES = [
 
 
 def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
-    rows = []
-    for node in snapshot.nodes.values():
-        for above in aggregate.topic_rows(node.document, topic):
-            for row in above.get("channels") or ():
-                if row.get("channel_name") == name:
-                    rows.append(_node_row(here, node, row))
-    return rows
+    rows = ((node, node.row(topic, name)) for node in snapshot.nodes.values())
+    return [_node_row(here, node, row) for node, row in rows if row is not None]
 
 
-def _node_row(here: Opened, node: NodeState, row: dict[str, Any]) -> Row:
+def _node_row(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
     depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
     percentiles = (row.get("e2e_processing_latency") or {}).get("percentiles") or ()
     latency = [f"{one['quantile'] * 100:g} %: {words.span(one['value'] / 1e9)}"

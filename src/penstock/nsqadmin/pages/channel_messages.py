@@ -1,7 +1,10 @@
-"""The part of a channel's page that shows its messages one by one: in flight, deferred, waiting to
-be sent again, behind others, held, dead; and what can be done to those that are chosen.
+"""The parts of a channel's page about its messages: each of those inside, in flight, deferred,
+waiting to be sent again, behind others, held, dead, and what can be done to those that are chosen;
+and the channel's place in the log, which goes back, so that messages come again, or on, so that
+some never come.
 
-They are asked for with every look at the installation, in the state that is shown only.
+Messages are asked for with every look at the installation, in the state that is shown only. The
+place moves to the very offset of a preview, whatever was published meanwhile.
 """
 
 from __future__ import annotations
@@ -15,10 +18,20 @@ from nicegui import ui
 from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.channel_messages import ChannelMessages, Held, Listed, letter_of
+from penstock.nsqadmin.channel_messages import (
+    PLACES,
+    ChannelMessages,
+    Held,
+    Listed,
+    Move,
+    SeekInvalid,
+    letter_of,
+    position_of,
+)
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import Snapshot
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
 BEHIND, HELD = "behind", "held"  # of channels that keep an order
@@ -55,7 +68,7 @@ _COLUMNS = [
 
 def panel(here: Opened, topic: str, name: str) -> None:
     with parts.section("Messages inside"):
-        _Messages(here, topic, name).draw()
+        _Messages(here, topic, name)
 
 
 class _Messages:
@@ -67,8 +80,6 @@ class _Messages:
             here.deps.upstream, topic, name, here.deps.options.mask_field
         )
         self._state = IN_FLIGHT
-
-    def draw(self) -> None:
         here = self._here
         with parts.row():
             choice = ui.toggle(_STATES, value=IN_FLIGHT)
@@ -80,7 +91,7 @@ class _Messages:
         may = here.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
         choice.on_value_change(lambda event: self._turn_to(event.value))
-        self._grid.follow(here, self._rows)
+        layout.poll(here, self._look)
 
     def _buttons(self) -> None:
         """Those that the caller may press, each with the states in which it does something."""
@@ -161,9 +172,8 @@ class _Messages:
         self, role: Role, action: str, held: list[Held], run: Callable[[], Awaitable[str]]
     ) -> None:
         about = {"topic": self._topic, "channel": self._name}
-        shown = ", ".join(f"{one.id} on {one.node}" for one in held[: limits.ADMIN_IDS_NOTED])
-        more = len(held) - limits.ADMIN_IDS_NOTED
-        detail = f"{shown} and {more} more" if more > 0 else shown
+        named = (f"{one.id} on {one.node}" for one in held)
+        detail = words.listed(named, limits.ADMIN_IDS_NOTED)
         await layout.change(self._here, role, action, about, run, detail)
         await self._look()
 
@@ -239,3 +249,125 @@ def _owner(client: Mapping[str, Any] | None) -> str:
     if not client:
         return "its consumer has gone"
     return f"held by {client['hostname'] or client['client_id']} ({client['remote_address']})"
+
+
+# --- replay: nothing moves before a preview has said how many messages it concerns ---
+
+ALL = -1  # partitions
+_HINTS = {
+    "time": "2026-11-21 06:00 (UTC)",
+    "back": "How many",
+    "offset": "Offset",
+    "id": "16 hex digits",
+}
+
+
+def replay_panel(here: Opened, topic: str, name: str) -> None:
+    """For those who may; the others don't see it."""
+    if here.may(Role.OPERATE):
+        with parts.section("Replay"):
+            _Replay(here, topic, name)
+
+
+class _Replay:
+    def __init__(self, here: Opened, topic: str, name: str) -> None:
+        self._here = here
+        self._topic = topic
+        self._name = name
+        self._channel = ChannelMessages(here.deps.upstream, topic, name)
+        parts.soft("Go back and process messages again, or on and leave some out.")
+        with parts.row():
+            kinds = {kind: label for kind, label, _ in PLACES}
+            self._kind = ui.select(kinds, value="time", label="To")
+            self._kind.style("min-width: 12rem")
+            self._text = ui.input(_HINTS["time"])
+            self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
+            self._partition = ui.select({ALL: "All partitions"}, value=ALL, label="In")
+            self._partition.set_visibility(False)
+            ui.button("Preview", on_click=self._preview).props("unelevated")
+        self._kind.on_value_change(self._on_kind)
+        self._result = ui.element("div").props('role="status"')
+        layout.follow(self._here, self._offer_partitions)
+
+    def _offer_partitions(self, snapshot: Snapshot) -> None:
+        found = snapshot.channel(self._topic, self._name)
+        numbers = sorted({one.partition for one in found.partitions}) if found else []
+        there = {ALL: "All partitions"} | {one: f"Partition {one}" for one in numbers}
+        self._partition.set_visibility(bool(numbers))
+        if there != self._partition.options:
+            self._partition.set_options(there)
+
+    def _on_kind(self) -> None:
+        hint = _HINTS.get(str(self._kind.value))
+        self._text.set_visibility(hint is not None)
+        self._text.props["label"] = hint or ""
+        self._result.clear()
+
+    def _nodes(self) -> list[str]:
+        found = self._here.deps.watch.latest.channel(self._topic, self._name)
+        return list(found.nodes) if found else []
+
+    async def _preview(self) -> None:
+        self._result.clear()
+        try:
+            position = position_of(str(self._kind.value), str(self._text.value or ""))
+        except SeekInvalid as error:
+            self._say(str(error))
+            return
+        chosen = int(self._partition.value or 0)
+        partition = None if chosen == ALL else chosen
+        moves, errors = await self._channel.preview(self._nodes(), position, partition)
+        self._result.clear()
+        with self._result:
+            for move in moves:
+                self._offer(move)
+            for text in errors:
+                ui.label(text).classes("bad")
+            if not moves and not errors:
+                parts.soft("No nsqd that answers has this channel.")
+
+    def _say(self, text: str) -> None:
+        with self._result:
+            ui.label(text).classes("bad")
+
+    def _offer(self, move: Move) -> None:
+        role = _role_of(move)
+        with parts.row():
+            ui.label(move.node).classes("mono")
+            ui.label(said(move))
+            parts.grow()
+            if self._here.may(role):
+                button = ui.button("Move it there", on_click=partial(self._move, move))
+                parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
+            else:
+                parts.soft("Leaving messages out takes the role destroy.")
+
+    async def _move(self, move: Move) -> None:
+        if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):
+            return
+
+        about = {"topic": self._topic, "channel": self._name, "node": move.node}
+        run = partial(self._channel.seek, move)
+        if await layout.change(self._here, _role_of(move), "seek_channel", about, run, said(move)):
+            self._result.clear()
+
+
+def _role_of(move: Move) -> Role:
+    return Role.DESTROY if move.skipped or move.given_up else Role.OPERATE
+
+
+def said(move: Move) -> str:
+    """In words; nothing is said that is not so."""
+    parts = []
+    if move.again:
+        parts.append(f"{words.count(move.again, 'message')} would come again")
+    if move.skipped:
+        parts.append(f"{words.count(move.skipped, 'message')} would never come")
+    if move.given_up:
+        below = words.count(move.given_up, "message")
+        parts.append(f"{below} in flight or deferred below it would be given up")
+    what = ", ".join(parts) or "nothing would come again and nothing be left out"
+    if move.offset is not None and not move.places:
+        return f"From offset {move.offset:,}: {what}."
+    places = ", ".join(f"{offset:,} of partition {one}" for one, offset in move.places)
+    return f"From offset {places}: {what}."

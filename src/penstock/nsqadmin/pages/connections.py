@@ -6,15 +6,17 @@ a colleague. nsqds are asked for their connections only while somebody has such 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import context, ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
-from penstock.nsqadmin.pages import parts
+from penstock.nsqadmin.pages import layout, parts, states
 from penstock.nsqadmin.pages.grid import Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.snapshot import TopicState
 
 _HEIGHT = "max(24rem, calc(100vh - 150px))"
 _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
@@ -29,7 +31,7 @@ async def draw(
     chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
               "channel": channel, "node": node, "sort": sort}  # fmt: skip
     shown = _Page(here, chosen)
-    context.client.on_delete(here.deps.connections.listen(shown.show))
+    layout.listen(here.deps.connections.listen, shown.show)
     await here.deps.connections.ready()
     shown.draw()
 
@@ -46,11 +48,9 @@ class _Page:
         with parts.heading("Connections"):
             self._count = parts.note()
             parts.grow()
-            kind = ui.select(_WORDS, value=chosen["kind"]).props(
-                'dense outlined aria-label="Kind of connection"'
-            )
+            kind = ui.select(_WORDS, value=chosen["kind"]).props('aria-label="Kind of connection"')
             search = ui.input("Search", value=chosen["q"]).props(
-                'clearable dense outlined debounce=200 aria-label="Search connections"'
+                'clearable debounce=200 aria-label="Search connections"'
             )
         self._narrowed = parts.row()
         self._draw_narrowed()
@@ -107,17 +107,13 @@ class _Page:
 
     def show(self, rows: list[Row]) -> None:
         if self._grid is not None:
-            with self._client:
-                self._grid.show(self._wanted(rows))
-                self._tell(rows)
+            self._grid.show(self._wanted(rows))
+            self._tell(rows)
 
     def _wanted(self, rows: list[Row]) -> list[Row]:
         given = {name: self._chosen[name] for name in ("kind", *_NARROWED) if self._chosen[name]}
-        here = self._here
         return [
-            row | {"topic_link": here.link("topics", row["topic"], row["channel"]),
-                   "node_link": here.link("nodes", row["node"])}
-            for row in rows
+            _linked(self._here, row) for row in rows
             if all(_is(row, name, value) for name, value in given.items())
         ]  # fmt: skip
 
@@ -133,6 +129,54 @@ def _is(row: Row, name: str, value: str) -> bool:
     if name == "topic":
         return row["topic"] == value or value in row["writes"].split(", ")
     return bool(row[name] == value)
+
+
+# --- on the page of a topic or channel ---
+
+_CLIENTS = [
+    column("client", "Client", flex=2, minWidth=120),
+    wide(900, column("remote", "Address", flex=1, minWidth=135)),
+    wide(1100, column("agent", "User agent", flex=1, minWidth=110)),
+    linked("reads", "Reads", "topic_link", flex=2, minWidth=120),
+    wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
+    wide(500, linked("node", "Node", "node_link", flex=1, minWidth=125)),
+    numbers("rate", "Rate", "rate"),
+    wide(500, numbers("in_flight", "In flight")),
+    wide(800, numbers("ready", "Ready")),
+    wide(700, numbers("finished", "Finished")),
+    wide(900, numbers("requeued", "Requeued")),
+    wide(1200, column("transport", "Transport", width=120)),
+    wide(800, since("since", "Connected", minWidth=110)),
+]
+
+
+def panel(here: Opened, topic: str, channel: str = "") -> None:
+    """Who reads it, and of a topic who has published to it."""
+    label = "Clients" if channel else "Consumers and producers"
+    with parts.section(label):
+        silent = parts.soft()
+        empty = "Nobody is known to be connected: its consumers and producers show here."
+        if channel:
+            empty = "Nobody is known to be connected: start its consumers."
+        grid = Grid(_CLIENTS, [], "key", empty, label, "" if channel else "22rem")
+
+    def show(rows: Sequence[Row]) -> None:
+        latest = here.deps.watch.latest
+        found = latest.topics.get(topic) or TopicState(topic)
+        away = [at for at in (*found.nodes, *found.registered) if not latest.can_ask([at])]
+        named = states.listed(away) if away else ""
+        silent.set_text(named and f"{named} does not answer: who is there now is not known.")
+        wanted = ("reads", f"{topic}/{channel}") if channel else ("topic", topic)
+        grid.show([_linked(here, row) for row in rows if _is(row, *wanted)])
+
+    connections = here.deps.connections
+    layout.listen(connections.listen, show)
+    show(connections.latest)
+
+
+def _linked(here: Opened, row: Row) -> Row:
+    topic_link = here.link("topics", row["topic"], row["channel"])
+    return row | {"topic_link": topic_link, "node_link": here.link("nodes", row["node"])}
 
 
 _EMPTY = "No client is known to be connected, or none that you look for."

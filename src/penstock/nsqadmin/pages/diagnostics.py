@@ -16,14 +16,12 @@ _SHOWN = 100  # findings: nobody reads more
 
 
 def draw(here: Opened) -> None:
-    _Page(here).draw()
+    _Page(here)
 
 
 class _Page:
     def __init__(self, here: Opened) -> None:
         self._here = here
-
-    def draw(self) -> None:
         parts.heading("Diagnostics")
         with parts.section("Gather"):
             parts.soft(
@@ -35,7 +33,7 @@ class _Page:
                 self._seconds = ui.number(
                     "Seconds between samples", value=limits.BUNDLE_SECONDS, min=1,
                     max=limits.BUNDLE_SECONDS_MAX, precision=0,
-                ).props("dense outlined").style("width: 13rem")  # fmt: skip
+                ).style("width: 13rem")  # fmt: skip
                 self._button = ui.button("Gather", on_click=self._gather).props("unelevated")
             self._bar = parts.written("progress", "").props("max=1 value=0")
             parts.named(self._bar, "How much is gathered")
@@ -60,35 +58,26 @@ class _Page:
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
 
-        def tell(share: float, doing: str) -> None:
+        def report(share: float, doing: str) -> None:
             if guard.is_open(client):
                 self._bar.props["value"] = round(share, 3)
                 self._bar.update()
                 self._note.set_text(f"{share:.0%}: {doing}")
 
-        try:
-            entries = deps.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
-        except PenstockError as error:
-            self._note.set_text(str(error))
-            return
         self._button.disable()
         self._bar.set_visibility(True)
-        tell(0.0, "asking")
+        report(0.0, "asking")
         try:
-            who = here.caller.shown
-            made = await deps.diagnostics.make(deps, who, seconds, tell)
+            with deps.audit.entry(here.caller, (ACTION,), {}, f"{seconds} s"):
+                made = await deps.diagnostics.make(deps, here.caller.shown, seconds, report)
         except (PenstockError, OSError) as error:
-            deps.audit.end(entries, f"failed: {error}")
-            self._end(f"It could not be gathered: {error}")
-            return
-        deps.audit.end(entries, "")
-        self._end(f"Gathered: {words.count(len(made.findings), 'finding')}.")
-        self._show()
-
-    def _end(self, said: str) -> None:
+            said = f"It could not be gathered: {error}"
+        else:
+            said = f"Gathered: {words.count(len(made.findings), 'finding')}."
         self._button.enable()
         self._bar.set_visibility(False)
         self._note.set_text(said)
+        self._show()
 
     # --- what there is ---
 

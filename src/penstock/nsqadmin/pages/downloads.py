@@ -19,7 +19,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import criteria
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.browse import Shelf, Span
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.deps import Deps
@@ -43,7 +43,7 @@ def add(app: FastAPI, deps: Deps) -> None:
         if message is None:
             raise ApiError(404, "MESSAGE_NOT_FOUND")
         kind = "application/octet-stream"
-        return Response(message.body, headers=_saved(f"{topic}-{offset}.bin"), media_type=kind)
+        return Response(message.body, headers=saved(f"{topic}-{offset}.bin"), media_type=kind)
 
     @app.get(f"{deps.base}/download/{{topic}}/messages", include_in_schema=False)
     async def many(
@@ -65,15 +65,8 @@ def add(app: FastAPI, deps: Deps) -> None:
             first = await anext(lines, b"")  # what fails at once can still be said
         except FetchFailed as error:
             raise _failed(error) from error
-        headers = _saved(f"{topic}.{ending}")
+        headers = saved(f"{topic}.{ending}")
         return StreamingResponse(_after(first, lines), headers=headers, media_type=kind)
-
-
-def _saved(name: str) -> dict[str, str]:
-    return {
-        "Content-Disposition": f'attachment; filename="{name}"',
-        "X-Content-Type-Options": "nosniff",
-    }
 
 
 def _failed(error: FetchFailed) -> ApiError:
@@ -160,9 +153,9 @@ async def ask(
             first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
             last = ui.input("To: newest, a time, -5m, an offset", value="newest")
             for field in (first, last):
-                field.props("outlined dense").style("margin-top: .5rem")
+                field.style("margin-top: .5rem")
         places.bind_visibility_from(which, "value", value="range")
-        form = ui.select(_FORMS, value="lines", label="As").props("outlined dense")
+        form = ui.select(_FORMS, value="lines", label="As")
         held = " ".join(one for one in asked if one)
         if held:
             parts.soft(f"Only those that hold: {held}")

@@ -6,16 +6,13 @@ first time only rows that have changed are sent.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
-from nicegui import background_tasks, ui
+from nicegui import ui
 
-from penstock.errors import PenstockError
-from penstock.nsqadmin.pages import layout, parts, static
-from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.snapshot import Snapshot
+from penstock.nsqadmin.pages import parts, static
 
 Row = dict[str, Any]
 
@@ -230,28 +227,6 @@ class Grid:
         if self._waiting is not None:
             rows, self._waiting = self._waiting, None
             self.show(rows)
-
-    def follow(self, here: Opened, rows: Callable[[], Awaitable[Sequence[Row]]]) -> None:
-        """Ask for the rows now and with every look at the installation, as long as somebody has
-        the page open; one question at a time."""
-        busy = False
-
-        async def ask() -> None:
-            nonlocal busy
-            try:
-                self.show(await rows())
-            except PenstockError:
-                return  # the banner says who does not answer; the rows stay as they were
-            finally:
-                busy = False
-
-        def on_snapshot(snapshot: Snapshot) -> None:
-            nonlocal busy
-            if not busy:
-                busy = True
-                background_tasks.create(ask())
-
-        layout.follow(here, on_snapshot)
 
     async def chosen(self) -> list[Row]:
         """The rows that are ticked: ours, whatever the browser says that is in them."""

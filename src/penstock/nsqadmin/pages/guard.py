@@ -16,18 +16,19 @@ import gc
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from nicegui import Client, background_tasks, core
 from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.api import caller_of
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.pages.parts import go
 
@@ -81,7 +82,7 @@ class Guard:
     def _may_connect(self, scope: Scope) -> bool:
         if access.is_foreign(Headers(scope=scope)):
             return False
-        return caller_of(self._gate, scope).role >= Role.VIEW
+        return caller_of(self._gate, HTTPConnection(scope)).role >= Role.VIEW
 
 
 async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
@@ -101,20 +102,6 @@ def _with_headers(send: Any) -> Any:
         await send(message)
 
     return add
-
-
-def caller_of(gate: Gate, scope: Scope) -> Caller:
-    """Of a socket, which keeps the headers that it was opened with."""
-    headers = Headers(scope=scope)
-    client = scope.get("client")
-    return gate.caller(headers, cookies_in(headers.get("cookie", "")), client[0] if client else "")
-
-
-def cookies_in(header: str) -> dict[str, str]:
-    try:
-        return {name: one.value for name, one in SimpleCookie(header).items()}
-    except CookieError:
-        return {}
 
 
 # --- events ---
@@ -216,7 +203,7 @@ def _is_its(scope: Scope, page: str) -> bool:
     if page not in _drawn or not scope:
         return False
     drawn = _drawn[page].caller
-    now = caller_of(_drawn[page].gate, scope)
+    now = caller_of(_drawn[page].gate, HTTPConnection(scope))
     same = (now.name, now.how, now.session) == (drawn.name, drawn.how, drawn.session)
     return same and now.role >= Role.VIEW
 

@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
-from nicegui import context, ui
+from nicegui import background_tasks, context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.actions import Operation
 from penstock.nsqadmin.api import caller_of, origin
+from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.pages import bar, guard, parts, static
@@ -32,6 +35,7 @@ from penstock.nsqadmin.store import renewal_s
 from penstock.nsqadmin.upstream import Upstream, UpstreamFailed, reason
 from penstock.wire.names import is_valid_name
 
+T = TypeVar("T")
 NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 
@@ -66,7 +70,7 @@ class Opened:
 
 def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
     """Who opens the page. Raises LoginWanted or Forbidden."""
-    caller = caller_of(deps, request)
+    caller = caller_of(deps.gate, request)
     deps.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(deps.base) or "/"
     here = Opened(deps, caller, path, origin(request), request.cookies)
@@ -214,30 +218,53 @@ async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
 # --- following ---
 
 
-def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
-    """Call `show` now and with every new snapshot, as long as the page is open."""
+def listen(
+    source: Callable[[Callable[[T], None]], Callable[[], None]], show: Callable[[T], None]
+) -> None:
+    """Call `show` with every new value of a source, as long as the page is open."""
     client = context.client
-    watch = here.deps.watch
 
-    def on_snapshot(snapshot: Snapshot) -> None:
+    def on_value(value: T) -> None:
         if guard.is_open(client):
             with client:
-                show(snapshot)
+                show(value)
 
-    client.on_delete(watch.listen(on_snapshot))
-    show(watch.latest)
+    client.on_delete(source(on_value))
+
+
+def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
+    """The same with the installation, and now."""
+    listen(here.deps.watch.listen, show)
+    show(here.deps.watch.latest)
 
 
 def follow_runs(here: Opened, show: Callable[[], None]) -> None:
-    """The same for the runs of pipelines."""
-    client = context.client
-
-    def on_look() -> None:
-        with client:
-            show()
-
-    client.on_delete(here.deps.runs.listen(on_look))
+    """The same with the runs of pipelines."""
+    listen(here.deps.runs.listen, lambda _: show())
     show()
+
+
+def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
+    """Ask now and with every look at the installation, one question at a time and no more often.
+    What can't be had stays as it was: the banner names who does not answer."""
+    is_busy, next_s = False, 0.0
+
+    async def run() -> None:
+        nonlocal is_busy
+        try:
+            await ask()
+        except PenstockError:
+            return
+        finally:
+            is_busy = False
+
+    def on_snapshot(snapshot: Snapshot) -> None:
+        nonlocal is_busy, next_s
+        if not is_busy and time.monotonic() >= next_s:
+            is_busy, next_s = True, time.monotonic() + every_s
+            background_tasks.create(run())
+
+    follow(here, on_snapshot)
 
 
 # --- doing ---
@@ -245,11 +272,11 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 
 async def change(
     here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
-    run: Callable[[], Awaitable[str]], detail: str = "",
+    run: Run, detail: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the gate, write it down, do it, tell about
-    it, and show what came of it. `run` returns a warning or "". Returns whether it was done. What
-    the official one tells of as several actions has several names."""
+    """Do something that changes the installation: ask the gate, write it down, do it, notify, and
+    show what came of it. Returns whether it was done. What the official one notifies of as several
+    actions has several names."""
     deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
     if not deps.gate.is_still(here.caller, role):
@@ -270,6 +297,11 @@ async def change(
     return True
 
 
+async def do(here: Opened, operation: Operation) -> bool:
+    """The same with what says itself who may, and what it is called."""
+    return await change(here, *operation)
+
+
 def _why(error: PenstockError) -> str:
     """Who did not do it, and why."""
     if isinstance(error, UpstreamFailed) and error.failed:
@@ -280,14 +312,6 @@ def _why(error: PenstockError) -> str:
 
 async def confirm(words: str, name: str = "") -> bool:
     """Ask first. What can't be undone asks for its name, typed."""
-    with parts.named(ui.dialog(), words) as dialog, ui.card():
-        ui.label(words)
-        typed = ui.input(f"Type {name} to confirm") if name else None
-        with ui.row():
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            sure = ui.button("Go on", color="negative", on_click=lambda: dialog.submit(True))
-        if typed is not None:
-            typed.props("autofocus")
-            sure.bind_enabled_from(typed, "value", lambda value: value == name)
-    answer = await dialog
-    return bool(answer) and (typed is None or typed.value == name)
+    with parts.dialog(words, colour="negative", name=name) as dialog:
+        pass
+    return bool(await dialog)

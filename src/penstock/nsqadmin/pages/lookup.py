@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.definitions import Definitions
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import layout, parts, static
@@ -39,8 +39,8 @@ def add(app: FastAPI, deps: Deps) -> None:
             found = await definitions.taken(deps.upstream, deps.watch.latest)
         except PenstockError as error:
             raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
-        headers = {"Content-Disposition": f'attachment; filename="{_PATH}"'}
-        return Response(definitions.to_text(found), media_type="application/json", headers=headers)
+        text = definitions.to_text(found)
+        return Response(text, media_type="application/json", headers=saved(_PATH))
 
 
 def draw(here: Opened) -> None:
@@ -54,7 +54,7 @@ def draw(here: Opened) -> None:
         )
         ui.link("Download definitions", here.link(_PATH)).props("download")
         if here.may(Role.DESTROY):
-            _Form(here).draw()
+            _Form(here)
     if not here.deps.upstream.lookupds:
         parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
@@ -81,8 +81,7 @@ def draw(here: Opened) -> None:
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            run = partial(here.deps.actions.forget, name)
-            await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
+            await layout.do(here, here.deps.actions.forget(name))
 
     async def channels() -> None:
         try:
@@ -105,10 +104,8 @@ def _creation(here: Opened) -> None:
         name, part = str(topic.value or ""), str(channel.value or "")
         if not (topic.validate() and channel.validate() and partitions.validate()):
             return
-        about = {"topic": name, "channel": part} if part else {"topic": name}
-        actions = ("create_topic", "create_channel") if part else ("create_topic",)
-        run = partial(here.deps.actions.create, name, part, int(partitions.value or 0))
-        if await layout.change(here, Role.OPERATE, actions, about, run):
+        count = int(partitions.value or 0)
+        if await layout.do(here, here.deps.actions.create(name, part, count)):
             for field in (topic, channel, partitions):
                 field.set_value("")
 
@@ -120,13 +117,13 @@ def _creation(here: Opened) -> None:
     with parts.section("Make a topic or channel"), parts.row("heading making"):
         topic = ui.input(
             "Topic", validation={NAME_RULE: lambda text: is_valid_name((text or "").encode())}
-        ).props("dense outlined")
+        )
         channel = ui.input(
             "Channel (optional)",
             validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
-        ).props("dense outlined")
+        )
         partitions = ui.input("Partitions (optional)", validation={_PARTITIONS_RULE: is_count})
-        partitions.props("dense outlined inputmode=numeric")
+        partitions.props("inputmode=numeric")
         ui.button("Make", on_click=create).props("unelevated")
 
 
@@ -135,8 +132,6 @@ class _Form:
 
     def __init__(self, here: Opened) -> None:
         self._here = here
-
-    def draw(self) -> None:
         self._text = ui.textarea("Definitions to put in").props("outlined")
         self._text.classes("mono definitions")
         with parts.row():
@@ -144,7 +139,7 @@ class _Form:
             parts.named(chosen, "Take them from a file").on("change", js_handler=_READ)
             nodes = list(self._here.deps.watch.latest.nodes)
             self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
-            self._nodes.props("dense outlined use-chips").set_visibility(len(nodes) > 1)
+            self._nodes.props("use-chips").set_visibility(len(nodes) > 1)
             parts.grow()
             ui.button("Show what would change", on_click=self._preview).props("outline")
             ui.button("Put in", on_click=self._put).props("unelevated")

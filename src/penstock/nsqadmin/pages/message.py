@@ -129,21 +129,7 @@ def _facts(message: Message) -> None:
 def _headers(headers: Mapping[str, Any]) -> None:
     if headers:
         ui.html("<h3>Headers</h3>", sanitize=False)
-        _table(("Name", "Value"), [(name, str(value)) for name, value in headers.items()])
-
-
-def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    with ui.element("table").classes("pairs"):
-        with ui.element("thead"), ui.element("tr"):
-            for name in names:
-                with ui.element("th").props('scope="col"'):
-                    ui.label(name)
-        with ui.element("tbody"):
-            for row in rows:
-                with ui.element("tr"):
-                    for value in row:
-                        with ui.element("td"):
-                            ui.label(value).classes("mono")
+        parts.facts({name: str(value) or "(empty)" for name, value in headers.items()})
 
 
 # --- in the channels ---
@@ -197,7 +183,7 @@ def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
 async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
     """Ask for a message and publish it. Whether it was done."""
     with parts.dialog(f"Publish one message to {topic}", "Publish", "publishing") as dialog:
-        chosen = ui.select(nodes, value=node, label="On node").props("outlined dense")
+        chosen = ui.select(nodes, value=node, label="On node")
         chosen.set_visibility(len(nodes) > 1)
         body = ui.textarea("Body").props("outlined autogrow autofocus").classes("mono")
         defer = _defer()
@@ -227,7 +213,7 @@ async def publish_again(here: Opened, topic: str, place: Place, message: Message
         into = ui.input(
             "To topic", value=topic,
             validation={"No topic has such a name": lambda name: is_valid_name(name.encode())},
-        ).props("outlined dense")  # fmt: skip
+        )  # fmt: skip
         body = ui.textarea("Body", value=text or "").props("outlined autogrow").classes("mono")
         body.set_visibility(text is not None)
         if text is None:
@@ -246,7 +232,7 @@ async def publish_again(here: Opened, topic: str, place: Place, message: Message
 
 
 def _defer() -> ui.number:
-    return ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined dense")
+    return ui.number("Deferred by, ms", value=0, min=0, precision=0)
 
 
 async def _publish(
@@ -254,9 +240,8 @@ async def _publish(
 ) -> bool:
     query = {"topic": topic} | ({"defer": str(int(defer_ms))} if defer_ms else {})
 
-    async def run() -> str:
+    async def run() -> None:
         await here.deps.upstream.post(node, "/pub", query, data)
-        return ""
 
     about = {"topic": topic, "node": node}
     said = f"{detail}{words.count(len(data), 'byte')}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,11 +49,7 @@ _NODE_COLUMN = wide(900, column("node", "Node", width=150))
 _PARTITION_COLUMN = wide(560, numbers("partition", "Partition", width=100, flex=0))
 # The message of the cell that has the focus is the one that is open; keys may run over many.
 _FOCUSED = static.text("messages_focused.js")
-_WATCH_TAB = (
-    "if (!window.penstockTab) { window.penstockTab = true;"
-    " document.addEventListener('visibilitychange',"
-    " () => emitEvent('message-tab', document.hidden)); }"
-)
+_WATCH_TAB = static.text("messages_tab.js")
 
 
 async def check(here: Opened, topic: str) -> None:
@@ -65,23 +61,12 @@ async def draw(
     here: Opened, topic: str, node: str = "", at: str = "newest", contains: str = "",
     where: str = "", open: str = "", on: str = "", partition: str = "",
 ) -> None:  # fmt: skip
-    asked = _Asked(node, at, contains, where, partition)
+    asked = {"node": node, "at": at, "contains": contains, "where": where, "partition": partition}
     await _Browser(here, topic, asked).draw((on, open))
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the address asks for."""
-
-    node: str
-    at: str
-    contains: str
-    where: str
-    partition: str
-
-
 class _Browser:
-    def __init__(self, here: Opened, topic: str, asked: _Asked) -> None:
+    def __init__(self, here: Opened, topic: str, asked: dict[str, str]) -> None:
         self._here = here
         self._topic = topic
         state = here.deps.watch.latest.topics.get(topic)
@@ -125,7 +110,7 @@ class _Browser:
         ui.on("message-open", lambda event: self._open_key(event.args))
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
-        await self._go(self._asked.at)
+        await self._go(self._asked["at"])
         logs = self._shelf().logs
         place, offset = opened[0] or next(iter(logs)), opened[1]
         if offset.isascii() and offset.isdigit() and place in logs:
@@ -157,19 +142,19 @@ class _Browser:
         asked = self._asked
         with parts.row():
             nodes = {_ALL: "All nodes"} | {node: node for node in self._nodes}
-            chosen = asked.node if asked.node in self._nodes else _ALL
-            self._node = ui.select(nodes, value=chosen, label="Node").props("dense outlined")
+            chosen = asked["node"] if asked["node"] in self._nodes else _ALL
+            self._node = ui.select(nodes, value=chosen, label="Node")
             self._node.set_visibility(len(self._nodes) > 1)
             of_all = {_ALL: "All partitions"} | {str(one): str(one) for one in self._partitions}
-            chosen = asked.partition if asked.partition in of_all else _ALL
+            chosen = asked["partition"] if asked["partition"] in of_all else _ALL
             self._partition = ui.select(of_all, value=chosen, label="Partition")
-            self._partition.props("dense outlined").set_visibility(len(self._partitions) > 1)
+            self._partition.set_visibility(len(self._partitions) > 1)
             self._place()
-            self._contains = ui.input("Contains", value=asked.contains)
-            self._where = ui.input("Where, such as status=paid price>10", value=asked.where)
+            self._contains = ui.input("Contains", value=asked["contains"])
+            self._where = ui.input("Where, such as status=paid price>10", value=asked["where"])
             self._where.style("min-width: 17rem; flex: 1")
             for field in (self._contains, self._where):
-                field.props("dense outlined clearable").on("keydown.enter", self._again)
+                field.props("clearable").on("keydown.enter", self._again)
             ui.button("Show", on_click=self._again).props("unelevated")
             self._follow_button = ui.button("Follow", on_click=self._turn_follow)
             self._follow_button.props("outline")
@@ -177,8 +162,10 @@ class _Browser:
         self._partition.on_value_change(self._again)
 
     def _place(self) -> None:
-        self._at = ui.input("From: newest, time, -10m, offset, id, trace:N", value=self._asked.at)
-        self._at.props("dense outlined").style("min-width: 21rem")
+        self._at = ui.input(
+            "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"]
+        )
+        self._at.style("min-width: 21rem")
         self._at.on("keydown.enter", self._again)
         with self._at.add_slot("append"):
             more = ui.button(icon="schedule").props("flat dense round")

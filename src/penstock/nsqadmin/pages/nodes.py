@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import aggregate, noderecords, words
+from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
-from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.history import series_of_node
 from penstock.nsqadmin.pages import (
     chart,
     layout,
     partitions,
     parts,
-    process,
     resource,
     states,
     static,
@@ -114,7 +113,7 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
 # --- one of them ---
 
 _TOPICS = [
-    linked("topic", "Topic", "link", flex=2, minWidth=150),
+    linked("topic", "Topic", "topic_link", flex=2, minWidth=150, sort="asc"),
     numbers("waits", "In channels", minWidth=105,
             headerTooltip="Messages that wait in the channels of the topic"),
     wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
@@ -123,7 +122,7 @@ _TOPICS = [
     wide(400, numbers("messages", "Messages", minWidth=95)),
     wide(500, numbers("channels", "Channels", minWidth=90)),
     wide(500, numbers("clients", "Clients")),
-    wide(500, column("tombstoned", "State", width=120)),
+    wide(500, column("state", "State", width=120)),
 ]  # fmt: skip
 
 
@@ -144,10 +143,9 @@ def draw(here: Opened, address: str) -> None:
     with parts.section("Topics"):
         empty = "No topic of it is known."
         grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
-        grid.follow(here, partial(_topic_rows, here, address))
     show_replicas = partitions.replicas_of_node(here, address)
     chart.pair(here, series_of_node(address))
-    process.panel(here, address)
+    _Process(here, address)
     taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
     forgetting = _forget(here, address) if here.may(Role.DESTROY) else ui.element("div")
 
@@ -161,6 +159,8 @@ def draw(here: Opened, address: str) -> None:
         error.set_visibility(bool(error.text))
         for name, shown in _figures_of(node).items():
             tiles[name].show(*shown)
+        rows = (node.document.get("topics") or ()) if node else ()
+        grid.show([resource.topic_on(here, node, row) for row in rows] if node else [])
         show_replicas(snapshot)
 
     layout.follow(here, show)
@@ -214,33 +214,6 @@ def _figures_of(node: NodeState | None) -> resource.Figures:
     }  # fmt: skip
 
 
-async def _topic_rows(here: Opened, address: str) -> list[Row]:
-    node = here.deps.watch.latest.nodes.get(address)
-    if node is None:
-        return []
-    answers: dict[str, Any] = {address: node.document}  # what it said last
-    if node.can_be_asked:
-        answers = (await here.deps.upstream.stats([node.producer], clients=True)).answers
-    shown = aggregate.node(node_stats([node.producer], answers)[0])
-    dead = dict(node.producer.topics)
-    return [
-        {
-            "topic": one["topic_name"],
-            "link": here.link("topics", one["topic_name"]),
-            "waits": sum(part["depth"] for part in one["channels"]),
-            "depth": one["depth"],
-            "memory": one["memory_depth"],
-            "disk": one["backend_depth"],
-            "messages": one["message_count"],
-            "channels": len(one["channels"]),
-            "clients": sum(part["client_count"] for part in one["channels"]),
-            "tombstoned": "tombstoned" if dead.get(one["topic_name"]) else states.silent(node),
-            "stale": not node.can_be_asked,
-        }
-        for one in shown["topics"]
-    ]
-
-
 def _forget(here: Opened, address: str) -> ui.element:
     """A node that is gone for good."""
 
@@ -251,11 +224,7 @@ def _forget(here: Opened, address: str) -> ui.element:
         held = noderecords.words_of(noderecords.holding(latest, node))
         said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
         if await layout.confirm(said, address):
-
-            async def run() -> str:
-                here.deps.watch.forget(address)
-                return ""
-
+            run = partial(here.deps.watch.forget, address)
             if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
                 parts.go(here.link("nodes"))
 
@@ -275,12 +244,105 @@ def _tombstone(here: Opened, address: str) -> ui.element:
             f"Delete {topic} on {address}? Its messages there are lost; other nodes keep theirs."
         )
         if topic and await layout.confirm(words_, topic):
-            about = {"topic": topic, "node": address}
-            run = partial(here.deps.actions.tombstone, address, topic)
-            await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
+            await layout.do(here, here.deps.actions.tombstone(address, topic))
 
     panel = parts.section("Take a topic off this node")
     with panel, parts.row():
-        name = ui.input("Topic").props("dense outlined")
+        name = ui.input("Topic")
         ui.button("Delete there", on_click=go).props("flat color=negative")
     return panel
+
+
+# --- its process: what its /metrics say, for an nsqd that has such figures ---
+
+_METRIC = re.compile(r'^([a-z_]+)(?:\{le="([^"]+)"\})? ([0-9.e+-]+)$', re.MULTILINE)
+_EVERY_S = 3.0
+_BYTES_MAX = 4_000_000  # of an answer that is looked at
+
+
+@dataclass
+class Metrics:
+    values: dict[str, float] = field(default_factory=dict)
+    syncs: list[tuple[str, int]] = field(default_factory=list)  # up to so long: so many
+
+
+def read_metrics(text: str) -> Metrics:
+    """Those of the process as a whole: lines of topics have other labels and are left out."""
+    found = Metrics()
+    before = 0
+    for name, bound, value in _METRIC.findall(text):
+        if not bound:
+            found.values[name] = float(value)
+        elif name == "nsqd_sync_seconds_bucket":
+            count = int(float(value))
+            found.syncs.append((_bound(bound), count - before))
+            before = count
+    return found
+
+
+def _bound(text: str) -> str:
+    return "more" if text == "+Inf" else words.fine(float(text))
+
+
+class _Process:
+    def __init__(self, here: Opened, address: str) -> None:
+        self._here = here
+        self._address = address
+        self._cpu: tuple[float, float] | None = None  # when, and seconds of the processor by then
+        with parts.section("Process") as self._box:
+            with ui.element("div").classes("tiles"):
+                self._tiles = {name: parts.Tile(name) for name in _NAMES}
+            self._chart = _sync_chart()
+        self._box.set_visibility(False)
+        layout.poll(self._here, self._ask, _EVERY_S)
+
+    async def _ask(self) -> None:
+        """An nsqd without metrics has no such part."""
+        upstream, latest = self._here.deps.upstream, self._here.deps.watch.latest
+        node = latest.nodes.get(self._address)
+        if node and node.is_up:
+            answer = await upstream.raw(self._address, "/metrics")
+            self._show(read_metrics(answer[:_BYTES_MAX].decode("utf-8", "replace")))
+
+    def _show(self, found: Metrics) -> None:
+        values = found.values
+        if "process_cpu_seconds_total" not in values:
+            return
+        self._box.set_visibility(True)
+        for name, (number, note) in self._told(values).items():
+            self._tiles[name].show(number, note)
+        series = self._chart.options["series"][0]
+        drawn = [count for _, count in found.syncs]
+        if series["data"] != drawn:
+            self._chart.options["xAxis"]["data"] = [bound for bound, _ in found.syncs]
+            series["data"] = drawn
+            self._chart.update()
+
+    def _told(self, values: dict[str, float]) -> dict[str, tuple[str, str]]:
+        count = values.get("nsqd_sync_seconds_count", 0)
+        mean_s = values.get("nsqd_sync_seconds_sum", 0) / count if count else 0
+        return {
+            "Processor": (self._cpu_share(values["process_cpu_seconds_total"]), "of one core"),
+            "Memory": (words.size(values.get("process_resident_memory_bytes", 0)), "resident"),
+            "Connections": (words.number(values.get("nsqd_connections", 0)), "of clients"),
+            "Open files": (words.number(values.get("process_open_fds", 0)), "sockets among them"),
+            "Syncs": (words.number(count), f"{words.fine(mean_s)} each" if count else "none yet"),
+            "Refused": (words.number(values.get("nsqd_publishes_refused_total", 0)), "publishes"),
+        }
+
+    def _cpu_share(self, cpu_s: float) -> str:
+        now_s, before = time.monotonic(), self._cpu
+        self._cpu = (now_s, cpu_s)
+        if before is None or now_s <= before[0] or cpu_s < before[1]:
+            return "–"
+        return f"{100 * (cpu_s - before[1]) / (now_s - before[0]):.0f} %"
+
+
+_NAMES = ("Processor", "Memory", "Connections", "Open files", "Syncs", "Refused")
+
+
+def _sync_chart() -> ui.echart:
+    return chart.drawn("Syncs by how long they took, since it started", 180, {
+        "xAxis": {"type": "category", "data": []},
+        "series": [{"name": "syncs", "type": "bar", "data": [], "barMaxWidth": 40}],
+    })  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from nicegui import ui
 
@@ -44,8 +44,8 @@ def draw(here: Opened) -> None:
     pipelines.line(here)
     _attention(here)
     with parts.row("two"):
-        _Ranks(here, "Busiest topics", "in_rate", lambda one: one.in_rate, words.rate).draw()
-        _Ranks(here, "Deepest topics", "depth", lambda one: one.backlog, words.number).draw()
+        _ranks(here, "Busiest topics", "in_rate", lambda one: one.in_rate, words.rate)
+        _ranks(here, "Deepest topics", "depth", lambda one: one.backlog, words.number)
     _nodes(here)
     chart.pair(here, "")
 
@@ -152,56 +152,34 @@ def _level(colour: str, icon: str, said: str) -> None:
 # --- topics that stand out ---
 
 
-class _Ranks:
+def _ranks(
+    here: Opened, title: str, field: str, amount: Callable[[TopicState], float],
+    said: Callable[[float], str],
+) -> None:  # fmt: skip
     """The topics with the most of something, each with its curve."""
+    with parts.section(title):
+        none = parts.soft("None at the moment.")
+        with parts.row("ranks"):
+            slots = [(ui.link(), parts.Curve(), ui.label().classes("amount"))
+                     for _ in range(_RANKS)]  # fmt: skip
 
-    def __init__(
-        self, here: Opened, title: str, field: str, amount: Callable[[TopicState], float],
-        said: Callable[[float], str],
-    ) -> None:  # fmt: skip
-        self._here = here
-        self._title = title
-        self._field = field
-        self._amount = amount
-        self._said = said
+    def show(snapshot: Snapshot) -> None:
+        moving = (one for one in snapshot.topics.values() if not one.is_internal and amount(one))
+        first = heapq.nlargest(_RANKS, moving, key=amount)
+        none.set_visibility(not first)
+        for (link, curve, label), topic in zip(slots, [*first, *[None] * _RANKS], strict=False):
+            for one in (link, curve.element, label):
+                one.set_visibility(topic is not None)
+            if topic is None:
+                continue
+            if link.text != topic.name:
+                link.set_text(topic.name)
+                link.props["href"] = here.link("topics", topic.name)
+                link.props["title"] = topic.name
+            label.set_text(said(amount(topic)))
+            curve.show(_lately(here, topic.name, field))
 
-    def draw(self) -> None:
-        with parts.section(self._title):
-            self._none = parts.soft("None at the moment.")
-            with parts.row("ranks"):
-                self._slots = [_Slot() for _ in range(_RANKS)]
-        layout.follow(self._here, self._show)
-
-    def _show(self, snapshot: Snapshot) -> None:
-        moving = (one for one in snapshot.topics.values()
-                  if not one.is_internal and self._amount(one))  # fmt: skip
-        first = heapq.nlargest(_RANKS, moving, key=self._amount)
-        self._none.set_visibility(not first)
-        for slot, topic in zip(self._slots, [*first, *[None] * _RANKS], strict=False):
-            slot.set_visibility(topic is not None)
-            if topic is not None:
-                way = self._here.link("topics", topic.name)
-                curve = _lately(self._here, topic.name, self._field)
-                slot.show(topic.name, way, self._said(self._amount(topic)), curve)
-
-
-class _Slot:
-    def __init__(self) -> None:
-        self._link = ui.link()
-        self._curve = parts.Curve()
-        self._amount = ui.label().classes("amount")
-
-    def set_visibility(self, visible: bool) -> None:
-        for one in (self._link, self._curve.element, self._amount):
-            one.set_visibility(visible)
-
-    def show(self, name: str, way: str, amount: str, curve: Sequence[float]) -> None:
-        if self._link.text != name:
-            self._link.set_text(name)
-            self._link.props["href"] = way
-            self._link.props["title"] = name
-        self._amount.set_text(amount)
-        self._curve.show(curve)
+    layout.follow(here, show)
 
 
 # --- nodes ---

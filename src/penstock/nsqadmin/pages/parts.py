@@ -15,6 +15,9 @@ from typing import TypeVar
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+for _field in (ui.input, ui.number, ui.select):
+    _field.default_props("dense outlined")  # all fields of forms look alike
+
 E = TypeVar("E", bound=ui.element)
 
 _FULL = 90  # percent: a bar that is fuller warns
@@ -105,14 +108,24 @@ def show_age(element: ui.element, stale_s: float) -> None:
 
 
 @contextmanager
-def dialog(question: str, sure: str = "Go on", classes: str = "") -> Iterator[ui.dialog]:
-    """What is asked for goes into it. Awaited, it is True or None."""
+def dialog(
+    question: str, sure: str = "Go on", classes: str = "", colour: str = "primary", name: str = ""
+) -> Iterator[ui.dialog]:
+    """What is asked for goes into it. Awaited, it is True or None; with a name only when somebody
+    has typed it."""
     with named(ui.dialog(), question) as asking, ui.card().classes(classes):
         ui.label(question)
         yield asking
+        typed = ui.input(f"Type {name} to confirm").props("autofocus") if name else None
+
+        def submit() -> None:
+            asking.submit(True if typed is None or typed.value == name else None)
+
         with ui.row():
             ui.button("Cancel", on_click=lambda: asking.submit(None)).props("flat")
-            ui.button(sure, on_click=lambda: asking.submit(True))
+            button = ui.button(sure, color=colour, on_click=submit)
+        if typed is not None:
+            button.bind_enabled_from(typed, "value", lambda value: value == name)
 
 
 class Redrawn:

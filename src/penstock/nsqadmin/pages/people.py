@@ -18,7 +18,6 @@ from nicegui import ui
 from penstock.errors import ConfigError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import ROLE_NAMES, Role
-from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import LoggedIn, Token, User, hash_password
@@ -34,11 +33,11 @@ _ROLES = {
 
 
 def draw_users(here: Opened) -> None:
-    _Users(here).draw()
+    _Users(here)
 
 
 def draw_tokens(here: Opened) -> None:
-    _Tokens(here).draw()
+    _Tokens(here)
 
 
 def draw_account(here: Opened) -> None:
@@ -49,13 +48,7 @@ def draw_account(here: Opened) -> None:
         parts.soft("Your password, if you have one, is not kept here: change it where you log in.")
         return
     with parts.section("Change your password"):
-        _Password(here).draw()
-
-
-def _check_right(here: Opened) -> None:
-    """Also at an action: a role may have been taken away since the page was drawn."""
-    if not here.deps.gate.is_still(here.caller, Role.DESTROY):
-        raise Forbidden("users and tokens need the role destroy")
+        _Password(here)
 
 
 def _form() -> ui.element:
@@ -66,7 +59,7 @@ def _form() -> ui.element:
 
 def _role_select() -> ui.select:
     shown = {name: f"{name}: {what}" for name, what in _ROLES.items()}
-    return ui.select(shown, value="view", label="Role").props("dense outlined")
+    return ui.select(shown, value="view", label="Role")
 
 
 def _list(place: ui.element, found: Sequence[T], draw: Callable[[T], None], none: str) -> None:
@@ -95,8 +88,6 @@ class _Users:
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._store = here.deps.store
-
-    def draw(self) -> None:
         parts.heading("Users")
         if not self._store.has_users():
             ui.label(
@@ -106,10 +97,8 @@ class _Users:
         with parts.section("Who may log in"):
             self._place = ui.element("div")
         with parts.section("Make a user, or give one another password and role"), _form():
-            self._name = ui.input("Name").props("dense outlined autocomplete=username")
-            self._password = ui.input("Password", password=True).props(
-                "dense outlined autocomplete=new-password"
-            )
+            self._name = ui.input("Name").props("autocomplete=username")
+            self._password = ui.input("Password", password=True).props("autocomplete=new-password")
             self._role = _role_select()
             ui.button("Save", on_click=self._save).props("unelevated type=submit")
         with parts.section("Who is logged in"):
@@ -138,11 +127,7 @@ class _Users:
         parts.named(end, f"End the session of {one.user}")
 
     async def _end(self, one: LoggedIn) -> None:
-        async def run() -> str:
-            _check_right(self._here)
-            self._store.end_session(one.key)
-            return ""
-
+        run = partial(self._store.end_session, one.key)
         await layout.change(self._here, Role.DESTROY, "end_session", {"user": one.user}, run)
         self._show()
 
@@ -153,14 +138,12 @@ class _Users:
         if not await layout.confirm(question, name):
             return
 
-        async def run() -> str:
-            _check_right(self._here)
+        def run() -> None:
             left = [one.role for one in self._store.users() if one.name != name]
             if left and Role.DESTROY not in left:
                 rule = "the others could make no user then: give one of them the role destroy"
                 raise ConfigError("user", name, rule)
             self._store.remove_user(name)
-            return ""
 
         await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run)
         self._show()
@@ -169,14 +152,12 @@ class _Users:
         name, password = str(self._name.value or ""), str(self._password.value or "")
         role, store = str(self._role.value), self._store
 
-        async def run() -> str:
-            _check_right(self._here)
+        async def run() -> None:
             if role != "destroy" and not any(
                 one.role is Role.DESTROY and one.name != name for one in store.users()
             ):
                 raise ConfigError("role", role, "somebody has to have the role destroy")
             store.put_user(name, await asyncio.to_thread(hash_password, password), ROLE_NAMES[role])
-            return ""
 
         about = {"user": name}
         if await layout.change(self._here, Role.DESTROY, "put_user", about, run, role):
@@ -189,15 +170,13 @@ class _Tokens:
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._store = here.deps.store
-
-    def draw(self) -> None:
         parts.heading("Tokens")
         with parts.section("Programs that may use the API"):
             self._place = ui.element("div")
         with parts.section("Make a token"):
             with _form():
                 name = ui.input("Name of the program")
-                self._name = name.props("dense outlined autocomplete=off")
+                self._name = name.props("autocomplete=off")
                 self._role = _role_select()
                 ui.button("Make", on_click=self._make).props("unelevated type=submit")
             self._made = ui.element("div").props('role="status"')
@@ -214,10 +193,8 @@ class _Tokens:
         name, role = str(self._name.value or ""), str(self._role.value)
         made: list[str] = []
 
-        async def run() -> str:
-            _check_right(self._here)
+        def run() -> None:
             made.append(self._store.put_token(name, ROLE_NAMES[role]))
-            return ""
 
         about = {"token": name}
         self._made.clear()
@@ -241,11 +218,7 @@ class _Tokens:
         if not await layout.confirm(question, name):
             return
 
-        async def run() -> str:
-            _check_right(self._here)
-            self._store.remove_token(name)
-            return ""
-
+        run = partial(self._store.remove_token, name)
         await layout.change(self._here, Role.DESTROY, "remove_token", {"token": name}, run)
         self._show()
 
@@ -253,18 +226,16 @@ class _Tokens:
 class _Password:
     def __init__(self, here: Opened) -> None:
         self._here = here
-
-    def draw(self) -> None:
         parts.soft("Your other sessions end then.")
         with _form():
             name = ui.input("Name", value=self._here.caller.name)
-            name.props("dense outlined readonly autocomplete=username")
+            name.props("readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)
-            self._old.props("dense outlined autocomplete=current-password")
+            self._old.props("autocomplete=current-password")
             self._new = ui.input("New password", password=True)
             self._again = ui.input("New password again", password=True)
             for field in (self._new, self._again):
-                field.props("dense outlined autocomplete=new-password")
+                field.props("autocomplete=new-password")
             ui.button("Change", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:
@@ -274,11 +245,10 @@ class _Password:
             ui.notify("The new passwords differ.", type="negative")
             return
 
-        async def run() -> str:
+        async def run() -> None:
             await here.deps.gate.prove(name, old, here.caller.remote)
             hashed = await asyncio.to_thread(hash_password, new)
             here.deps.store.set_password(name, hashed, keep=here.caller.session)
-            return ""
 
         if await layout.change(here, Role.VIEW, "change_password", {"user": name}, run):
             for field in (self._old, self._new, self._again):

@@ -18,7 +18,7 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import chart, layout, parts, static
 from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
@@ -75,8 +75,8 @@ def add(app: FastAPI, deps: Deps) -> None:
     @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
     async def document(request: Request, run: str) -> Response:
         text = await text_of(request, run, JSON)
-        saved = {"Content-Disposition": 'attachment; filename="report.json"'}
-        return Response(text, headers=_HEADERS | saved, media_type="application/json")
+        headers = _HEADERS | saved("report.json")
+        return Response(text, headers=headers, media_type="application/json")
 
 
 async def check(here: Opened, run: str = "") -> None:
@@ -88,9 +88,9 @@ def draw(here: Opened, pipeline: str = "") -> None:
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()
-        choice = ui.select([_ALL], value=_ALL, label="Show").props("dense outlined")
+        choice = ui.select([_ALL], value=_ALL, label="Show")
         choice.style("min-width: 10rem")
-        search = ui.input("Search").props('clearable dense outlined aria-label="Search runs"')
+        search = ui.input("Search").props('clearable aria-label="Search runs"')
     place = parts.Redrawn()
     grids: list[Grid] = []
 
@@ -222,7 +222,7 @@ def title(here: Opened, run: str) -> str:
 def draw_run(here: Opened, run: str) -> None:
     found = here.deps.runs.runs.find(run)
     if found is not None:
-        _Run(here, found).draw()
+        _Run(here, found)
         return
     parts.heading("No such run")
     ui.label("It is older than the topic _pipelines goes back, or its node does not answer.")
@@ -235,9 +235,6 @@ class _Run:
         self._run = run
         self._report_shown = False
         self._drawn: tuple[int, str] = (-1, "")
-
-    def draw(self) -> None:
-        run = self._run
         with parts.heading(run.state.name or run.state.pipeline):
             self._phase = ui.label().classes("badge").props('role="status"')
             self._about = parts.soft()
@@ -279,7 +276,9 @@ class _Run:
             return
         self._drawn = (state.seq, phase)
         self._about.set_text(f"{state.pipeline}, {what_of(run)}")
-        self._show_share(done_share(state))
+        share = done_share(state)
+        self._bar.set_visibility(share is not None)
+        self._bar.props["value"] = round(100 * (share or 0.0), 1)
         self._show_trouble(phase)
         self._outcome.set_text(state.outcome)
         self._outcome.set_visibility(bool(state.outcome))
@@ -288,12 +287,10 @@ class _Run:
                 for one in state.logs]  # fmt: skip
         self._logs.set_visibility(bool(rows))
         self._grid.show(rows)
-        self._show_facts()
+        self._facts.clear()
+        with self._facts:
+            parts.facts(_facts(run))
         self._show_report()
-
-    def _show_share(self, share: float | None) -> None:
-        self._bar.set_visibility(share is not None)
-        self._bar.props["value"] = round(100 * (share or 0.0), 1)
 
     def _show_trouble(self, phase: str) -> None:
         state = self._run.state
@@ -316,11 +313,6 @@ class _Run:
         ):
             shown.options["series"][0]["data"] = list(map(list, zip(times, values, strict=True)))
             shown.update()
-
-    def _show_facts(self) -> None:
-        self._facts.clear()
-        with self._facts:
-            parts.facts(_facts(self._run))
 
     def _show_report(self) -> None:
         runs = self._here.deps.runs.runs

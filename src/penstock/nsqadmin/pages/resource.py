@@ -5,19 +5,23 @@ way to it, a state in a word, a sentence, and figures; topics and channels have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from typing import Any
 
 from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout, parts
+from penstock.nsqadmin.pages import layout, parts, states
+from penstock.nsqadmin.pages.grid import Row
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.states import Badge
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
 Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
+
+
+_KINDS = ("", "topic", "channel")
 
 
 class Head:
@@ -67,8 +71,6 @@ class StateButtons:
     def __init__(self, here: Opened, topic: str, channel: str = "") -> None:
         self._here = here
         self._names = (topic, channel) if channel else (topic,)
-        self._about = dict(zip(("topic", "channel"), self._names, strict=False))
-        self._kind = "channel" if channel else "topic"
         self._switch = None
         self._destroying: list[ui.button] = []
         if here.may(Role.OPERATE):
@@ -101,24 +103,47 @@ class StateButtons:
 
     async def _turn(self, pause: bool) -> None:
         verb = "pause" if pause else "unpause"
-        run = partial(self._here.deps.actions.act, verb, *self._names)
-        action = f"{verb}_{self._kind}"
-        await layout.change(self._here, Role.OPERATE, action, self._about, run)
+        await layout.do(self._here, self._here.deps.actions.act(verb, *self._names))
 
     async def _empty(self) -> None:
-        question = f"Throw away all messages that wait in this {self._kind}?"
-        if await layout.confirm(question, self._names[-1]):
-            run = partial(self._here.deps.actions.act, "empty", *self._names)
-            action = f"empty_{self._kind}"
-            await layout.change(self._here, Role.DESTROY, action, self._about, run)
+        here, names = self._here, self._names
+        question = f"Throw away all messages that wait in this {_KINDS[len(names)]}?"
+        if await layout.confirm(question, names[-1]):
+            await layout.do(here, here.deps.actions.act("empty", *names))
 
     async def _delete(self) -> None:
         here, names = self._here, self._names
-        if await layout.confirm(lost_with(here.deps.watch.latest, *names), names[-1]):
-            run = partial(here.deps.delete, *names)
-            action = f"delete_{self._kind}"
-            if await layout.change(here, Role.DESTROY, action, self._about, run):
-                parts.go(here.link("topics", *names[:-1]))
+        lost = lost_with(here.deps.watch.latest, *names)
+        if await layout.confirm(lost, names[-1]) and await layout.do(
+            here, here.deps.actions.delete(*names)
+        ):
+            parts.go(here.link("topics", *names[:-1]))
+
+
+def topic_on(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
+    """A topic as one node has it, for a table of its nodes or topics."""
+    name = str(row.get("topic_name", ""))
+    channels = row.get("channels") or ()
+    depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
+    is_dead = dict(node.producer.topics).get(name, False)
+    return {
+        "topic": name,
+        "topic_link": here.link("topics", name),
+        "node": node.address,
+        "node_link": here.link("nodes", node.address),
+        "waits": sum(one.get("depth", 0) for one in channels),
+        "depth": depth,
+        "memory": depth - backend,
+        "disk": backend,
+        "messages": row.get("message_count", 0),
+        "stored": row.get("stored_bytes"),
+        "channels": len(channels),
+        "clients": sum(one.get("client_count") or len(one.get("clients") or ())
+                       for one in channels),
+        "durability": row.get("durability", ""),
+        "state": "tombstoned" if is_dead else states.silent(node),
+        "stale": bool(node.stale_s),
+    }  # fmt: skip
 
 
 def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:

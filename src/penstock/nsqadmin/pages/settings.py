@@ -20,7 +20,7 @@ _SHEET = static.text("settings.css")  # what was chosen here stands out from wha
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
-    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic}).draw()
+    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic})
 
 
 class _Panel:
@@ -28,8 +28,6 @@ class _Panel:
         self._here = here
         self._about = about
         self._fields: dict[str, tuple[Field, Held]] = {}
-
-    def draw(self) -> None:
         with parts.section("Settings"):
             self._note = parts.note("Asking …")
             self._place = ui.element("div").classes("settings")
@@ -134,6 +132,6 @@ def _field(setting: Setting, held: Held) -> Field:
     default = f"{held.shown} by default" if held.shown and not held.own else ""
     if setting.choices:
         options = {"": default or "by default"} | {one: one for one in setting.choices}
-        return ui.select(options, value=held.chosen, label=setting.words).props("dense outlined")
+        return ui.select(options, value=held.chosen, label=setting.words)
     field = ui.input(setting.words, value=held.chosen, placeholder=default)
-    return field.props("dense outlined stack-label")
+    return field.props("stack-label")

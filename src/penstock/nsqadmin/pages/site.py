@@ -96,20 +96,18 @@ def _add_answers(deps: Deps) -> None:
         way = f'<p><a href="{escape(deps.base)}/">To the overview</a></p>'
         return plain(request, heading, heading, f"<p>{escape(words)}</p>{way}", status)
 
-    async def refuse(request: Request, error: Exception) -> Response:
-        return instead(request, "Not for you", f"{error}.", 403)
-
     async def to_login(request: Request, error: Exception) -> Response:
         path = request.url.path.removeprefix(deps.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
         return RedirectResponse(f"{deps.base}/login?next={quote(target)}", 303)
 
-    async def not_found(request: Request, error: Exception) -> Response:
-        words = "There is no such page here. The bar of every page leads to all of them."
-        return instead(request, "Not found", words, 404)
+    async def refuse(request: Request, error: Exception) -> Response:
+        return instead(request, "Not for you", f"{error}.", 403)
 
-    async def no_such(request: Request, error: Exception) -> Response:
-        return instead(request, "Not found", f"{error}.", 404)
+    async def not_found(request: Request, error: Exception) -> Response:
+        none = "There is no such page here. The bar of every page leads to all of them."
+        words = f"{error}." if isinstance(error, NoSuchPage) else none
+        return instead(request, "Not found", words, 404)
 
     async def broken(request: Request, error: Exception) -> Response:
         log.error("%s failed", request.url.path, exc_info=error)
@@ -117,7 +115,7 @@ def _add_answers(deps: Deps) -> None:
         return instead(request, "Something broke", words, 500)
 
     answers: dict[Any, Any] = {
-        Forbidden: refuse, LoginWanted: to_login, 404: not_found, NoSuchPage: no_such,
+        Forbidden: refuse, LoginWanted: to_login, 404: not_found, NoSuchPage: not_found,
         Exception: broken,
     }  # fmt: skip
     for error, answer in answers.items():

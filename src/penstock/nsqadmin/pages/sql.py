@@ -9,7 +9,7 @@ import json
 import re
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from nicegui import ui
 
@@ -17,6 +17,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import console, words
 from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.audit import NotDone
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
@@ -24,7 +25,7 @@ from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
 
-# What the engine makes of a topic (`sqlengine.py`).
+# What the engine makes of a topic (`console.py`).
 _TOPIC_COLUMNS = (
     ("topic", "VARCHAR"), ("partition", "INTEGER"), ("offset", "BIGINT"),
     ("timestamp", "TIMESTAMP WITH TIME ZONE"), ("id", "VARCHAR"), ("attempts", "SMALLINT"),
@@ -38,18 +39,8 @@ _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _SHEET = static.text("sql.css")
 _INSERT = static.text("sql_insert.js")
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
-_KEY, _KEPT = "penstock.sql", 20
-# This browser's statements, the last first; a browser that keeps nothing has none.
-_RECENT = f"""(() => {{ try {{
-  const found = JSON.parse(localStorage.getItem('{_KEY}') || '[]');
-  return found.filter((one) => typeof one === 'string').slice(0, {_KEPT});
-}} catch {{ return []; }} }})()"""
-_REMEMBER = f"""(() => {{ try {{
-  const text = document.querySelector('.statement textarea').value.trim();
-  const before = JSON.parse(localStorage.getItem('{_KEY}') || '[]').filter((one) => one !== text);
-  localStorage.setItem('{_KEY}', JSON.stringify([text, ...before].slice(0, {_KEPT})));
-}} catch {{ }} }})()"""
-_FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
+_RECENT, _REMEMBER = static.text("sql_recent.js"), static.text("sql_remember.js")
+_FORGET = "try { localStorage.removeItem('penstock.sql'); } catch { }"
 
 
 async def check(here: Opened) -> None:
@@ -60,7 +51,7 @@ async def check(here: Opened) -> None:
 
 
 def draw(here: Opened, topic: str = "") -> None:
-    _Console(here, topic).draw()
+    _Console(here, topic)
 
 
 def _role(deps: Deps) -> Role:
@@ -76,8 +67,6 @@ class _Console:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
         self._reply = Reply()
-
-    def draw(self) -> None:
         ui.add_css(_SHEET)
         parts.heading("SQL over topics and tables")
         count = limits.ADMIN_SQL_MESSAGES
@@ -153,16 +142,16 @@ class _Console:
     # --- writing and running ---
 
     def _writing(self) -> None:
-        first = first_example(self._topic)
-        self._sql = ui.textarea("Statement", value=first).classes("mono statement")
+        first, *more = examples(self._topic).items()
+        self._sql = ui.textarea("Statement", value=first[1]).classes("mono statement")
         self._sql.props('outlined autogrow input-style="min-height: 7rem" spellcheck=false')
         self._sql.on("keydown.ctrl.enter", self._run)
         self._sql.on("keydown.meta.enter", self._run)
         with parts.row():
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
             with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
-                for one in examples(self._topic):
-                    ui.menu_item(one.words, partial(self._sql.set_value, one.sql))
+                for name, sql in more or [first]:
+                    ui.menu_item(name, partial(self._sql.set_value, sql))
             recent = ui.button("Recent").props("flat dense icon-right=expand_more")
             with recent:
                 self._recent = ui.menu()
@@ -177,7 +166,7 @@ class _Console:
         self._place = ui.element("div")
 
     async def _show_recent(self) -> None:
-        found = await ui.run_javascript(f"return {_RECENT}", timeout=10.0)
+        found = await ui.run_javascript(_RECENT, timeout=10.0)
         self._recent.clear()
         with self._recent:
             for text in found if isinstance(found, list) else []:
@@ -200,25 +189,22 @@ class _Console:
             return
         if not self._button.enabled:
             return  # the one before still runs
-        audit = here.deps.audit
-        try:
-            entries = audit.begin(here.caller, ("sql",), {}, text)
-        except PenstockError as error:
-            self._note.set_text(str(error))
-            return
         self._button.disable()
         ui.run_javascript(_REMEMBER)
         self._note.set_text("Running …")
-        reply = Reply(error="interrupted")
         try:
-            async with _running:
-                began_s = time.monotonic()
-                reply = await _ask(here.deps, text)
-                took_s = time.monotonic() - began_s
+            with here.deps.audit.entry(here.caller, ("sql",), {}, text) as entry:
+                async with _running:
+                    began_s = time.monotonic()
+                    reply = await _ask(here.deps, text)
+                    took_s = time.monotonic() - began_s
+                entry.result = reply.error and f"failed: {reply.error}"
+        except NotDone as error:
+            self._note.set_text(str(error))
+        else:
+            self._show(reply, took_s)
         finally:
             self._button.enable()
-            audit.end(entries, reply.error and f"failed: {reply.error}")
-        self._show(reply, took_s)
 
     # --- what came of it ---
 
@@ -301,11 +287,6 @@ def _exact(value: Any) -> Any:
 # --- what helps to write a statement ---
 
 
-class Example(NamedTuple):
-    words: str
-    sql: str
-
-
 def quoted(name: str) -> str:
     """As a statement needs it."""
     if _PLAIN.fullmatch(name) and name not in _RESERVED:
@@ -345,47 +326,42 @@ async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
     return tuple(zip(reply.columns, reply.types, strict=True))
 
 
-def examples(topic: str) -> list[Example]:
-    if not topic:
-        return [Example("What day is it", "SELECT current_date AS today")]
-    name = quoted(topic)
-    return [
-        Example(
-            "Newest messages",
-            f'SELECT "offset", timestamp, try(decode(body)) AS body\nFROM {name}\n'
-            'ORDER BY "offset" DESC\nLIMIT 50',
-        ),
-        Example(
-            "Messages a minute",
-            "SELECT date_trunc('minute', timestamp) AS minute, count(*) AS messages,\n"
-            f"  sum(octet_length(body)) AS bytes\nFROM {name}\n"
-            "GROUP BY minute\nORDER BY minute DESC",
-        ),
-        Example(
-            "By a field of JSON",
-            "SELECT json_extract_string(try(decode(body)), '$.status') AS status,"
-            f" count(*) AS messages\nFROM {name}\nWHERE json_valid(try(decode(body)))\n"
-            "GROUP BY status\nORDER BY messages DESC",
-        ),
-        Example(
-            "The same body twice",
-            'SELECT md5(body) AS body_md5, count(*) AS times, min("offset") AS first,'
-            f' max("offset") AS last\nFROM {name}\nGROUP BY body_md5\nHAVING count(*) > 1\n'
-            "ORDER BY times DESC",
-        ),
-        Example(
-            "Largest bodies",
-            'SELECT "offset", timestamp, octet_length(body) AS bytes\n'
-            f"FROM {name}\nORDER BY bytes DESC\nLIMIT 20",
-        ),
-    ]
+_EXAMPLES = """-- First
+SELECT count(*) AS messages, min(timestamp) AS oldest, max(timestamp) AS newest
+FROM {topic}
+-- Newest messages
+SELECT "offset", timestamp, try(decode(body)) AS body
+FROM {topic}
+ORDER BY "offset" DESC
+LIMIT 50
+-- Messages a minute
+SELECT date_trunc('minute', timestamp) AS minute, count(*) AS messages,
+  sum(octet_length(body)) AS bytes
+FROM {topic}
+GROUP BY minute
+ORDER BY minute DESC
+-- By a field of JSON
+SELECT json_extract_string(try(decode(body)), '$.status') AS status, count(*) AS messages
+FROM {topic}
+WHERE json_valid(try(decode(body)))
+GROUP BY status
+ORDER BY messages DESC
+-- The same body twice
+SELECT md5(body) AS body_md5, count(*) AS times, min("offset") AS first, max("offset") AS last
+FROM {topic}
+GROUP BY body_md5
+HAVING count(*) > 1
+ORDER BY times DESC
+-- Largest bodies
+SELECT "offset", timestamp, octet_length(body) AS bytes
+FROM {topic}
+ORDER BY bytes DESC
+LIMIT 20"""
 
 
-def first_example(topic: str) -> str:
-    """What stands on the page when it opens."""
+def examples(topic: str) -> dict[str, str]:
+    """By their names; the first stands on the page when it opens."""
     if not topic:
-        return "SELECT current_date AS today"
-    return (
-        "SELECT count(*) AS messages, min(timestamp) AS oldest, max(timestamp) AS newest\n"
-        f"FROM {quoted(topic)}"
-    )
+        return {"What day is it": "SELECT current_date AS today"}
+    found = dict(one.split("\n", 1) for one in _EXAMPLES.removeprefix("-- ").split("\n-- "))
+    return {name: sql.replace("{topic}", quoted(topic)) for name, sql in found.items()}

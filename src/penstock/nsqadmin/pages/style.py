@@ -58,15 +58,8 @@ body.body--dark {{ {_DARK} }}
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} · Penstock</title><style>{colours}{sheet}
-body {{ margin: 0; }} main {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; }}
-form {{ display: flex; flex-direction: column; gap: .8rem; }}
-input, button {{ font: inherit; padding: .55rem .7rem; border-radius: 6px; color: inherit;
-  border: 1px solid var(--line); background: var(--paper); width: 100%; box-sizing: border-box; }}
-button, .way {{ background: #0b6fa4; color: #fff; border: 0; cursor: pointer; }}
-.way {{ display: block; padding: .55rem .7rem; border-radius: 6px; text-align: center; }}
-</style></head><body><main><section class="panel"><h1>{heading}</h1>{inside}</section></main></body>
-</html>"""
+<title>{title} · Penstock</title><style>{colours}{sheet}</style></head>
+<body><main><section class="panel"><h1>{heading}</h1>{inside}</section></main></body></html>"""
 
 
 def plain(
@@ -74,7 +67,7 @@ def plain(
 ) -> HTMLResponse:
     """`inside` is HTML, the others are text."""
     text = _PAGE.format(
-        colours=first_paint(theme_of(request.cookies)), sheet=SHEET, title=escape(title),
-        heading=escape(heading), inside=inside,
+        colours=first_paint(theme_of(request.cookies)), sheet=SHEET + static.text("plain.css"),
+        title=escape(title), heading=escape(heading), inside=inside,
     )  # fmt: skip
     return HTMLResponse(text, status, {"Cache-Control": "no-store"})

@@ -4,12 +4,11 @@ be done to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from nicegui import context, ui
+from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, settings, states
+from penstock.nsqadmin.pages import connections as clients
 from penstock.nsqadmin.pages.grid import (
     FLASH,
     Grid,
@@ -18,7 +17,6 @@ from penstock.nsqadmin.pages.grid import (
     linked,
     numbers,
     row_of,
-    since,
     stated,
     wide,
 )
@@ -44,7 +42,7 @@ def draw(here: Opened, topic: str) -> None:
             channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
         show_partitions = partitions.of_topic(here, topic)
         show_replicas = partitions.replicas_of_topic(here, topic)
-        clients = _Clients(here, topic)
+        clients.panel(here, topic)
         with parts.section("Nodes"):
             rows = node_rows(here, topic, latest)
             nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
@@ -68,7 +66,6 @@ def draw(here: Opened, topic: str) -> None:
         nodes.show(node_rows(here, topic, snapshot))
 
     layout.follow(here, show)
-    clients.follow()
 
 
 def _gone(here: Opened) -> ui.element:
@@ -154,59 +151,10 @@ def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
     return rows
 
 
-# --- who reads and writes ---
-
-_CLIENTS = [
-    column("client", "Client", flex=2, minWidth=120),
-    linked("reads", "Reads", "reads_link", flex=2, minWidth=120),
-    wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
-    wide(500, linked("node", "Node", "node_link", flex=1, minWidth=130)),
-    numbers("rate", "Rate", "rate"),
-    wide(800, numbers("in_flight", "In flight")),
-    wide(800, numbers("ready", "Ready")),
-    wide(900, numbers("requeued", "Requeued")),
-    wide(1000, since("since", "Connected", minWidth=115)),
-]
-
-
-class _Clients:
-    """Who reads the topic, and who has published to it."""
-
-    def __init__(self, here: Opened, name: str) -> None:
-        self._here = here
-        self._name = name
-        self._client = context.client
-        label = "Consumers and producers"
-        with parts.section(label):
-            self._silent = parts.soft()
-            empty = "Nobody is known to be connected: its consumers and producers show here."
-            self._grid = Grid(_CLIENTS, [], "key", empty, label, "22rem")
-
-    def follow(self) -> None:
-        connections = self._here.deps.connections
-        self._client.on_delete(connections.listen(self._show))
-        if connections.latest:
-            self._show(connections.latest)
-
-    def _show(self, rows: Sequence[Row]) -> None:
-        link, latest = self._here.link, self._here.deps.watch.latest
-        topic = latest.topics.get(self._name) or TopicState(self._name)
-        silent = [at for at in (*topic.nodes, *topic.registered) if not latest.can_ask([at])]
-        said = f"{states.listed(silent)} does not answer" if silent else ""
-        with self._client:
-            self._silent.set_text(f"{said}: who is there now is not known." if said else "")
-            self._grid.show([
-                row | {"reads_link": link("topics", row["topic"], row["channel"]),
-                       "node_link": link("nodes", row["node"])}
-                for row in rows
-                if row["topic"] == self._name or self._name in row["writes"].split(", ")
-            ])  # fmt: skip
-
-
 # --- nodes ---
 
 _NODES = [
-    linked("node", "Node", "link", flex=2, minWidth=130),
+    linked("node", "Node", "node_link", flex=2, minWidth=130),
     numbers("waits", "In channels", minWidth=105, headerTooltip=_WAITS),
     wide(500, numbers("depth", "Depth", headerTooltip=_DEPTH)),
     wide(700, numbers("memory", "In memory")),
@@ -220,29 +168,11 @@ _NODES = [
 
 
 def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
-    """The topic on each node; tombstoned there, or the node down, is its state."""
+    """The topic on each node that has it, or where it is tombstoned, or that may have it."""
     rows = []
     for node in snapshot.nodes.values():
-        found = next((row for row in node.document.get("topics") or ()
-                      if row.get("topic_name") == name), None)  # fmt: skip
-        registered = dict(node.producer.topics)
-        dead, is_silent = registered.get(name, False), name in registered and not node.document
-        if found is None and not dead and not is_silent:
-            continue
-        row = found or {}
-        depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
-        rows.append({
-            "node": node.address,
-            "link": here.link("nodes", node.address),
-            "waits": sum(part.get("depth", 0) for part in row.get("channels") or ()),
-            "depth": depth,
-            "memory": depth - backend,
-            "disk": backend,
-            "messages": row.get("message_count", 0),
-            "stored": row.get("stored_bytes"),
-            "channels": len(row.get("channels") or ()),
-            "durability": row.get("durability", ""),
-            "state": "tombstoned" if dead else states.silent(node),
-            "stale": bool(node.stale_s),
-        })  # fmt: skip
+        row, registered = node.row(name), dict(node.producer.topics)
+        is_silent = name in registered and not node.document
+        if row is not None or registered.get(name) or is_silent:
+            rows.append(resource.topic_on(here, node, row or {"topic_name": name}))
     return rows

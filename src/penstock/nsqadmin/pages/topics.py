@@ -61,7 +61,7 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 
 
 def draw(here: Opened, q: str = "", state: str = "") -> None:
-    _Page(here, q, state if state in _STATES else "").draw()
+    _Page(here, q, state if state in _STATES else "")
 
 
 class _Page:
@@ -71,24 +71,22 @@ class _Page:
         self._state = state
         self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client
-
-    def draw(self) -> None:
         with parts.heading("Topics"):
             self._count = parts.note()
             parts.grow()
             internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
-            state = ui.select({name: words for name, (words, _) in _STATES.items()},
+            choice = ui.select({name: words for name, (words, _) in _STATES.items()},
                               value=self._state)  # fmt: skip
-            state.props('dense outlined options-dense aria-label="State"')
+            choice.props('options-dense aria-label="State"')
             search = ui.input("Search", value=self._sought).props(
-                'clearable dense outlined debounce=150 aria-label="Search topics"'
+                'clearable debounce=150 aria-label="Search topics"'
             )
         latest = self._here.deps.watch.latest
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
         self._grid = Grid(_COLUMNS, self._wanted(latest), "name", empty, "Topics", _HEIGHT_OF_MANY)
         self._grid.element.options["quickFilterText"] = self._sought
         internal.on_value_change(lambda event: self._show_internal(bool(event.value)))
-        state.on_value_change(lambda event: self._choose(str(event.value or "")))
+        choice.on_value_change(lambda event: self._choose(str(event.value or "")))
         search.on_value_change(lambda event: self._search(str(event.value or "")))
         layout.follow(self._here, self._show)
 

@@ -12,8 +12,7 @@ from penstock.nsqadmin import lifeline, traces, words
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker, contexts
-from penstock.nsqadmin.tracetable import Found
+from penstock.nsqadmin.traces import Found, Seeker, contexts
 from penstock.trace.events import Event
 
 
@@ -36,15 +35,15 @@ class _Lives:
         ui.add_css(_SHEET)
         parts.heading("One message's life")
         with parts.row():
-            self._id = ui.input("Message id, or trace:N", value=text).props("dense outlined")
+            self._id = ui.input("Message id, or trace:N", value=text)
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
-            self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
+            self._only = ui.input("Only in topic", value=self._topic)
             self._only.on("keydown.enter", self._search)
             self._part = ui.input("Only in partition", value=self._partition)
-            self._part.props('dense outlined inputmode="numeric"').style("width: 9rem")
+            self._part.props('inputmode="numeric"').style("width: 9rem")
             self._part.on("keydown.enter", self._search)
             self._day = ui.input("Trace id: since day", value=self._since).props(
-                'dense outlined placeholder="2026-05-01"'
+                'placeholder="2026-05-01"'
             )
             self._day.on("keydown.enter", self._search)
             ui.button("Show", on_click=self._search).props("unelevated")

@@ -13,8 +13,7 @@ from penstock import limits
 from penstock.broker.topics.settings import PIPELINES
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.runs import VANISHED
-from penstock.nsqadmin.runwatch import RunWatch
+from penstock.nsqadmin.runs import VANISHED, RunWatch
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream
 from penstock.pipelines.runs import State, encode, parts_of
@@ -175,7 +174,7 @@ async def test_looks_are_rare_until_somebody_listens(broker: FakeBroker) -> None
         return len(started)
 
     assert [await snapshot(), await snapshot(), await snapshot()] == [1, 1, 1]
-    end = world.watch.listen(lambda: None)
+    end = world.watch.listen(lambda _: None)
     await asyncio.sleep(0)
     assert [await snapshot(), await snapshot()] == [3, 4]
     end()
