@@ -74,7 +74,7 @@ def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> Non
 @each(
     ("reached", "logs", "said"),
     [
-        (BOTH, ("one@a:1", "two"), "does not say which log"),  # two: of an earlier build
+        (BOTH, ("one@a:1", "two"), "does not say which log"),  # of two no broker is noted
         (BOTH, ("one", "two", "one@a:1"), "does not say which log"),
         (BOTH, ("old", "one@a:1", "two@b:1"), "does not say which log"),  # whose old was is unknown
         ({("orders", "", 0): 9}, ("one", "old"), "does not say which log"),

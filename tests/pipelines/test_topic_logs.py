@@ -189,32 +189,6 @@ def metadata_bytes(place: Place) -> int:
     return len(json.dumps([one for one in actions if "metaData" in one][-1]))
 
 
-def test_a_table_of_an_earlier_build_is_read_and_taken_over(place: Place) -> None:
-    earlier = {"penstock.log.a": "one,two@x:1 A", "penstock.log.b": " A", "penstock.log.c": "old"}
-    place.set_properties(lambda _: earlier)
-    found = {
-        "a": TopicLog(("one", "two@x:1"), "A"),
-        "b": TopicLog((), "A"),
-        "c": TopicLog(("old",), ""),
-    }
-    assert logs(place) == found
-    with pytest.raises(ConfigError, match="the archive A writes this topic"):
-        add(place, "B", 0)
-    topic_logs.claim(place, "A", ["a"])  # an archive starts
-    assert logs(place) == found
-    assert {place.properties()[name] for name in earlier} == {" a-newer-penstock"}
-    assert add(place, "A", 0)
-    assert logs(place)["a"].noted == ("one", "two@x:1")
-
-
-def test_what_an_earlier_build_writes_after_that_is_not_lost(place: Place) -> None:
-    assert add(place, "A", 0)
-    place.set_properties(lambda _: {"penstock.log.a": "two B"})  # with its own --recover
-    assert logs(place) == {"a": TopicLog(("one", "two"), "B")}
-    with pytest.raises(ConfigError, match="the archive B writes this topic"):
-        add(place, "A", 1)
-
-
 def test_a_copy_of_the_table_without_the_file_says_so(place: Place) -> None:
     topic_logs.claim(place, "A", ["a"])
     files(place)[0].unlink()

@@ -32,11 +32,6 @@ moved since.
 - *The vacuum* removes files that were replaced as long ago as data files that were, and never one
   with a number above that of the property: somebody may be about to name it. One with a number that
   is not above it can't be named any more, as the property was another one when it was written.
-
-Earlier builds had a property `penstock.log.TOPIC` for each topic, "LOG,LOG OWNER". They are read
-where they are, and moved into the file with the next change. delta-rs can't take a property away,
-so what stays is a word that makes an earlier build refuse the topic; where such a build has written
-one nevertheless it is moved again.
 """
 
 from __future__ import annotations
@@ -62,8 +57,6 @@ _NAMED = "penstock.topics"
 _SCHEMA = pa.schema(
     [("topic", pa.string()), ("logs", pa.list_(pa.string())), ("owner", pa.string())]
 )
-_EARLIER = "penstock.log."  # and the topic
-_MOVED = " a-newer-penstock"  # in its place: for an earlier build the owner of the topic
 AGAIN = (
     "it was deleted and made again since it was archived: its offsets count from 0 again, so it "
     "needs another table"
@@ -113,22 +106,7 @@ def known(place: Place) -> Topics:
 
 def _known(place: Place, properties: Properties) -> Topics:
     name = properties.get(_NAMED)
-    found = dict(_read(place.uri, tuple(place.options.items()), name)) if name else {}
-    for topic, text in _earlier(properties).items():
-        logs, _, owner = text.partition(" ")
-        there = found.get(topic, TopicLog())
-        noted = dict.fromkeys([*there.noted, *filter(None, logs.split(","))])
-        found[topic] = TopicLog(tuple(noted), owner)
-    return found
-
-
-def _earlier(properties: Properties) -> Properties:
-    """By topic, what an earlier build has noted and nobody has moved."""
-    return {
-        name.removeprefix(_EARLIER): value
-        for name, value in properties.items()
-        if name.startswith(_EARLIER) and value != _MOVED
-    }
+    return _read(place.uri, tuple(place.options.items()), name) if name else {}
 
 
 @lru_cache(maxsize=4)  # a name has one content for ever, and each batch asks for it
@@ -153,12 +131,12 @@ def _change(place: Place, wanted: Callable[[Topics], Topics]) -> None:
 
     def named(properties: Properties) -> Properties:
         there = _known(place, properties)
-        fresh, earlier = wanted(there), _earlier(properties)
-        if not fresh and not earlier:
+        fresh = wanted(there)
+        if not fresh:
             return {}
         name = f"{_number(properties.get(_NAMED, '0')) + 1}-{uuid.uuid4()}.parquet"
         _write(place, name, {**there, **fresh})
-        return {_NAMED: name, **dict.fromkeys((_EARLIER + topic for topic in earlier), _MOVED)}
+        return {_NAMED: name}
 
     place.set_properties(named)
 
