@@ -45,8 +45,7 @@ from penstock.spark.options import (
     LATEST,
     Bound,
     Options,
-    body_column,
-    included_columns,
+    SourceOptions,
     read_options,
 )
 from penstock.spark.schema import projection, sink_columns, source_schema
@@ -67,7 +66,8 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        return source_schema(included_columns(self.options), body_column(self.options))
+        given = SourceOptions.read(self.options)
+        return source_schema(given.included, given.body_column)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))
@@ -133,7 +133,7 @@ class _Log:
         """What was read to its end has lost nothing. A topic that is back counts anew, which is
         to be wanted, or known of an ephemeral one."""
         end = self._ended.get(log.topic, {}).get(log.identity, {}).get(log.partition)
-        if self._options.ignores_deleted or is_ephemeral(log.topic):
+        if self._options.on_topic_deleted == "ignore" or is_ephemeral(log.topic):
             logger.warning("%s; deleted topics are ignored", lost)
         elif end is not None and offset >= end and not is_back:
             logger.info("topic %s is deleted, and was read to its end, %d", log.topic, end)
