@@ -12,6 +12,7 @@ import pytest
 from e2e.daemon import Daemon
 from penstock import limits
 from penstock.kernel import Section, encode_batch, murmur3_32
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Stage
 from penstock.pipelines import replay
 from penstock.pipelines.progress import Progress, Report
@@ -43,7 +44,7 @@ class Node:
                 keys = {n: key_of(bodies[n]) for n in range(0, count, 3)}
                 data = encode_batch(bodies, 0, 0, 0, sections={Section.KEY: keys})
                 stages.append(Stage(topic, number, "x"))
-                api.stage(*stages[-1], data)
+                api.ask(calls.stage(stages[-1], data))
             assert api.commit("filler", 0, stages).messages == sum(COUNTS)
 
 

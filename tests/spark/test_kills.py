@@ -170,8 +170,7 @@ class Arena:
             spans = api.positions(["copy"]).topics["copy"]
             for number, copied in enumerate(self.copied):
                 end = spans.partitions[number].end
-                while len(copied) < end:
-                    fetched = api.fetch("copy", number, spans.identity, len(copied), end)
+                for fetched in api.fetches("copy", number, spans.identity, len(copied), end):
                     columns = decode_columns(fetched.data)
                     ends = memoryview(columns.body_offsets).cast("q").tolist()
                     first = len(copied) - fetched.base_offset

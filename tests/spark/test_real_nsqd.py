@@ -12,6 +12,7 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
 from penstock.kernel import decode_columns
+from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
 
 from .queries import Stream, batch_sizes
@@ -37,15 +38,15 @@ def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:
     with BrokerApi(nsqd.url) as api:
         assert api.positions(["nothing"]).missing == ("nothing",)
         assert list(api.positions(pattern="ord.*").topics) == ["orders"]
-        shown = api.message("orders", 3)
+        shown = api.ask(calls.message("orders", "offset", 3))
         assert (shown["topic"], shown["partition"], shown["offset"]) == ("orders", 0, 3)
-        fetched = api.fetch("orders", 0, there.identity, 3, 7)
+        fetched = next(api.fetches("orders", 0, there.identity, 3, 7))
         assert fetched.base_offset <= 3
         assert fetched.next_offset >= 7
         columns = decode_columns(fetched.data)
         assert columns.count == fetched.next_offset - fetched.base_offset
-        assert api.offset_at("orders", 0, before_ms) == 0
-        assert api.offset_at("orders", 0, before_ms + 3_600_000) == 10
+        assert api.ask(calls.offset_at("orders", before_ms, 0)) == 0
+        assert api.ask(calls.offset_at("orders", before_ms + 3_600_000, 0)) == 10
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_nsqd_refuses_as_the_source_expects(
 ) -> None:
     there = nsqd.publish("orders", bodies(10))
     with BrokerApi(nsqd.url) as api, pytest.raises(BrokerRefused) as caught:
-        api.fetch(topic, 0, identity or there.identity, offset, offset + 1)
+        next(api.fetches(topic, 0, identity or there.identity, offset, offset + 1))
     assert (caught.value.status, caught.value.code) == (status, code)
 
 

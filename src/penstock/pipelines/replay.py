@@ -27,6 +27,7 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi import calls
 from penstock.pipelines.delta_frames import require_one_broker
 from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
 from penstock.pipelines.progress import Progress, Report
@@ -129,7 +130,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))
     with nsqd_of(settings) as api:
-        committed = api.last_version(application(settings))
+        committed = api.ask(calls.last_version(application(settings)))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish())
     if plan is not None and plan.made_ns:

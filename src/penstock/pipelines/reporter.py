@@ -30,6 +30,7 @@ from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
+from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Log, Progress, Report, RunState
 from penstock.pipelines.runs import LogPlace, Option, State, cut
@@ -89,7 +90,7 @@ class Outlet:
         if self._api is None:
             timeout_ms = round(limits.RUN_ASK_S * 1000)
             self._api = nsqd_of(self._settings, timeout_ms=timeout_ms, retries=0)
-        self._api.publish(PIPELINES, body)
+        self._api.ask(calls.publish(PIPELINES, body))
 
     def close(self) -> None:
         if self._api is not None:

@@ -36,6 +36,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets
 from penstock.spark.brokers import Brokers, Found
@@ -120,7 +121,8 @@ class _Log:
         unnamed: str = EARLIEST,
     ) -> Offsets:
         def offset_at(log: Log, timestamp_ms: int) -> int:
-            return brokers.api(log.broker).offset_at(log.topic, log.partition, timestamp_ms)
+            call = calls.offset_at(log.topic, timestamp_ms, log.partition)
+            return brokers.api(log.broker).ask(call)
 
         return offsets.resolve(bound, have, offset_at, falls_to_latest, unnamed)
 
@@ -346,7 +348,8 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:
     def offset_after(log: Log, offset: int, length: int) -> int:
-        return brokers.api(log.broker).offset_after(log.topic, log.partition, offset, length)
+        call = calls.offset_after(log.topic, offset, length, log.partition)
+        return brokers.api(log.broker).ask(call)
 
     begun: dict[str, dict[str, dict[int, int]]] = {}
     for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):

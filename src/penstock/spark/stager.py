@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns, quoted
@@ -226,11 +227,11 @@ class Stager:
     def _refusal(self, target: Target, blocks: list[Block]) -> BrokerRefused | None:
         """None when they are staged."""
         name = f"{self._attempt}-{len(self._stages)}"
-        stage = Stage(target.topic, target.partition, name)
+        stage = Stage(*target, name)
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
         data = b"".join(block.data for block in blocks)
         try:
-            self._messages += self._api.stage(*stage, data, self._owner)
+            self._messages += self._api.ask(calls.stage(stage, data, self._owner))
         except BrokerRefused as refusal:
             is_of_rows = refusal.code == _NO_PARTITION and self._rejects is not None
             if not is_of_rows and refusal.code not in _TOO_BIG:

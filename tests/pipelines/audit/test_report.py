@@ -14,6 +14,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from kernel.figures import in_sample
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Move
 from penstock.pipelines.audit.channel_state import Answer, Asker
 from penstock.pipelines.audit.formats import lines, page
@@ -127,13 +128,12 @@ class Moving:
     def __init__(self, restless: int) -> None:
         self.asked, self._restless = 0, restless
 
-    def message(self, topic: str, offset: int, partition: int) -> dict[str, Any]:
-        return {"id": "00000000000000ab"}
-
-    def move(self, topic: str, channel: str, offset: int, partition: int) -> Move:
+    def ask(self, call: calls.Call[Any]) -> Any:
+        if call.path != "/channel/setoffset":
+            return {"id": "00000000000000ab"}
         self.asked += 1
         left = max(self._restless - self.asked, 0)
-        return Move(100, 0, left + (offset > 7))
+        return Move(100, 0, left + (call.body == b"offset:8"))
 
 
 @pytest.mark.parametrize(("restless", "said"), [(0, Answer.HELD), (5, Answer.HELD),
@@ -156,7 +156,7 @@ def test_a_channel_is_asked_about_one_partition(daemon: Daemon) -> None:
         consumer.rdy(5)
         taken = consumer.messages(5)
         where = {
-            str(api.message("orders", offset, number)["id"]): (number, offset)
+            str(api.ask(calls.message("orders", "offset", offset, number))["id"]): (number, offset)
             for number, offset in ((1, 0), (1, 1), (1, 2), (3, 0), (3, 1))
         }
         done = {(1, 0), (3, 1)}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi import calls
 from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.formats import lines, page, verdict
@@ -233,8 +234,8 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
         if spans is None:
             raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
         count = sum(
-            api.offset_at(topic, partition, marks["endingTimestamp"])
-            - api.offset_at(topic, partition, marks["startingTimestamp"])
+            api.ask(calls.offset_at(topic, marks["endingTimestamp"], partition))
+            - api.ask(calls.offset_at(topic, marks["startingTimestamp"], partition))
             for partition in spans.partitions
         )
     return frame.load().selectExpr(*_AS_ROWS), count
