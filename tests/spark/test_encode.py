@@ -24,8 +24,8 @@ from penstock.kernel import (
 )
 from penstock.spark.decode import decode
 from penstock.spark.encode import BadRow, encode, message_columns
-from penstock.spark.routing import key_hashes
 from penstock.spark.schema import COLUMNS, projection, source_schema
+from penstock.spark.stager import key_hashes
 
 UTC = datetime.UTC
 HEADERS = pa.map_(pa.string(), pa.binary())

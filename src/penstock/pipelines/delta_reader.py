@@ -35,10 +35,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.spark.delta_table import NULL_DIRECTORY, Place, local_path, partition_text
+from penstock.spark.delta_table import NULL_DIRECTORY, local_path, partition_text
 
 if TYPE_CHECKING:
-    from pyarrow import NativeFile
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
@@ -193,11 +192,6 @@ class LakeTable:
             return self.root, file.uri.removeprefix(f"{self.root}/")
         place, _, name = file.uri.rpartition("/")
         return place, name
-
-    def opened(self, file: LakeFile) -> NativeFile:
-        root, path = self.split(file)
-        place = Place(root, self.options)
-        return place.files().open_input_file(place.full(path))
 
     def transaction_version(self, app: str) -> int | None:
         """The last version that this application has committed."""

@@ -33,7 +33,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
-from penstock.spark.delta_files import Stager
+from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
 from penstock.spark.options import FROM_SPARK, Named, Natural, comma_separated
 
@@ -105,17 +105,15 @@ class _Writer:
         raise NotImplementedError
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        stager = Stager(self._place, self._shape)
         logs: set[tuple[str, str]] = set()
-        try:
+        log, broker = self._options.log_column, self._options.broker_column
+
+        def seen() -> Iterator[pa.RecordBatch]:
             for batch in iterator:
-                if self._options.log_column:
-                    logs |= _logs_of(batch, self._options.log_column, self._options.broker_column)
-                stager.add(batch)
-            return Files(stager.finish(), logs)
-        except BaseException:
-            stager.abandon()
-            raise
+                logs.update(_logs_of(batch, log, broker) if log else ())
+                yield batch
+
+        return Files(write(self._place, self._shape, seen()), logs)
 
     def _commit(self, messages: list[Any], version: int) -> None:
         staged = [each for message in messages if message is not None for each in message.staged]

@@ -23,8 +23,9 @@ from penstock.command.flags import (
     Kind,
     UsageError,
     parse_command_line,
-    value_from_text,
+    read_environment,
     value_from_toml,
+    variable,
 )
 from penstock.errors import ConfigError
 
@@ -131,12 +132,13 @@ def resolve(
     """UsageError, HelpWanted and ConfigError as the flags of daemons have it. `name` is that of
     the pipeline, or of its table in the file."""
     settings = (*COMMON, *table)
-    own = {variable(name, setting) for setting in settings}
+    prefix = prefix_of(name)
+    own = {variable(setting, prefix) for setting in settings}
     tables = [key for key, content in document.items() if isinstance(content, dict)]
     check_table_names(name, tables, own, environment)
     places = (
         parse_command_line(settings, arguments),
-        _from_environment(name, settings, environment),
+        read_environment(settings, environment, prefix),
         _from_table(name, settings, document.get(name, {})),
         _from_table("", COMMON, {k: v for k, v in document.items() if not isinstance(v, dict)}),
     )
@@ -199,27 +201,6 @@ def _conf_text(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# --- the environment ---
-
-
-def variable(name: str, setting: Flag) -> str:
-    return prefix_of(name) + setting.file_key.upper().replace("-", "_")
-
-
-def _from_environment(
-    name: str, settings: Sequence[Setting], environment: Mapping[str, str]
-) -> dict[str, Any]:
-    values = {}
-    for setting in settings:
-        text = environment.get(variable(name, setting))
-        if text is not None:
-            try:
-                values[setting.name] = value_from_text(setting, text)
-            except ValueError as error:
-                raise ConfigError(variable(name, setting), text, str(error)) from error
-    return values
-
-
 # --- the file ---
 
 
@@ -233,7 +214,7 @@ class Chosen(NamedTuple):
 def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """Where the file is: it has to be read before the rest of the line can be understood, because
     it may say which pipeline the name is for."""
-    path = environment.get(variable(name, COMMON[0]), "")
+    path = environment.get(variable(COMMON[0], prefix_of(name)), "")
     words = list(arguments)
     for position, word in enumerate(words):
         flag, equals, text = word.lstrip("-").partition("=")

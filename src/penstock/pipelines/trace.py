@@ -32,7 +32,7 @@ from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.lives import latencies, slowest
-from penstock.pipelines.maintenance import Care, care_settings, configuration
+from penstock.pipelines.maintenance import Beside, Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
@@ -101,10 +101,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     with ExitStack() as stack:
-        beside: list[Care | LifeKeeper] = [
-            stack.enter_context(keeper) for keeper in _keepers(settings, progress)
-        ]
-        beside.append(stack.enter_context(Care(place, settings, progress)))
+        beside = [*_keepers(settings, progress), Care(place, settings, progress)]
+        for one in beside:
+            stack.enter_context(one)
 
         def after_batches(batches: int) -> None:
             for each in beside:
@@ -122,7 +121,7 @@ def _lifecycles(settings: Settings) -> str:
     return settings.text("lifecycles") or beside
 
 
-def _keepers(settings: Settings, progress: Progress) -> Iterator[LifeKeeper]:
+def _keepers(settings: Settings, progress: Progress) -> Iterator[Beside]:
     path = _lifecycles(settings)
     if path:
         table = LifeTable(settings.text("table"), path, storage_options(settings))

@@ -9,7 +9,6 @@ an audit of the same tables then says the same tomorrow.
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -100,7 +99,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 def _note(progress: Progress, report: Report, shown: str) -> None:
     """For those who look from elsewhere."""
-    document = json.dumps(report.document(), ensure_ascii=False)
+    document = report.as_json()
     outcome = f"topic {report.topic}: {verdict(report)}"
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
         outcome += "; its page is too long to be kept: write it to a file with --html"
@@ -115,10 +114,8 @@ def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
 
 
 def _show(report: Report, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps({"audit": report.document()}, ensure_ascii=False) + "\n")
-    else:
-        sys.stdout.write("\n".join(lines(report)) + "\n")
+    shown = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
+    sys.stdout.write(shown + "\n")
     sys.stdout.flush()
 
 
