@@ -18,6 +18,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
 from penstock.pipelines.lifecycles.engine import Engine
@@ -155,15 +157,21 @@ def forget(session: SparkSession, checkpoint: str) -> None:
     _Folder(session, checkpoint).remove(_RECORD)
 
 
+class _Record(msgspec.Struct):
+    version: int
+    table: str
+    topics: tuple[str, ...]
+    pattern: str
+    application: str
+    starting: Starting
+
+
 def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     try:
-        document = json.loads(text)
-        version = document["version"]
-        state = State(str(document["application"]), dict(document["starting"]))
-        made = Identity(document["table"], tuple(document["topics"]), document["pattern"])
-    except (ValueError, KeyError, TypeError) as error:
+        made = msgspec.json.decode(text, type=_Record)
+    except msgspec.DecodeError as error:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is damaged: {error}") from error
-    if version != _VERSION:
+    if made.version != _VERSION:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is not of version {_VERSION}")
     gone = set(made.topics) - set(wanted.topics)
     if made.table != wanted.table:
@@ -171,7 +179,7 @@ def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
-    return state
+    return State(made.application, made.starting)
 
 
 # --- the table ---

@@ -295,10 +295,7 @@ def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
     """What holds for each row of the file."""
-    parts = [
-        pc.field(name).is_null() if value is None else pc.field(name) == _typed(schema, name, value)
-        for name, value in file.partition.items()
-    ]
+    parts = [constants({n: _typed(schema, n, value) for n, value in file.partition.items()})]
     for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
         if _is_bounded(schema.field(name).type):
             most = file.most[name]
@@ -307,6 +304,15 @@ def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
             low = column >= _typed(schema, name, file.least[name])
             high = column <= _typed(schema, name, most)
             parts.append((low & high) | column.is_null())
+    return reduce(and_, parts)
+
+
+def constants(values: Mapping[str, pa.Scalar]) -> ds.Expression:
+    """Of columns that have one value, as those of a partition."""
+    parts = (
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in values.items()
+    )
     return reduce(and_, parts, pc.scalar(True))
 
 

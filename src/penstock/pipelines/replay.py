@@ -22,6 +22,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from penstock import limits
 from penstock.command import terminal
@@ -277,8 +278,6 @@ def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
 
 
 def _within(chunk: tuple[Bucket, ...]) -> Column:
-    from pyspark.sql import functions as F
-
     parts = [
         (F.col("topic") == bucket.topic)
         & (F.col("partition") == bucket.partition)
@@ -321,8 +320,6 @@ def plans_directory(settings: Settings) -> str:
 
 
 def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
-    from pyspark.sql import functions as F
-
     most = _messages_max(source.settings)
     rows = (
         source.wanted(lean=True)
@@ -393,8 +390,6 @@ def _rejected(settings: Settings) -> int:
 def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, partitions: int) -> None:
     """Each task has the rows between two cuts, in order. The sink commits what they have staged in
     the order of the tasks."""
-    from pyspark.sql import functions as F
-
     settings = source.settings
     frame = source.wanted(chunk)
     cuts = cuts_of(chunk, _task_count(source, chunk))
@@ -423,8 +418,6 @@ def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:
 
 def _part(cuts: tuple[Cut, ...]) -> Column:
     """How many of the cuts a row lies behind: the number of its part."""
-    from pyspark.sql import functions as F
-
     topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
     behind = [
         (topic > cut.topic)
@@ -459,8 +452,6 @@ def _partitions_done(plan: Plan, version: int) -> str:
 
 
 def _dry_run(source: _Source, progress: Progress) -> int:
-    from pyspark.sql import functions as F
-
     day = F.to_date("timestamp").alias("date")
     rows = (
         source.wanted()

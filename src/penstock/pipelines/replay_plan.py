@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+from pyspark.sql import functions as F
 
 from penstock.errors import ConfigError
 from penstock.spark.delta_files import write_durably
@@ -193,8 +194,6 @@ class Kept:
 
 def target_partition(partitions: int, has_key: bool) -> Column:
     """As the sink's column `partition`; null: by key. `has_key`: the source has a column for it."""
-    from pyspark.sql import functions as F
-
     number = F.col("partition")
     beyond = number % F.lit(partitions)
     if has_key:

@@ -9,12 +9,11 @@ identity comes, when the messages of a second log are let in, both are there for
 Two archives of one topic would double it. So a topic belongs to the first archive that names it or
 has messages of it, and the commits of another are refused. `--recover` takes a topic over.
 
-**Format.** The property `penstock.topics` is the name of a file in `_penstock_topics`, a directory
+The property `penstock.topics` is the name of a file in `_penstock_topics`, a directory
 that readers of the table do not see, and apart from `_penstock`, which has the checkpoint: who
 deletes that to begin again must not lose this. The file is Parquet with a row for each topic
 (`topic`, `logs`, `owner`). It never changes: each change writes a whole new file, `NUMBER-UUID`,
-with a number one higher, and then sets the property. So the table's metadata, which each change of
-it writes again, has the same size for one topic and for thousands.
+with a number one higher, and then sets the property (docs/adr/0009-a-file-that-the-table-names.md).
 
 A log is "IDENTITY", or "IDENTITY@BROKER" where the rows name their nsqd: a table may have offsets
 of several, and this note says which log the rows of a broker are from, also when that nsqd has

@@ -3,21 +3,9 @@
 A message id is 16 hex digits (`ids/guid.py` has the layout), a unique id 32 with an IPv4 address in
 it, or 56 with IPv6 (`ids/unique.py`). Each function is NULL for what is no such id.
 
-| function | of | gives |
-|---|---|---|
-| `guid_time(id)` | message id | TIMESTAMP: the start of its tick, about a millisecond long |
-| `guid_node(id)` | message id | INT: the node that gave it out |
-| `guid_sequence(id)` | message id | INT: its number in the tick |
-| `unique_time(id, as_of)` | unique id | TIMESTAMP: as a reader sees it at `as_of` |
-| `unique_ip(id)` | unique id | STRING: IPv6 in full |
-| `unique_pid(id)` | unique id | INT: low 16 bits of the process id |
-
 A unique id has no month in it: `unique_time` takes the one of `as_of` (the message's own timestamp
 is a good choice), or the one before when that would lie behind it, in the session's time zone,
 which has to be the maker's.
-
-`register_functions(spark)` makes them known to SQL and to `F.expr`. They are temporary functions of
-that session.
 """
 
 from __future__ import annotations
@@ -98,6 +86,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
 
 
 def register_functions(spark: SparkSession) -> None:
+    """Temporary functions of that session."""
     for name, (parameters, kind, expression) in FUNCTIONS.items():
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} "

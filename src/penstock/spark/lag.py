@@ -2,12 +2,6 @@
 
 Spark says after each batch where it ended, and where the logs ended when it was planned. What lies
 between has not been read yet.
-
-    listener = LagListener()
-    spark.streams.addListener(listener)
-    prometheus_client.REGISTRY.register(listener)
-    prometheus_client.start_http_server(9209)
-    query.awaitTermination()
 """
 
 from __future__ import annotations
