@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Daemon(tmp_path / "nsqd") as daemon:
-        yield Node(daemon)
 
 
 class Archive:

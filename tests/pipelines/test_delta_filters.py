@@ -18,7 +18,7 @@ from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.lifecycles import lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
-from penstock.spark.delta_files import Stager
+from penstock.spark import delta_files
 from penstock.spark.delta_table import Place, Shape, commit
 
 from .deltareaders import READERS, Count, truths, wrong
@@ -40,10 +40,8 @@ def write(path: Path, shape: Shape, *parts: pa.Table) -> Path:
     place = Place(str(path), {})
     place.create(shape, {})
     for version, part in enumerate(parts):
-        stager = Stager(place, shape)
-        for batch in part.combine_chunks().to_batches():
-            stager.add(batch)
-        commit(place, shape, "test", version, stager.finish())
+        staged = delta_files.write(place, shape, part.combine_chunks().to_batches())
+        commit(place, shape, "test", version, staged)
     return path
 
 

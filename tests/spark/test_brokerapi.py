@@ -347,19 +347,3 @@ def test_one_that_nobody_knows_and_that_is_away(broker: FakeBroker, lookupd: Fak
         back.topics = away.topics
         knows(lookupd, broker, back)
         assert query.run(**gone) == rows(back, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("given", "rule"),
-    [
-        ({}, "several with commas"),
-        ({"url": "h:1", "lookupd": "h:2"}, "or nsqlookupds"),
-        ({"url": "h:1,http://h:1"}, "named twice"),
-        ({"url": "h:1,ftp://h"}, "HTTP address"),
-        ({"url": "h:1,h:2", "startingOffsets": '{"orders": {"0": 1}}'}, "by nsqd"),
-        ({"url": "h:1,h:2", "startingOffsets": '{"h:1": {"orders": {"0": -1}}}'}, "nothing"),
-    ],
-)
-def test_what_is_refused(given: dict[str, str], rule: str) -> None:
-    with pytest.raises(ConfigError, match=rule):
-        read_options({"subscribe": "orders", **given}, streaming=False)

@@ -89,7 +89,12 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
     ("streaming", "given", "message"),
     [
         (False, {"startingOffset": "x"}, "startingoffset.*options are subscribe"),
-        (False, {"url": ""}, "url.*HTTP address"),
+        (False, {"url": ""}, "url.*HTTP address.* several with commas"),
+        (False, {"url": "h:1", "lookupd": "h:2"}, "or nsqlookupds"),
+        (False, {"url": "h:1,http://h:1"}, "named twice"),
+        (False, {"url": "h:1,ftp://h"}, "HTTP address"),
+        (False, {"url": "h:1,h:2", "startingOffsets": '{"a":{"0":1}}'}, "by nsqd"),
+        (False, {"url": "h:1,h:2", "startingOffsets": '{"h:1":{"a":{"0":-1}}}'}, "nothing"),
         (False, {"subscribe": ""}, "exactly one of subscribe"),
         (False, {"assign": "{}", "subscribe": "a"}, "exactly one of subscribe"),
         (False, {"subscribe": "", "assign": '{"a":[255]}'}, "assign.*0 to 254"),

@@ -18,6 +18,7 @@ from penstock.nsqdapi.calls import Committed, Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.rejects import RejectedTable, Rejects
 from penstock.spark.stager import Stager
+from pipelines.node import Node
 
 from .queries import batch
 
@@ -27,23 +28,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
-class Nsqd:
-    def __init__(self, daemon: Daemon) -> None:
-        self.daemon = daemon
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.daemon.http_port}"
-
-
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(tmp_path: Path) -> Iterator[Node]:
     with Daemon(tmp_path / "nsqd", "--max-msg-size=1000") as daemon:
-        yield Nsqd(daemon)
+        yield Node(daemon)
 
 
 @pytest.fixture
-def api(nsqd: Nsqd) -> Iterator[BrokerApi]:
+def api(nsqd: Node) -> Iterator[BrokerApi]:
     with BrokerApi(nsqd.url) as api:
         yield api
 
@@ -105,7 +97,7 @@ def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Nsqd) -> None:
+def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
     nsqd.daemon.post("/topic/create?topic=even")
     nsqd.daemon.post("/channel/create?topic=even&channel=c")
     frame = spark.sql(
