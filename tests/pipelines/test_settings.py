@@ -49,8 +49,8 @@ def test_a_table_of_another_name_has_its_own_environment() -> None:
     environment = {"PENSTOCK_NIGHTLY_ROWS": "8", "PENSTOCK_SAMPLE_ROWS": "6"}
     found = resolve(name="nightly", document=document, environment=environment)
     assert found.number("rows") == 8
-    assert under_test.choose("nightly", document, ["sample"]).pipeline == "sample"
-    assert under_test.choose("sample", document, ["sample"]).pipeline == "sample"
+    assert under_test.choose("nightly", document, ["sample"]) == "sample"
+    assert under_test.choose("sample", document, ["sample"]) == "sample"
 
 
 @each(

@@ -116,7 +116,7 @@ def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
         asked += 1
         has_changed = topic_logs.note(place, known, "A", [("a", "one")])
         if asked == 1:  # between the look and the commit
-            topic_logs.take_over(place, "B", ["a"])
+            topic_logs.claim(place, "B", ["a"], takes_over=True)
         return has_changed
 
     with pytest.raises(ConfigError, match="the archive B writes this topic"):

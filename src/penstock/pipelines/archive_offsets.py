@@ -148,13 +148,11 @@ class Beginning:
         identities = self._known.get(topic, TopicLog()).identities
         if topic in self._named and not reached and not identities:
             return
-        try:
-            if len(identities) > 1 or (reached and not identities):
-                raise DataLost(topic, 0, NOT_SAID)
+        if len(identities) > 1 or (reached and not identities):
+            self._on_deleted(DataLost(topic, 0, NOT_SAID))
+        else:
             ends = lives.get(identities[0], {}) if identities else newest(lives)
-            check_read(topic, reached, ends)
-        except DataLost as lost:
-            self._on_deleted(lost)
+            check_read(topic, reached, ends, self._on_deleted)
 
     def _on_deleted(self, lost: DataLost) -> None:
         settings = self._settings
@@ -197,10 +195,7 @@ class Beginning:
         for topic, reached in sorted(begun.items()):
             lives = ended.get(topic, {})
             if lives or (not self._several and topic not in self._named):
-                try:
-                    check_read(topic, reached, newest(lives))
-                except DataLost as lost:
-                    self._on_deleted(lost)
+                check_read(topic, reached, newest(lives), self._on_deleted)
 
 
 def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
@@ -220,16 +215,19 @@ def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:
     return list(lives.values())[-1] if lives else {}
 
 
-def check_read(topic: str, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
-    """DataLost where a deleted log is not archived to its end. `reached`: the last offset, by
-    partition."""
+def check_read(
+    topic: str, reached: Mapping[int, int], ends: Mapping[int, int], on_loss: OnLoss
+) -> None:
+    """Of a deleted log that is not archived to its end. `reached`: last offsets, by partition."""
     if not ends:
-        raise DataLost(topic, 0, f"it is deleted, and nsqd does not know where it ended: {WANTED}")
+        reason = f"it is deleted, and nsqd does not know where it ended: {WANTED}"
+        on_loss(DataLost(topic, 0, reason))
     for number, end in sorted(ends.items()):
         first = reached.get(number, -1) + 1
         if first < end:
             reason = f"it is deleted, and offsets {first} to {end - 1} were not archived: {WANTED}"
-            raise DataLost(topic, number, reason)
+            on_loss(DataLost(topic, number, reason))
+            return
 
 
 # --- rows of several nsqds ---
@@ -266,10 +264,7 @@ def following(
             away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
             raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
     for (topic, identity), parts in deleted.items():
-        try:
-            check_read(topic, parts, ended[topic][identity])
-        except DataLost as lost:
-            on_deleted(lost)
+        check_read(topic, parts, ended[topic][identity], on_deleted)
     return found
 
 

@@ -53,10 +53,11 @@ BROKER = "broker"
 def frame_of(
     spark: SparkSession,
     table: LakeTable,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Condition] = (),
     columns: Collection[str] | None = None,
 ) -> DataFrame:
-    """As `LakeTable.frame` promises it."""
+    """The rows that meet all conditions, with the table's columns in their order: all, or those of
+    `columns` that it has, and those of the conditions."""
     schema = StructType.fromJson(json.loads(table.delta.schema().to_json()))
     if columns is not None:
         wanted = {*columns, *(condition.column for condition in conditions)}
@@ -79,7 +80,7 @@ def read_table(
 ) -> DataFrame:
     """A Delta table, or else a directory (or file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
-        return LakeTable(path, options=options).frame(spark, conditions)
+        return frame_of(spark, LakeTable(path, options=options), conditions)
     if options and is_remote(path):
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     return _where(spark.read.options(**_AS_IT_IS).parquet(path), conditions)

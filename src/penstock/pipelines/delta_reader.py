@@ -38,7 +38,7 @@ from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.spark.delta_table import NULL_DIRECTORY, local_path, partition_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column
 
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
 # The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
@@ -140,10 +140,6 @@ class LakeTable:
         self._files: list[LakeFile] | None = None
 
     @property
-    def version(self) -> int:
-        return int(self.delta.version())
-
-    @property
     def identity(self) -> str:
         """Another one after the table was deleted and made again."""
         return str(self.delta.metadata().id)
@@ -160,18 +156,6 @@ class LakeTable:
             self._files = [_file(self.root, order, action) for action in actions]
         wanted = tuple(conditions)
         return [file for file in self._files if file.may_hold(wanted)]
-
-    def frame(
-        self,
-        spark: SparkSession,
-        conditions: Sequence[Condition] = (),
-        columns: Collection[str] | None = None,
-    ) -> DataFrame:
-        """The rows that meet all conditions, with the table's columns in their order: all, or those
-        of `columns` that it has, and those of the conditions."""
-        from penstock.pipelines.delta_frames import frame_of
-
-        return frame_of(spark, self, conditions, columns)
 
     def dataset(self, files: Sequence[LakeFile] | None = None) -> ds.Dataset:
         """All rows, or those of these files."""
@@ -192,11 +176,6 @@ class LakeTable:
             return self.root, file.uri.removeprefix(f"{self.root}/")
         place, _, name = file.uri.rpartition("/")
         return place, name
-
-    def transaction_version(self, app: str) -> int | None:
-        """The last version that this application has committed."""
-        version = self.delta.transaction_version(app)
-        return None if version is None else int(version)
 
 
 def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:

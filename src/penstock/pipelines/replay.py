@@ -29,7 +29,7 @@ from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi import calls
-from penstock.pipelines.delta_frames import require_one_broker
+from penstock.pipelines.delta_frames import frame_of, require_one_broker
 from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replay_plan import (
@@ -246,7 +246,7 @@ class _Source:
                 Span("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
         columns = [column.partition(" ")[0] for column in _LEAN.split(", ")] if is_lean else None
-        return self.table.frame(self.session, conditions, columns)
+        return frame_of(self.session, self.table, conditions, columns)
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings

@@ -352,10 +352,9 @@ class Screen:
         name, kind = setting.name, setting.kind
         if kind is Kind.BOOL:
             return self._settings.flag(name)
-        if kind is Kind.INT:
-            return self._settings.number(name)
-        if kind is Kind.DURATION:
-            return format_duration(round(self._settings.seconds(name) * limits.SECOND))
+        if kind in (Kind.INT, Kind.DURATION):
+            number = self._settings.number(name)
+            return number if kind is Kind.INT else format_duration(number)
         if kind is Kind.STRING:
             return self.text(self._settings.text(name), _OPTION_CHARS_MAX)
         values = self._settings.texts(name)

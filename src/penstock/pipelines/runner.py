@@ -58,8 +58,8 @@ def run_by_name(
     try:
         document = settings.read_document(settings.config_path(name, arguments, places))
         chosen = settings.choose(name, document, registry.PIPELINES)
-        pipeline = registry.load(chosen.pipeline)
-        found = settings.resolve(name, pipeline.settings, arguments, places, chosen.document)
+        pipeline = registry.load(chosen)
+        found = settings.resolve(name, pipeline.settings, arguments, places, document)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE

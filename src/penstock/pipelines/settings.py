@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.command.environment import check_table_names, nearest, prefix_of
@@ -204,13 +204,6 @@ def _conf_text(name: str, value: Any) -> str:
 # --- the file ---
 
 
-class Chosen(NamedTuple):
-    """Which pipeline a name stands for, and the file that said so."""
-
-    pipeline: str
-    document: dict[str, Any]
-
-
 def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """Where the file is: it has to be read before the rest of the line can be understood, because
     it may say which pipeline the name is for."""
@@ -233,14 +226,15 @@ def read_document(path: str) -> dict[str, Any]:
         raise ConfigError("config", path, f"failed to load the file: {error}") from error
 
 
-def choose(name: str, document: dict[str, Any], pipelines: Iterable[str]) -> Chosen:
-    """UsageError when the name is neither a pipeline nor a table of the file."""
+def choose(name: str, document: Mapping[str, Any], pipelines: Iterable[str]) -> str:
+    """Which pipeline it stands for. UsageError when the name is neither a pipeline nor a table of
+    the file."""
     known = tuple(pipelines)
     for table, content in document.items():
         if isinstance(content, dict) and table != CONF_TABLE:
             _pipeline_of(table, content, known)
     if name in known or isinstance(document.get(name), dict):
-        return Chosen(_pipeline_of(name, document.get(name, {}), known), document)
+        return _pipeline_of(name, document.get(name, {}), known)
     raise UsageError(f"no such pipeline: {name}; there are {', '.join(known)}")
 
 

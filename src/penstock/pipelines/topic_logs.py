@@ -173,37 +173,28 @@ def remove_replaced(place: Place, retain_s: float) -> int:
 # --- who writes a topic ---
 
 
-def claimed(known: Topics, owner: str, topics: Iterable[str]) -> dict[str, TopicLog]:
-    """What changes when these topics are to be the owner's. ConfigError when one is another's."""
+def claimed(
+    known: Topics, owner: str, topics: Iterable[str], takes_over: bool = False
+) -> dict[str, TopicLog]:
+    """What changes when these topics are to be the owner's. ConfigError when one is another's,
+    unless the owner takes it over: then the next commit of the other one is refused."""
     fresh = {}
     for topic in topics:
         log = known.get(topic, TopicLog())
-        if log.owner not in ("", owner):
+        if log.owner not in ("", owner) and not takes_over:
             rule = (
                 f"the archive {log.owner} writes this topic into the table, so it would come "
                 "twice: name another table, or take the topic over with archive --recover and a "
                 "new checkpoint"
             )
             raise ConfigError("topics", topic, rule)
-        if not log.owner:
+        if log.owner != owner:
             fresh[topic] = log._replace(owner=owner)
     return fresh
 
 
-def claim(place: Place, owner: str, topics: Collection[str]) -> None:
-    _change(place, lambda known: claimed(known, owner, topics))
-
-
-def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
-    """From whoever has them: his next commit is refused."""
-
-    def taken(known: Topics) -> Topics:
-        logs = {topic: known.get(topic, TopicLog()) for topic in topics}
-        return {
-            topic: log._replace(owner=owner) for topic, log in logs.items() if log.owner != owner
-        }
-
-    _change(place, taken)
+def claim(place: Place, owner: str, topics: Collection[str], takes_over: bool = False) -> None:
+    _change(place, lambda known: claimed(known, owner, topics, takes_over))
 
 
 # --- which log it is ---

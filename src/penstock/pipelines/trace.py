@@ -26,7 +26,13 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import Identity, State, checkpoint_of, place_of
+from penstock.pipelines.checkpoints import (
+    Checkpoint,
+    Identity,
+    State,
+    checkpoint_of,
+    place_of,
+)
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
@@ -82,13 +88,12 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if there is not None:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
-    checkpoint, identity = checkpoint_of(settings, "trace"), _identity(settings)
-    state = checkpoints.load(session, checkpoint, identity)
-    if state is not None:
-        checkpoints.require_table(place, checkpoint)
+    path = checkpoint_of(settings, "trace")
+    checkpoint, identity = Checkpoint(session, path), _identity(settings)
+    state = checkpoint.load(identity, place)
     if state is None and there is not None and there.file_uris():
         rule = (
-            f"there is no checkpoint in {checkpoint}, but the table has events, which "
+            f"there is no checkpoint in {path}, but the table has events, which "
             "would come again: name the checkpoint, or another table"
         )
         raise ConfigError("table", settings.text("table"), rule)
@@ -97,9 +102,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
     if state is None:
         state = made
-        checkpoints.make(session, checkpoint, identity, state)
+        checkpoint.make(identity, state)
     session.dataSource.register(with_store(LakeSink, place.options))
-    progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
+    progress.note(table=place.uri, version_of=place.version, checkpoint=path)
     with ExitStack() as stack:
         beside = [*_keepers(settings, progress), Care(place, settings, progress)]
         for one in beside:

@@ -68,11 +68,14 @@ class BrokerApi:
 
     # --- the read side ---
 
-    def positions(self, topics: Iterable[str] = (), pattern: str | None = None) -> Positions:
-        """Where the logs of those that match the pattern, of these topics, or of all are."""
+    def positions(
+        self, topics: Iterable[str] = (), pattern: str | None = None, froms: Froms | None = None
+    ) -> Positions:
+        """Where the logs of those that match the pattern, of these topics, or of all are. `froms`:
+        offsets from which on bytes are to be counted."""
         if pattern is not None:
             return self.ask(calls.positions(pattern=pattern))
-        return calls.joined(map(self.ask, calls.positions_of_many(topics)))
+        return calls.joined(map(self.ask, calls.positions_of_many(topics, froms)))
 
     def fetches(
         self,
@@ -107,17 +110,6 @@ class BrokerApi:
         finally:
             if asked:
                 self.close()  # its answer would be taken for that of the next request
-
-    def bytes_from(self, offsets: Froms) -> dict[str, dict[int, int]]:
-        """About how many bytes each of these logs has from that offset on: by topic and
-        partition."""
-        if not offsets:
-            return {}
-        found = calls.joined(map(self.ask, calls.positions_of_many(offsets, offsets)))
-        return {
-            topic: {number: span.bytes_from for number, span in spans.partitions.items()}
-            for topic, spans in found.topics.items()
-        }
 
     # --- the write side ---
 

@@ -281,11 +281,6 @@ def byte_limited(
     return limited
 
 
-def holds_back(count: int, count_min: int | None, waited_ms: int, delay_max_ms: int) -> bool:
-    """minOffsetsPerTrigger and maxTriggerDelay: too little to start a batch, and not for long."""
-    return count_min is not None and count < count_min and waited_ms < delay_max_ms
-
-
 def next_end(
     start: Mapping[Log, int],
     end: Mapping[Log, int],

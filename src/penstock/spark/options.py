@@ -69,7 +69,8 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @classmethod
     def read(cls, given: Mapping[str, str], passed_over: Collection[str] = ()) -> Self:
         """ConfigError names the first that is wrong."""
-        fields = {field.encode_name.lower(): field for field in inspect.type_info(cls).fields}  # type: ignore[attr-defined]
+        known: Any = inspect.type_info(cls)
+        fields = {field.encode_name.lower(): field for field in known.fields}
         found = {}
         for name, text in given.items():
             field = fields.get(name.lower())

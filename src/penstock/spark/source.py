@@ -336,10 +336,11 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {log: min(end, final[log]) for log, end in self._ends.items() if log in final}
 
     def _holds_back(self, count: int) -> bool:
+        """Too little to start a batch, and not for long."""
         now_ms = time.monotonic_ns() // 1_000_000
-        waited_ms = now_ms - self._triggered_ms
-        least = None if self._final is not None else self._options.min_offsets_per_trigger
-        if offsets.holds_back(count, least, waited_ms, self._options.max_trigger_delay_ms):
+        waits = now_ms - self._triggered_ms < self._options.max_trigger_delay_ms
+        least = 0 if self._final is not None else self._options.min_offsets_per_trigger or 0
+        if count < least and waits:
             return True
         if count:
             self._triggered_ms = now_ms
@@ -354,11 +355,10 @@ def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offs
     begun: dict[str, dict[str, dict[int, int]]] = {}
     for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):
         begun.setdefault(log.broker, {}).setdefault(log.topic, {})[log.partition] = start
-    sizes = {name: brokers.api(name).bytes_from(topics) for name, topics in begun.items()}
-    bytes_from = {
-        log: sizes.get(log.broker, {}).get(log.topic, {}).get(log.partition, 0)
-        for log in (range_.log for range_ in ranges)
-    }
+    bytes_from: dict[Log, int] = {}
+    for broker, froms in begun.items():
+        found = offsets.spans(brokers.api(broker).positions(froms, froms=froms).topics, broker)
+        bytes_from |= {log: span.bytes_from for log, span in found.items()}
     return offsets.byte_limited(ranges, bytes_from, bytes_max, offset_after)
 
 

@@ -73,7 +73,7 @@ class LifeTable:
         self._check_is_ours(app)
         events = 0
         while True:
-            version = self._there().transaction_version(app) or 0
+            version = self._there().delta.transaction_version(app) or 0
             end, files = _next(trace.files(), version, events_max)
             if not files:
                 return events
@@ -81,7 +81,7 @@ class LifeTable:
 
     def _check_is_ours(self, app: str) -> None:
         there = self._there()
-        if there.transaction_version(app) is None and there.files():
+        if there.delta.transaction_version(app) is None and there.files():
             rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
             raise ConfigError("lifecycles", self._place.uri, rule)
 
