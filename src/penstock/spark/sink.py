@@ -80,10 +80,11 @@ def read_sink_options(
     topic, size = found.topic, found.stage_bytes
     for name, value, is_wrong, rule in (
         ("txnAppId", found.app, found.app == "", "it is not empty"),
-        ("topic", topic, not is_valid_name((topic or "any").encode()) or topic == "",
+        ("topic", topic, topic is not None and not is_valid_name(topic.encode()),
          "1 to 64 of . a-z A-Z 0-9 _ -"),
         ("topic", topic, is_ephemeral(topic or ""), "an ephemeral topic keeps nothing on the disk"),
-        ("url", None, not found.url, 'it has to be nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        ("url", None, not found.url,
+         'it has to be nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
         ("stageBytes", str(size), size > limits.STAGE_BYTES_MAX,
          f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"),
         ("rejectedTable", "", found.rejected_table == "", "the path or URL of a Delta table"),
