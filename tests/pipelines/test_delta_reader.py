@@ -109,16 +109,13 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_conditions_hold_for_rows_and_an_older_version_can_be_read(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_conditions_hold_for_rows(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = table_of(path, rows("orders", 0), rows("orders", 5, day=21), rows("bills", 0))
     conditions = (Among("topic", ("orders",)), Span("offset", 3, 7))
     found = [row.offset for row in frame_of(spark, table, conditions).orderBy("offset").collect()]
     assert found == [3, 4, 5, 6]
     assert frame_of(spark, table, [Span("offset", 100)]).collect() == []
-    assert frame_of(spark, LakeTable(str(path), version=0)).count() == 5
     assert read_table(spark, str(path), [Among("topic", ("bills",))]).count() == 5
 
 

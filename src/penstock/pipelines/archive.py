@@ -282,7 +282,14 @@ def _start(
     session: SparkSession, settings: Settings, state: State, ddl: str, shape: Shape
 ) -> StreamingQuery:
     source = _source(session, settings, state.starting, shape.schema)
-    frame = _shaped(source, ddl, _rescue_column(settings))
+    names = source.columns
+    frame = source.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
+    if ddl:
+        frame = json_values.decoded(frame, ddl, _rescue_column(settings))
+    # More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
+    # offsets count from 0 again in the same table.
+    ignores = settings.text("on-topic-deleted") == "ignore"
+    lets_in = is_of_several(settings) or ignores or not settings.flag("fail-on-data-loss")
     return started(
         frame,
         settings,
@@ -291,16 +298,9 @@ def _start(
         txnAppId=state.application,
         logColumn=LOG,
         brokerColumn=BROKER if BROKER in shape.schema.names else "",
-        logsOfTopic="many" if _lets_in(settings) else "one",
+        logsOfTopic="many" if lets_in else "one",
         checkpointLocation=checkpoint_of(settings),
     )
-
-
-def _lets_in(settings: Settings) -> bool:
-    """More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
-    offsets count from 0 again in the same table."""
-    is_many = is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
-    return is_many or not settings.flag("fail-on-data-loss")
 
 
 def _source(
@@ -330,12 +330,6 @@ def _source(
         .load()
     )
     return frame.selectExpr(*chosen, f"log AS {LOG}")
-
-
-def _shaped(frame: DataFrame, ddl: str, rescue_column: str) -> DataFrame:
-    names = frame.columns
-    dated = frame.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
-    return json_values.decoded(dated, ddl, rescue_column) if ddl else dated
 
 
 PIPELINE = Pipeline(

@@ -117,27 +117,27 @@ class Beginning:
         topic_logs.check_identities(self._known, present, reached)
         for topic in sorted(self.owned - self.topics):
             self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
-        found: Starting = {}
-        for log, at in begins.items():
-            found.setdefault(log.topic, {})[str(log.partition)] = at
-        for (topic, _, partition), offset in sorted(highest.items()):
-            found.setdefault(topic, {})[str(partition)] = offset + 1
-            self._progress.say(
-                f"recovering: {_label(topic, partition)} goes on at offset {offset + 1}"
-            )
-        return found
+        recovered = {
+            Log(topic, present.get(topic, ""), partition): offset + 1
+            for (topic, _, partition), offset in sorted(highest.items())
+        }
+        return self._document(begins, recovered)
 
     def _of_several(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
         gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
         recovered = following(highest, self._known, list(self.logs), gone, ended, self._on_deleted)
         for topic in sorted(self.owned - self.topics - {topic for topic, _, _ in highest}):
             self._check_old(topic, {}, ended.get(topic, {}))
+        return self._document(begins, recovered)
+
+    def _document(self, begins: Mapping[Log, int], recovered: Mapping[Log, int]) -> Starting:
         for log, offset in recovered.items():
-            name = _label(log.topic, log.partition)
-            self._progress.say(f"recovering: {name} of {log.broker} goes on at offset {offset}")
+            name = f"partition {log.partition} of {log.topic}" if log.partition else log.topic
+            at_broker = f" of {log.broker}" if log.broker else ""
+            self._progress.say(f"recovering: {name}{at_broker} goes on at offset {offset}")
         found: Starting = {}
         for log, at in {**begins, **recovered}.items():
-            topics = found.setdefault(log.broker, {})
+            topics = found.setdefault(log.broker, {}) if self._several else found
             topics.setdefault(log.topic, {})[str(log.partition)] = at
         return found
 
@@ -204,10 +204,6 @@ def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
     for (topic, _, partition), offset in highest.items():
         found.setdefault(topic, {})[partition] = offset
     return found
-
-
-def _label(topic: str, partition: int) -> str:
-    return f"partition {partition} of {topic}" if partition else topic
 
 
 def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:

@@ -106,18 +106,16 @@ def _read(
 def _read_by_tasks(
     spark: SparkSession, schema: StructType, table: LakeTable, files: Sequence[LakeFile]
 ) -> DataFrame:
-    rows = [(*table.split(file), _written(file.partition)) for file in files]
+    rows = [  # of a partition texts, from which the tasks make values of the columns' types again
+        (*table.split(file), json.dumps({n: partition_text(v) for n, v in file.partition.items()}))
+        for file in files
+    ]
     slices = max(1, min(len(rows), limits.LAKE_READ_TASKS))
     named = spark.createDataFrame(
         spark.sparkContext.parallelize(rows, slices), "place string, path string, partition string"
     )
     reading = Reading(table.options, to_arrow_schema(schema, timezone="UTC"))
     return named.mapInArrow(reading, schema)
-
-
-def _written(partition: Mapping[str, Any]) -> str:
-    """As texts, from which the tasks make values of the columns' types again."""
-    return json.dumps({name: partition_text(value) for name, value in partition.items()})
 
 
 @dataclass(frozen=True)

@@ -124,17 +124,16 @@ class LakeFile:
 
 
 class LakeTable:
-    """One version of a Delta table: the newest, or the one that is named."""
+    """The newest version of a Delta table."""
 
     def __init__(
         self,
         path: str,
-        version: int | None = None,
         options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
     ) -> None:
         self.path = path
         self.options = dict(options or {})
-        self.delta = _open(path, version, self.options)
+        self.delta = _open(path, self.options)
         self.root = local_path(self.delta.table_uri)
         _refuse_unreadable(path, self.delta)
         self._files: list[LakeFile] | None = None
@@ -223,15 +222,14 @@ def _has_parquet(directory: str) -> bool:
         return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
 
 
-def _open(path: str, version: int | None, options: Mapping[str, str]) -> DeltaTable:
+def _open(path: str, options: Mapping[str, str]) -> DeltaTable:
     try:
-        return DeltaTable(local_path(path), version=version, storage_options=dict(options) or None)
+        return DeltaTable(local_path(path), storage_options=dict(options) or None)
     except (DeltaError, OSError, ValueError) as error:
         if is_remote(path) and isinstance(error, OSError):  # the store, which may come back
             raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
-        wanted = "" if version is None else f" in version {version}"
         reason = str(error).partition("\n")[0]
-        raise TableUnreadable(path, f"it is no Delta table{wanted}: {reason}") from error
+        raise TableUnreadable(path, f"it is no Delta table: {reason}") from error
 
 
 def _one_line(error: Exception) -> str:
@@ -276,7 +274,8 @@ def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
     """What holds for each row of the file."""
     parts = [constants({n: _typed(schema, n, value) for n, value in file.partition.items()})]
     for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
-        if _is_bounded(schema.field(name).type):
+        kind = schema.field(name).type
+        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             most = file.most[name]
             most = most + _CUT_OFF if isinstance(most, datetime) else most
             column = pc.field(name)
@@ -297,7 +296,3 @@ def constants(values: Mapping[str, pa.Scalar]) -> ds.Expression:
 
 def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     return pa.scalar(value, schema.field(name).type)
-
-
-def _is_bounded(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))

@@ -320,7 +320,8 @@ def plans_directory(settings: Settings) -> str:
 
 
 def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
-    most = _messages_max(source.settings)
+    most, rate = source.settings.number("chunk"), source.settings.number("rate")
+    most = min(most, max(_CHUNK_MIN, rate * _PAUSE_S)) if rate else most
     rows = (
         source.wanted(lean=True)
         .groupBy("topic", "partition", F.expr(f"offset div {most}").alias("bucket"))
@@ -328,11 +329,6 @@ def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
         .collect()
     )
     return chunks_of((Bucket(r.topic, r.partition, r.least, r.most + 1, r.n) for r in rows), most)
-
-
-def _messages_max(settings: Settings) -> int:
-    chunk, rate = settings.number("chunk"), settings.number("rate")
-    return min(chunk, max(_CHUNK_MIN, rate * _PAUSE_S)) if rate else chunk
 
 
 def _check_unchanged(source: _Source, plan: Plan) -> None:
@@ -467,7 +463,8 @@ def _dry_run(source: _Source, progress: Progress) -> int:
         .orderBy("topic", "partition", "date")
         .collect()
     )
-    for line in _lines([row.asDict() for row in rows]):
+    cells = [[str(row[name]) for name in _HEADS] for row in rows]
+    for line in terminal.table(_HEADS, cells) if cells else ():
         progress.say(line)
     messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
     to = source.settings.text("to")
@@ -477,11 +474,6 @@ def _dry_run(source: _Source, progress: Progress) -> int:
 
 _TIME = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 _HEADS = ("topic", "partition", "date", "messages", "bytes", "first", "last", "since", "until")
-
-
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    cells = [[str(row[name]) for name in _HEADS] for row in rows]
-    return terminal.table(_HEADS, cells) if cells else []
 
 
 PIPELINE = Pipeline(

@@ -51,15 +51,12 @@ class Setting(Flag):
         if isinstance(value, int) and not isinstance(value, bool):
             low, high = self.least, self.most
             if (low is not None and value < low) or (high is not None and value > high):
-                raise ConfigError(self.name, self._shown(value), self._bounds())
+                bounds = ((low, "at least"), (high, "at most"))
+                rule = ", ".join(f"{self._shown(n)} {how}" for n, how in bounds if n is not None)
+                raise ConfigError(self.name, self._shown(value), rule)
 
     def _shown(self, value: int) -> object:
         return f"{value / limits.SECOND:g}s" if self.kind is Kind.DURATION else value
-
-    def _bounds(self) -> str:
-        low = "" if self.least is None else f"{self._shown(self.least)} at least"
-        high = "" if self.most is None else f"{self._shown(self.most)} at most"
-        return ", ".join(part for part in (low, high) if part)
 
 
 COMMON: tuple[Setting, ...] = (
@@ -148,7 +145,9 @@ def resolve(
         found = [place[setting.name] for place in places if setting.name in place]
         values[setting.name] = found[0] if found else setting.default
         explicit |= {setting.name} if found else set()
-    values["conf"] = (*_conf(document), *values["conf"])  # of two the later one counts
+    in_file = document.get(CONF_TABLE, {}).items()
+    in_file = tuple(f"{name}={_conf_text(name, value)}" for name, value in in_file)
+    values["conf"] = (*in_file, *values["conf"])  # of two the later one counts
     _check_conf(values["conf"])
     for setting in settings:
         setting.check(values[setting.name])
@@ -187,11 +186,6 @@ def _check_conf(conf: Iterable[str]) -> None:
     for text in conf:
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
             raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
-
-
-def _conf(document: Mapping[str, Any]) -> tuple[str, ...]:
-    table = document.get(CONF_TABLE, {})
-    return tuple(f"{name}={_conf_text(name, value)}" for name, value in table.items())
 
 
 def _conf_text(name: str, value: Any) -> str:

@@ -50,7 +50,6 @@ from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("date",)
 STATISTICS = ("time", "trace_offset")
@@ -89,7 +88,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
     path = checkpoint_of(settings, "trace")
-    checkpoint, identity = Checkpoint(session, path), _identity(settings)
+    checkpoint = Checkpoint(session, path)
+    identity = Identity(local_path(settings.text("table")), (TOPIC,), "")
     state = checkpoint.load(identity, place)
     if state is None and there is not None and there.file_uris():
         rule = (
@@ -106,7 +106,12 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=path)
     with ExitStack() as stack:
-        beside = [*_keepers(settings, progress), Care(place, settings, progress)]
+        beside: list[Beside] = [Care(place, settings, progress)]
+        lives = _lifecycles(settings)
+        if lives:
+            table = LifeTable(settings.text("table"), lives, storage_options(settings))
+            every_s = settings.seconds("lifecycles-every")
+            beside.insert(0, LifeKeeper(table, lives, every_s, progress))
         for one in beside:
             stack.enter_context(one)
 
@@ -114,7 +119,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
             for each in beside:
                 each.after_batches(batches)
 
-        follow(_start(session, settings, state), progress, each=after_batches)
+        names = {"txnAppId": state.application, "checkpointLocation": path}
+        query = started(_events(session, settings), settings, "trace", SHAPE, **names)
+        follow(query, progress, each=after_batches)
     if settings.flag("report"):
         _report(settings, progress)
     return DONE
@@ -126,27 +133,11 @@ def _lifecycles(settings: Settings) -> str:
     return settings.text("lifecycles") or beside
 
 
-def _keepers(settings: Settings, progress: Progress) -> Iterator[Beside]:
-    path = _lifecycles(settings)
-    if path:
-        table = LifeTable(settings.text("table"), path, storage_options(settings))
-        yield LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
-
-
-def _identity(settings: Settings) -> Identity:
-    return Identity(local_path(settings.text("table")), (TOPIC,), "")
-
-
 def _require_topic(settings: Settings) -> None:
     with nsqd_of(settings) as api:
         if TOPIC not in api.positions([TOPIC]).topics:
             rule = f"nothing was ever traced there: it has no topic {TOPIC}"
             raise ConfigError("url", settings.text("url"), rule)
-
-
-def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
-    names = {"txnAppId": state.application, "checkpointLocation": checkpoint_of(settings, "trace")}
-    return started(_events(session, settings), settings, "trace", SHAPE, **names)
 
 
 def _events(session: SparkSession, settings: Settings) -> DataFrame:

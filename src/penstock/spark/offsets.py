@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
-from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, listed
+from penstock.spark.options import EARLIEST, Bound, listed
 from penstock.times import format_time
 
 WANTED = "with onTopicDeleted=ignore that is no error"
@@ -180,7 +180,7 @@ def resolve(
             times[log] = time_ms
             found[log] = min(max(offset_at(log, time_ms), span.earliest), span.end)
         elif given is not None:
-            found[log] = _at_offset(given, span)
+            found[log] = {-2: span.earliest, -1: span.end}.get(given, given)
         else:
             found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
     if not falls_to_latest:
@@ -228,13 +228,6 @@ def check_begin(bound: Bound, topics: Collection[str]) -> None:
         if topic not in topics and any(offset > 0 for offset in partitions.values()):
             rule = "there is no such topic, so it can begin at 0 or at -2, the earliest, only"
             raise ConfigError("option startingOffsets", f"{topic}: {partitions}", rule)
-
-
-def _at_offset(offset: int, span: Span) -> int:
-    word = SPECIAL.get(offset)
-    if word is None:
-        return offset
-    return span.end if word == LATEST else span.earliest
 
 
 # --- how far a batch goes ---

@@ -223,7 +223,10 @@ class BatchReader(_Log, DataSourceReader):
             named = {*options.starting.topics, *options.ending.topics} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
-            for topic, number in sorted(self._absent(found)):
+            assigned = options.assigned.items()  # of topics that are there
+            wanted = {(name, n) for name, numbers in assigned for n in numbers}
+            wanted = {each for each in wanted if each[0] not in found.missing}
+            for topic, number in sorted(wanted - found.partitions):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
             start = self._begins(brokers, found.have)
             offsets.check_named("endingOffsets", options.ending, found.have, False)
@@ -233,12 +236,6 @@ class BatchReader(_Log, DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         return self._read(partition)
-
-    def _absent(self, found: Found) -> set[tuple[str, int]]:
-        """Partitions that are assigned, of topics that are there, and that none has."""
-        assigned = self._options.assigned.items()
-        wanted = {(topic, number) for topic, numbers in assigned for number in numbers}
-        return {each for each in wanted if each[0] not in found.missing} - found.partitions
 
 
 class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -106,8 +106,10 @@ class Stager:
 
     def _refuse(self, column: dict[str, pa.Array], numbers: _Numbers, bad: BadRow) -> None:
         if self._rejects is None:
-            topic = "" if bad.is_topic else self._topic_of(column, bad.indexes[0])
-            row = int(numbers[bad.indexes[0]])
+            first = bad.indexes[0]
+            topic, row = "", int(numbers[first])
+            if not bad.is_topic:
+                topic = self._topic or str(column["topic"][first].as_py() or "")
             raise RowRefused(row, self._where, topic, bad.reason) from bad
         rows = {role: values.take(pa.array(bad.indexes)) for role, values in column.items()}
         if self._topic is not None:
@@ -177,11 +179,6 @@ class Stager:
             mine = np.flatnonzero(topic_numbers == number)
             found[mine] = self._routing.partitions(topic, keys, column.get("partition"), mine)
         return found
-
-    def _topic_of(self, column: dict[str, pa.Array], index: int) -> str:
-        if self._topic is not None:
-            return self._topic
-        return str(column["topic"][index].as_py() or "")
 
     # --- blocks ---
 

@@ -80,7 +80,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     progress.note(table=settings.text("trace") or settings.text("archive"))
     with ExitStack() as stack:
         tables = tables_of(session, settings, rules, stack.enter_context(Engine()))
-        asker = _asker(settings, stack)
+        asker = None
+        if settings.text("trace") and "url" in settings.explicit:  # somebody has said whom to ask
+            asker = Asker(stack.enter_context(nsqd_of(settings)), topic)
         audit = Audit(tables, rules, topic, settings.number("examples"), asker)
         report = audit.run(progress.say)
     if asker is not None and asker.trouble:
@@ -93,7 +95,10 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if html:
         Path(html).write_text(shown, "utf-8")
         progress.say(f"the page is in {html}")
-    _show(report, settings.flag("json"))
+    as_json = settings.flag("json")
+    said = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
+    sys.stdout.write(said + "\n")
+    sys.stdout.flush()
     return DONE if report.clean else FINDINGS
 
 
@@ -104,19 +109,6 @@ def _note(progress: Progress, report: Report, shown: str) -> None:
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
         outcome += "; its page is too long to be kept: write it to a file with --html"
     progress.note(outcome=outcome, pages=(("html", shown), ("json", document)))
-
-
-def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
-    """Nobody is asked unless somebody has said whom."""
-    if not settings.text("trace") or "url" not in settings.explicit:
-        return None
-    return Asker(stack.enter_context(nsqd_of(settings)), settings.text("topic"))
-
-
-def _show(report: Report, as_json: bool) -> None:
-    shown = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
-    sys.stdout.write(shown + "\n")
-    sys.stdout.flush()
 
 
 # --- times ---

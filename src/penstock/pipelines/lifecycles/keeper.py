@@ -105,7 +105,10 @@ class LifeTable:
                 there = table.files([Among("topic", (name,))])
                 parts, gone = self._merge(name, state, engine, there)
                 added += parts
-                removed += [_replaced(file, name) for file in gone]
+                removed += [
+                    Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": name})
+                    for file in gone
+                ]
         self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
@@ -141,10 +144,6 @@ class LifeTable:
             for part in cut(rows, limits.LIVES_FILE_ROWS):
                 added += write(self._place, SHAPE, part.combine_chunks().to_batches())
         return added, gone
-
-
-def _replaced(file: LakeFile, topic: str) -> Replaced:
-    return Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": topic})
 
 
 # --- the trace table ---
