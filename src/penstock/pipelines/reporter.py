@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -45,13 +46,13 @@ if TYPE_CHECKING:
 _TOO_BIG = 413
 
 
+@dataclass
 class Ending:
     """How a run has ended; set by whoever runs it."""
 
-    def __init__(self) -> None:
-        self.phase: Literal["finished", "stopped", "failed"] = "stopped"
-        self.reason = ""
-        self.code = 0
+    phase: Literal["finished", "stopped", "failed"] = "stopped"
+    reason: str = ""
+    code: int = 0
 
     def finished(self, code: int, stopped: bool) -> None:
         self.phase, self.code = "stopped" if stopped else "finished", code
@@ -225,10 +226,9 @@ def numbers_of(report: Report) -> dict[str, Any]:
     """As `State` has them: what was measured badly is not told."""
     left_s, lag_s = report.left_seconds, report.lag_seconds
     return {
+        **asdict(report),
         "rows": max(report.rows, 0),
         "rows_per_second": min(max(report.rows_per_second, 0.0), 1e15),
-        "total": report.total,
-        "lag_rows": report.lag_rows,
         "lag_seconds": None if lag_s is None else max(lag_s, 0.0),
         "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
         "what": runs.cut(report.what),

@@ -27,19 +27,13 @@ _SPAN_MS = "cast(conv(substr(id, -12, 8), 16, 10) as bigint)"
 _MONTH = "date_trunc('MONTH', as_of)"
 
 
-def _tick_micros(number: str) -> str:
-    """A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between."""
-    tick = f"(shiftright({number}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
-    return f"({tick} * 131072L) div 125L"
-
-
-def _quads() -> str:
-    parts = [f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4)]
-    return f"concat_ws('.', {', '.join(parts)})"
-
-
-def _groups() -> str:
-    return f"concat_ws(':', {', '.join(f'lower(substr(id, {1 + 4 * n}, 4))' for n in range(8))})"
+_TICK = f"(shiftright({_GUID_NUMBER}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
+# A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between.
+_TICK_MICROS = f"({_TICK} * 131072L) div 125L"
+_BYTES = (f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4))
+_QUADS = f"concat_ws('.', {', '.join(_BYTES)})"
+_HEX = (f"lower(substr(id, {1 + 4 * n}, 4))" for n in range(8))
+_GROUPS = f"concat_ws(':', {', '.join(_HEX)})"
 
 
 def _span_after(month: str) -> str:
@@ -51,7 +45,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "guid_time": (
         "id STRING",
         "TIMESTAMP",
-        f"CASE WHEN {_GUID} THEN timestamp_micros({_tick_micros(_GUID_NUMBER)}) END",
+        f"CASE WHEN {_GUID} THEN timestamp_micros({_TICK_MICROS}) END",
     ),
     "guid_node": (
         "id STRING",
@@ -74,8 +68,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "unique_ip": (
         "id STRING",
         "STRING",
-        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_quads()} "
-        f"ELSE {_groups()} END",
+        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_QUADS} ELSE {_GROUPS} END",
     ),
     "unique_pid": (
         "id STRING",

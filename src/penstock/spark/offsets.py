@@ -180,7 +180,7 @@ def resolve(
             times[log] = time_ms
             found[log] = min(max(offset_at(log, time_ms), span.earliest), span.end)
         elif given is not None:
-            found[log] = {-2: span.earliest, -1: span.end}.get(given, given)
+            found[log] = {-2: span.earliest, -1: span.end}.get(given, given)  # as Kafka has it
         else:
             found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
     if not falls_to_latest:

@@ -25,7 +25,6 @@ from penstock.times import format_time, read_time
 
 EARLIEST = "earliest"
 LATEST = "latest"
-SPECIAL = {-2: EARLIEST, -1: LATEST}
 FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on to a sink
 
 # An offset or a time for each partition of each topic.

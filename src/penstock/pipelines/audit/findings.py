@@ -27,7 +27,6 @@ from penstock.pipelines.audit.report import (
     Report,
     Waits,
     in_order,
-    message_example,
     percentile,
 )
 from penstock.pipelines.audit.rules import Rules, fine_us
@@ -180,8 +179,8 @@ class Audit:
         for row in engine.rows(sql.first_cases(kept)):
             age = duration(micros(self._rules.as_of) - row["us"])
             note = _NOTES[row["kind"]].format(age=age, **row)
-            log = row["partition"], row["offset"], row["message_id"], row["us"]
-            shown[row["kind"], row["channel"]].append(message_example(*log, note))
+            log = row["partition"], row["offset"], row["message_id"], at(row["us"])
+            shown[row["kind"], row["channel"]].append(Example(*log, note))
         counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         for row in engine.rows(sql.CASE_COUNTS):
             counts[row["kind"], row["channel"]][row["partition"]] = row["amount"]
@@ -385,4 +384,4 @@ def _example(row: Row, kind: str) -> Example:
         note = f"also at {before}"
     else:
         note = f"also at offset {before} of partition {row['partition_before']}"
-    return message_example(row["partition"], place, row["id"], row["us"], note)
+    return Example(row["partition"], place, row["id"], at(row["us"]), note)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.pipelines.times import at, moment
+from penstock.pipelines.times import moment
 
 
 class Kind(NamedTuple):
@@ -117,10 +117,6 @@ class Example:
     message_id: str | None
     time: datetime | None
     note: str  # what is wrong with this one
-
-
-def message_example(partition: int, offset: int, name: str, us: int, note: str) -> Example:
-    return Example(partition, offset, name, at(us), note)
 
 
 @dataclass(frozen=True)
