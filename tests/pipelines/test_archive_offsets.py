@@ -97,7 +97,7 @@ class Lost:
         self.said = io.StringIO()
 
         def prepared(known: Properties) -> bool:
-            return topic_logs.note(self.place, known, owner, [("a", "one")])
+            return topic_logs.note(self.place, owner, [("a", "one")], known)
 
         staged = stage(self.place, rows(range(10)))
         commit(self.place, SHAPE, owner, 0, staged, prepared=prepared)

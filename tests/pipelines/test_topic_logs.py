@@ -31,7 +31,7 @@ def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:
     batch = rows(range(version * 10, version * 10 + 10))
 
     def prepared(known: Properties) -> bool:
-        return topic_logs.note(place, known, owner, [("a", identity)])
+        return topic_logs.note(place, owner, [("a", identity)], known)
 
     return commit(place, SHAPE, owner, version, stage(place, batch), prepared=prepared)
 
@@ -114,7 +114,7 @@ def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
     def prepared(known: Properties) -> bool:
         nonlocal asked
         asked += 1
-        has_changed = topic_logs.note(place, known, "A", [("a", "one")])
+        has_changed = topic_logs.note(place, "A", [("a", "one")], known)
         if asked == 1:  # between the look and the commit
             topic_logs.claim(place, "B", ["a"], takes_over=True)
         return has_changed

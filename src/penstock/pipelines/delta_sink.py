@@ -19,6 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import write
-from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
+from penstock.spark.delta_table import Place, Shape, Staged, commit
 from penstock.spark.options import FROM_SPARK, Named, Natural, comma_separated
 
 if TYPE_CHECKING:
@@ -120,9 +121,7 @@ class _Writer:
         logs = {log for message in messages if message is not None for log in message.logs}
         place, application = self._place, self._application
         only_one = self._options.logs_of_topic == "one"
-
-        def prepared(known: Properties) -> bool:
-            return note(place, known, application, logs, only_one)
+        prepared = partial(note, place, application, logs, only_one=only_one)
 
         if staged:
             commit(place, self._shape, application, version, staged, prepared=prepared)

@@ -202,9 +202,9 @@ def claim(place: Place, owner: str, topics: Collection[str], takes_over: bool = 
 
 def note(
     place: Place,
-    properties: Properties,
     owner: str,
     logs: Collection[tuple[str, str]],
+    properties: Properties,
     only_one: bool = False,
 ) -> bool:
     """Before a commit to a table with these properties: as `noted` says. Whether that changed the

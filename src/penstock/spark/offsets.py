@@ -76,21 +76,15 @@ OnDeleted = Callable[[Log, int, DataLost, bool], None]
 
 
 def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    if not any(log.broker for log in offsets):
-        return {"topics": _topics_document(offsets), "version": VERSION}
-    brokers: dict[str, Offsets] = {}
+    brokers: dict[str, dict[str, Any]] = {}
     for log in sorted(offsets, key=lambda log: log.name):
-        brokers.setdefault(log.broker, {})[log] = offsets[log]
-    documents = {name: {"topics": _topics_document(part)} for name, part in brokers.items()}
-    return {"brokers": documents, "version": VERSION_SEVERAL}
-
-
-def _topics_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    topics: dict[str, Any] = {}
-    for log in sorted(offsets):
+        topics = brokers.setdefault(log.broker, {})
         entry = topics.setdefault(log.topic, {"identity": log.identity, "partitions": {}})
         entry["partitions"][str(log.partition)] = offsets[log]
-    return topics
+    if not any(brokers):
+        return {"topics": brokers.get("", {}), "version": VERSION}
+    documents = {name: {"topics": topics} for name, topics in brokers.items()}
+    return {"brokers": documents, "version": VERSION_SEVERAL}
 
 
 def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:

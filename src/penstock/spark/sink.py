@@ -109,7 +109,12 @@ class _Writer:
         self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
     ) -> None:
         self._options = options
-        self._rejected = _rejected_table(options, store)
+        self._rejected: RejectedTable | None = None
+        if options.rejected_table is not None:
+            most = options.rejected_rows_max
+            rows_max = limits.SPARK_REJECTED_ROWS_MAX if most is None else most
+            self._rejected = RejectedTable(options.rejected_table, rows_max, store)
+            self._rejected.prepare()  # in the driver: one that does not fit is known at once
         self._columns = columns
         self._attempt = uuid.uuid4().hex  # of this batch: the same in all of its tasks
 
@@ -198,18 +203,14 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """One write is one version: of the app that was named, or of one that is made up for it."""
 
-    def __init__(
-        self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
-    ) -> None:
-        super().__init__(options, columns, store)
-        self._app = options.app or uuid.uuid4().hex
-        self._version = options.version or 0
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator, self._app, self._version)
+        return self._stage(iterator, *self._name())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(self._app, self._version, _present(messages))
+        self._commit(*self._name(), _present(messages))
+
+    def _name(self) -> tuple[str, int]:
+        return self._options.app or self._attempt, self._options.version or 0
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -234,17 +235,6 @@ def _refuse_overwrite(streaming: bool) -> None:
         )
         raise ConfigError("outputMode", "complete", rule)
     raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
-
-
-def _rejected_table(options: SinkOptions, store: Mapping[str, str]) -> RejectedTable | None:
-    """In the driver, so that a table that does not fit is known before anything runs."""
-    if options.rejected_table is None:
-        return None
-    most = options.rejected_rows_max
-    rows_max = limits.SPARK_REJECTED_ROWS_MAX if most is None else most
-    table = RejectedTable(options.rejected_table, rows_max, store)
-    table.prepare()
-    return table
 
 
 def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:

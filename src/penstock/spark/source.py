@@ -104,9 +104,6 @@ class _Log:
         self._schema = schema
         self._ended: Ends = {}  # deleted logs, as last heard
 
-    def _brokers(self) -> Brokers:
-        return Brokers(self._options)
-
     def _begins(self, brokers: Brokers, have: Logs, may_be_few: bool = False) -> Offsets:
         bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
         offsets.check_named("startingOffsets", bound, have, may_be_few)
@@ -155,7 +152,7 @@ class _Log:
         """Where nothing was planned, Spark makes a partition of its own: of no range."""
         if not isinstance(task, Task):
             return
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             for range_ in task.ranges:
                 yield from self._read_range(brokers, range_)
 
@@ -218,7 +215,7 @@ class _Log:
 class BatchReader(_Log, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             found = brokers.found()
             named = {*options.starting.topics, *options.ending.topics} - found.topics
             for name in sorted({*found.missing, *named}):
@@ -246,7 +243,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_ms = 0
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             self._final = offsets.ends(brokers.found().have)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -255,14 +252,14 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
             start = self._begins(brokers, found.have, may_be_few=True)
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             known = offsets.from_document(start)
             found = brokers.found(known)
             begun = offsets.relocated(known, found.have)
@@ -295,7 +292,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, finish = offsets.begun_at(start, end), offsets.from_document(end)
         if not finish:
             return self._tasks([])
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             have = brokers.have(finish)
             self._ended = brokers.ended
         begun, finish = offsets.relocated(begun, have), offsets.relocated(finish, have)

@@ -275,11 +275,10 @@ class Notes:
 
     def forget_all_but(self, version: int) -> None:
         files = self._place.files()
-        folder = self._place.full(_FOLDER)
-        for found in files.get_file_info(FileSelector(folder, allow_not_found=True)):
-            name = str(found.path).rpartition("/")[2]
-            if name.endswith(".json") and name != f"{version}.json":
-                files.delete_file(f"{folder}/{name}")
+        folder = FileSelector(self._place.full(_FOLDER), allow_not_found=True)
+        for found in files.get_file_info(folder):
+            if found.extension == "json" and found.base_name != f"{version}.json":
+                files.delete_file(found.path)
 
     def _path(self, version: int) -> str:
         return self._place.full(f"{_FOLDER}/{version}.json")
