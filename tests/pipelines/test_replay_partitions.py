@@ -98,7 +98,7 @@ def test_a_target_with_fewer(spark: SparkSession, node: Filled, tmp_path: Path) 
     """It grows in its midst: that is for the next replay."""
     node.create("fewer", 2)
     run(spark, node, tmp_path, stop_after=6, to="fewer", chunk=100)
-    assert '"partitions": 2' in (tmp_path / "fewer.json").read_text()
+    assert '"partitions":2' in (tmp_path / "fewer.json").read_text()
     node.daemon.post("/topic/partition/expand?topic=fewer&partition_num=4")
     run(spark, node, tmp_path, to="fewer", chunk=100)
     found = bodies_of(node.url, "fewer")

@@ -134,12 +134,13 @@ class Reading:
         self, place: str, path: str, partition: Mapping[str, str | None]
     ) -> Iterator[pa.RecordBatch]:
         where = Place(place, self.options)
-        kinds = {name: self.schema.field(name).type for name in partition}
-        values = {n: pa.scalar(v, pa.string()).cast(kinds[n]) for n, v in partition.items()}
+        names = self.schema.names
+        kinds = {name: self.schema.field(name).type for name in partition if name in names}
+        values = {n: pa.scalar(partition[n], pa.string()).cast(kind) for n, kind in kinds.items()}
         fragment = _PARQUET.make_fragment(
             where.full(path), where.files(), partition_expression=constants(values)
         )
-        names, count = self.schema.names, _rows_at_once(fragment.metadata)
+        count = _rows_at_once(fragment.metadata)
         yield from fragment.to_batches(
             self.schema, names, batch_size=count, batch_readahead=1, use_threads=False
         )
