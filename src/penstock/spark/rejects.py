@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from penstock.errors import RowsRefused
-from penstock.spark.delta_files import Stager
-from penstock.spark.delta_table import Place, Shape, Staged, check_fits, commit
+
+if TYPE_CHECKING:
+    from penstock.spark.delta_table import Place, Shape, Staged
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -42,9 +43,6 @@ COLUMNS = pa.schema(
 )
 
 
-_SHAPE = Shape(COLUMNS, (), ("rejected_at", "version"))
-
-
 @dataclass(frozen=True)
 class RejectedTable:
     """Where they go, and how many of one batch may."""
@@ -54,16 +52,20 @@ class RejectedTable:
     store: Mapping[str, str]  # of delta-rs; secret
 
     def place(self) -> Place:
+        from penstock.spark.delta_table import Place
+
         return Place(self.path, self.store)
 
     def prepare(self) -> None:
         """Made when it is not there. SchemaMismatch when it is another table."""
+        from penstock.spark.delta_table import check_fits
+
         place = self.place()
         there = place.open()
         if there is None:
-            place.create(_SHAPE, {})
+            place.create(_shape(), {})
         else:
-            check_fits(place, there, _SHAPE)
+            check_fits(place, there, _shape())
 
     def check(self, count: int, reason: str) -> None:
         if count > self.rows_max:
@@ -71,9 +73,11 @@ class RejectedTable:
 
     def commit(self, app: str, version: int, rejected: Sequence[Rejected]) -> None:
         """`app` is counted as the broker counts it: by topic, where all rows have one."""
+        from penstock.spark.delta_table import commit
+
         staged = [file for each in rejected for file in each.files]
         if staged:
-            commit(self.place(), _SHAPE, f"penstock-rejected/{app}", version, staged)
+            commit(self.place(), _shape(), f"penstock-rejected/{app}", version, staged)
 
 
 class Rejected(NamedTuple):
@@ -88,8 +92,10 @@ class Rejects:
     """Of one task."""
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
+        from penstock.spark.delta_files import Stager
+
         self._table, self._app, self._version = table, app, version
-        self._files = Stager(table.place(), _SHAPE)
+        self._files = Stager(table.place(), _shape())
         self._rows = 0
         self._reason = ""
 
@@ -113,6 +119,12 @@ class Rejects:
 
     def abandon(self) -> None:
         self._files.abandon()
+
+
+def _shape() -> Shape:
+    from penstock.spark.delta_table import Shape
+
+    return Shape(COLUMNS, (), ("rejected_at", "version"))
 
 
 def _column(
