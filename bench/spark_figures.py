@@ -25,7 +25,6 @@ from bench.daemon import Daemon
 from bench.dialect import HOST, DaemonFailed
 from bench.passes import fill
 from bench.scenarios import BATCH, Plan
-from penstock import limits
 from penstock.pipelines import archive, replay, trace_table
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
@@ -150,7 +149,7 @@ def batches(query: StreamingQuery, rows: int) -> list[Any]:
 
 
 def raw(bench: Bench) -> Iterator[Figure]:
-    """Fetch and decode in this process, one request after the other, without Spark."""
+    """Fetch and decode in this process, as a task of Spark does, without Spark."""
     always = [(name, column.arrow_type) for name, column in COLUMNS.items() if column.always]
     schema = pa.schema(always)
     counted = 0
@@ -161,8 +160,7 @@ def raw(bench: Bench) -> Iterator[Figure]:
         with BrokerApi(bench.url) as api:
             spans = api.positions([TOPIC]).topics[TOPIC]
             offset, end = spans.partitions[0].earliest, spans.partitions[0].end
-            while offset < end:
-                fetched = api.fetch(TOPIC, 0, spans.identity, offset, end, limits.SPARK_FETCH_BYTES)
+            for fetched in api.fetches(TOPIC, 0, spans.identity, offset, end):
                 held = fetched.base_offset, fetched.next_offset
                 for piece in decode(fetched.data, schema, TOPIC, 0, offset, end, span=held):
                     counted += piece.num_rows

@@ -15,6 +15,7 @@ from penstock.client import IdempotentProducer
 from penstock.errors import BrokerRefused, PublishRefused
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.upstream import DaemonRefused, Upstream
+from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
 
 from .daemon import Daemon
@@ -75,10 +76,10 @@ def test_the_idempotent_producer(daemon: Daemon) -> None:
 def test_what_spark_and_the_pipelines_use(daemon: Daemon, secret_file: Path) -> None:
     url = f"http://127.0.0.1:{daemon.http_port}"
     with BrokerApi(url) as api, pytest.raises(BrokerRefused) as raised:
-        api.publish("_pipelines", b"{}")
+        api.ask(calls.publish("_pipelines", b"{}"))
     assert raised.value.status == 401
     with BrokerApi(url, secret_file=str(secret_file)) as api:
-        api.publish("_pipelines", b"{}")
+        api.ask(calls.publish("_pipelines", b"{}"))
         assert list(api.positions(["_pipelines"]).topics) == ["_pipelines"]
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from e2e.daemon import Daemon
 from penstock.kernel import encode_batch
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Stage, TopicSpans
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
@@ -52,7 +53,7 @@ class Node:
         stages = {number: Stage(topic, number, uuid.uuid4().hex) for number in bodies}
         with BrokerApi(self.url) as api:
             for number, stage in stages.items():
-                api.stage(topic, number, stage.name, encode_batch(list(bodies[number]), 0, 0, 0))
+                api.ask(calls.stage(stage, encode_batch(list(bodies[number]), 0, 0, 0)))
             before = api.positions([topic]).topics[topic].partitions
             api.commit(uuid.uuid4().hex, 0, stages.values())
             deadline_s = time.monotonic() + DURABLE_S_MAX
@@ -87,7 +88,7 @@ def in_the_log(node: Node, topic: str, columns: pa.Schema) -> pa.Table:
         spans = api.positions([topic]).topics[topic]
         position, end = 0, spans.partitions[0].end
         while position < end:
-            found = api.fetch(topic, 0, spans.identity, position, end)
+            found = next(api.fetches(topic, 0, spans.identity, position, end))
             parts += decode(found.data, columns, topic, 0, position, end)
             position = found.next_offset
     return pa.Table.from_batches(parts, columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +14,7 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
+from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Daemon(tmp_path / "nsqd") as daemon:
-        yield Node(daemon)
 
 
 class Archive:
@@ -195,7 +189,7 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
     names = ["offset", "body", "key", "headers"]
 
     def by_spark() -> list[Any]:
-        frame = LakeTable(str(made.table)).frame(spark).select(*names)
+        frame = frame_of(spark, LakeTable(str(made.table))).select(*names)
         return [tuple(row) for row in frame.orderBy("offset").collect()]
 
     def by_delta() -> list[Any]:

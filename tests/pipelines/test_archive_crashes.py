@@ -20,7 +20,6 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from e2e.daemon import Daemon
 from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.delta_sink import LakeSink, StreamWriter
 
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Daemon(tmp_path / "nsqd") as daemon:
-        yield Node(daemon)
 
 
 write_topics = topic_logs._write

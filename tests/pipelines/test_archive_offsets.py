@@ -74,7 +74,7 @@ def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> Non
 @each(
     ("reached", "logs", "said"),
     [
-        (BOTH, ("one@a:1", "two"), "does not say which log"),  # two: of an earlier build
+        (BOTH, ("one@a:1", "two"), "does not say which log"),  # of two no broker is noted
         (BOTH, ("one", "two", "one@a:1"), "does not say which log"),
         (BOTH, ("old", "one@a:1", "two@b:1"), "does not say which log"),  # whose old was is unknown
         ({("orders", "", 0): 9}, ("one", "old"), "does not say which log"),
@@ -97,7 +97,7 @@ class Lost:
         self.said = io.StringIO()
 
         def prepared(known: Properties) -> bool:
-            return topic_logs.note(self.place, known, owner, [("a", "one")])
+            return topic_logs.note(self.place, owner, [("a", "one")], known)
 
         staged = stage(self.place, rows(range(10)))
         commit(self.place, SHAPE, owner, 0, staged, prepared=prepared)

@@ -14,11 +14,12 @@ from deltalake import DeltaTable
 from cases import each
 from penstock import limits
 from penstock.pipelines import archive, maintenance, trace
+from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.lifecycles import lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
-from penstock.spark.delta_files import Stager
+from penstock.spark import delta_files
 from penstock.spark.delta_table import Place, Shape, commit
 
 from .deltareaders import READERS, Count, truths, wrong
@@ -40,10 +41,8 @@ def write(path: Path, shape: Shape, *parts: pa.Table) -> Path:
     place = Place(str(path), {})
     place.create(shape, {})
     for version, part in enumerate(parts):
-        stager = Stager(place, shape)
-        for batch in part.combine_chunks().to_batches():
-            stager.add(batch)
-        commit(place, shape, "test", version, stager.finish())
+        staged = delta_files.write(place, shape, part.combine_chunks().to_batches())
+        commit(place, shape, "test", version, staged)
     return path
 
 
@@ -124,7 +123,7 @@ def test_a_filter_of_spark_finds_what_is_there(
     from pyspark.sql import functions as F
 
     table = LakeTable(str(tables[state]))
-    whole, asked = table.frame(spark), list(truths(tables[state]))
+    whole, asked = frame_of(spark, table), list(truths(tables[state]))
     counts = [
         F.count_if(F.col(f"`{name}`").isNull() if value is None else F.col(f"`{name}`") == value)
         for name, value, _ in asked
@@ -132,7 +131,7 @@ def test_a_filter_of_spark_finds_what_is_there(
     assert list(whole.agg(*counts).collect()[0]) == [there for _, _, there in asked]
     for name, value, there in asked:
         if value is not None and name in ("topic", "offset", "message_id", "timestamp"):
-            assert table.frame(spark, [Among(name, [value])]).count() == there, name
+            assert frame_of(spark, table, [Among(name, [value])]).count() == there, name
 
 
 def test_the_check_finds_a_table_that_does_not_say_what_it_knows(

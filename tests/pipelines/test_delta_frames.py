@@ -73,12 +73,26 @@ def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
         file.write(b"\xff" * chunk.total_compressed_size)
 
     def read(**columns: pa.DataType) -> list[dict[str, object]]:
-        batches = Reading({}, pa.schema(columns)).rows(str(tmp_path), str(path), {})
+        partition = {"topic": None, "date": "2026-01-01"}  # these are not asked for, either
+        batches = Reading({}, pa.schema(columns)).rows(str(tmp_path), str(path), partition)
         return [row for batch in batches for row in batch.to_pylist()]
 
     assert read(offset=pa.int64()) == [{"offset": 1}, {"offset": 2}]
     with pytest.raises(OSError, match=r"(?i)page|thrift|deserial|corrupt"):
         read(offset=pa.int64(), body=pa.binary())
+
+
+def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
+    path = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"offset": [1, 2]}), path)
+    columns = {"topic": pa.string(), "date": pa.date32(), "offset": pa.int64(), "key": pa.binary()}
+    reading = Reading({}, pa.schema(columns))
+    (batch,) = reading.rows(str(tmp_path), str(path), {"topic": None, "date": "2026-01-31"})
+    assert batch.schema.equals(reading.schema)
+    day = dt.date(2026, 1, 31)
+    assert batch.to_pylist() == [
+        {"topic": None, "date": day, "offset": n, "key": None} for n in (1, 2)
+    ]
 
 
 @pytest.mark.spark

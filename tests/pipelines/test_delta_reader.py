@@ -13,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock.errors import ConfigError, TableUnreadable
-from penstock.pipelines.delta_frames import read_table
+from penstock.pipelines.delta_frames import frame_of, read_table
 from penstock.pipelines.delta_reader import Among, LakeTable, Span, tables_below
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def table_of(path: Path, *parts: pa.Table) -> LakeTable:
 @pytest.mark.spark
 def test_partition_columns_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", *(rows(topic, 0) for topic in (*AWKWARD, NULL_DIRECTORY)))
-    frame = table.frame(spark)
+    frame = frame_of(spark, table)
     assert frame.dtypes == TYPES
     found = {tuple(row) for row in frame.groupBy("topic", "date").count().collect()}
     assert found == {(topic, DAY, 5) for topic in (*AWKWARD, NULL_DIRECTORY)}
@@ -93,7 +93,7 @@ def test_directories_that_do_not_tell_are_no_obstacle(spark: SparkSession, tmp_p
                 old.rename(path / "moved.parquet")
                 line["add"]["path"] = "moved.parquet"
         entry.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    frame = LakeTable(str(path)).frame(spark)
+    frame = frame_of(spark, LakeTable(str(path)))
     found = {(row.topic, row.date, row.offset) for row in frame.collect()}
     assert found == {(topic, DAY, n) for topic in ("orders", "a#ephemeral") for n in range(5)}
 
@@ -103,22 +103,19 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "plain", rows("orders", 0))
     awkward = tmp_path / "a b#c{d}[e]*?"
     (tmp_path / "plain").rename(awkward)
-    assert LakeTable(str(awkward)).frame(spark).count() == 5
+    assert frame_of(spark, LakeTable(str(awkward))).count() == 5
     pq.write_table(rows("orders", 0), awkward / "x.parquet")
     assert read_table(spark, str(awkward / "x.parquet")).count() == 5
 
 
 @pytest.mark.spark
-def test_conditions_hold_for_rows_and_an_older_version_can_be_read(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_conditions_hold_for_rows(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = table_of(path, rows("orders", 0), rows("orders", 5, day=21), rows("bills", 0))
     conditions = (Among("topic", ("orders",)), Span("offset", 3, 7))
-    found = [row.offset for row in table.frame(spark, conditions).orderBy("offset").collect()]
+    found = [row.offset for row in frame_of(spark, table, conditions).orderBy("offset").collect()]
     assert found == [3, 4, 5, 6]
-    assert table.frame(spark, [Span("offset", 100)]).collect() == []
-    assert LakeTable(str(path), version=0).frame(spark).count() == 5
+    assert frame_of(spark, table, [Span("offset", 100)]).collect() == []
     assert read_table(spark, str(path), [Among("topic", ("bills",))]).count() == 5
 
 
@@ -156,7 +153,7 @@ def test_what_is_not_read_right_is_refused(tmp_path: Path) -> None:
         with pytest.raises(TableUnreadable, match=feature):
             LakeTable(str(path))
     entry.write_text(text)
-    assert LakeTable(str(path)).version == 0
+    assert LakeTable(str(path)).delta.version() == 0
 
 
 def _with_feature(line: str, feature: str) -> str:
@@ -177,8 +174,8 @@ def test_the_last_version_of_an_application_is_known(tmp_path: Path) -> None:
     properties = CommitProperties(app_transactions=[Transaction("app", 7)])
     append(tmp_path / "t", rows("orders", 0), commit_properties=properties)
     table = LakeTable(str(tmp_path / "t"))
-    assert table.transaction_version("app") == 7
-    assert table.transaction_version("another") is None
+    assert table.delta.transaction_version("app") == 7
+    assert table.delta.transaction_version("another") is None
     assert table.identity == str(DeltaTable(str(tmp_path / "t")).metadata().id)
 
 

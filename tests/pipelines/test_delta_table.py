@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import checkpoints, maintenance
 from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.settings import defaults
-from penstock.spark.delta_files import Stager
+from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Place, Shape, Staged, commit, misfit
 
 SHAPE = Shape(
@@ -52,10 +53,7 @@ def rows(offsets: range, topic: str = "a", day: date = DAY, partition: int = 0) 
 
 
 def stage(place: Place, *batches: pa.RecordBatch) -> list[Staged]:
-    stager = Stager(place, SHAPE)
-    for batch in batches:
-        stager.add(batch)
-    return stager.finish()
+    return write(place, SHAPE, batches)
 
 
 def read(place: Place, what: str = 'topic, "offset"') -> list[Any]:
@@ -114,9 +112,8 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
     shape = Shape(pa.schema({**kinds, "more": pa.map_(pa.string(), pa.binary())}), (), ("offset",))
     place.create(shape, {})
     row = {"offset": 7, "inner": {"n": 1}, "more": [("a", b"b")]}
-    stager = Stager(place, shape)
-    stager.add(pa.RecordBatch.from_pylist([row], schema=shape.schema))
-    commit(place, shape, "app", 0, stager.finish())
+    batch = pa.RecordBatch.from_pylist([row], schema=shape.schema)
+    commit(place, shape, "app", 0, write(place, shape, [batch]))
     table = place.open()
     assert table is not None
     (action,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -136,9 +133,12 @@ def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> 
 
 
 def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -> None:
-    stager = Stager(place, SHAPE)
-    stager.add(rows(range(3)))
-    stager.abandon()
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield rows(range(3))
+        raise OSError("the source failed")
+
+    with pytest.raises(OSError, match="the source failed"):
+        write(place, SHAPE, failing())
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
@@ -189,7 +189,7 @@ def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
     wrong: list[Any] = []
     done = threading.Event()
 
-    def write(name: str) -> None:
+    def append(name: str) -> None:
         for version in range(25):
             offsets = range(version * 10, version * 10 + 10)
             commit(place, SHAPE, name, version, stage(place, rows(offsets, name)))
@@ -204,7 +204,7 @@ def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
             if len(seen) != len(set(seen)) or len(seen) % 10:
                 wrong.append(seen)
 
-    writers = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
+    writers = [threading.Thread(target=append, args=(name,)) for name in ("a", "b")]
     others = [threading.Thread(target=tend), threading.Thread(target=watch)]
     for thread in (*others, *writers):
         thread.start()
@@ -280,18 +280,11 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "shared"), {})
     place.create(shape, {})
     for version, topics in enumerate((("a", "b", "c"), ("c",), ("d",))):
-        stager = Stager(place, shape)
-        for topic in topics:
-            stager.add(rows(range(version, version + 9), topic))
-        (staged,) = stager.finish()
+        offsets = range(version, version + 9)
+        (staged,) = write(place, shape, [rows(offsets, topic) for topic in topics])
         commit(place, shape, "app", version, [staged])
     table = LakeTable(place.uri)
-    assert [len(table.files([Among("topic", [one])])) for one in ("a", "b", "c", "d")] == [
-        1,
-        1,
-        2,
-        1,
-    ]
+    assert [len(table.files([Among("topic", [one])])) for one in "abcd"] == [1, 1, 2, 1]
     for _ in range(2):
         found = checkpoints.highest_offsets(place, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
@@ -304,10 +297,11 @@ def test_the_highest_offsets_of_each_nsqd(place: Place) -> None:
     broker = pa.field("broker", pa.string())
     place.add_columns([broker])
     shape = Shape(SHAPE.schema.append(broker), SHAPE.partition_by, SHAPE.statistics)
-    stager = Stager(place, shape)
-    for name, end in (("a:1", 3), ("b:1", 9)):
-        stager.add(rows(range(end)).append_column("broker", pa.array([name] * end)))
-    commit(place, shape, "app", 1, stager.finish())
+    named = [
+        rows(range(end)).append_column("broker", pa.array([name] * end))
+        for name, end in (("a:1", 3), ("b:1", 9))
+    ]
+    commit(place, shape, "app", 1, write(place, shape, named))
     assert checkpoints.highest_offsets(place, {"a", "none"}, by_broker=True) == {
         ("a", "", 0): 4,
         ("a", "a:1", 0): 2,

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.pipelines import archive
 from penstock.pipelines.settings import defaults
-from penstock.spark.delta_files import Stager
+from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Place, commit
 
 from .test_delta_table import rows
@@ -30,9 +30,8 @@ def archived(path: Path, offsets: list[int]) -> None:
     given |= {"offset": pa.array(offsets), "body": pa.array(BODIES)}
     absent = {field.name: pa.nulls(len(offsets), field.type) for field in shape.schema}
     columns = [{**absent, **given}[name] for name in shape.schema.names]
-    stager = Stager(place, shape)
-    stager.add(pa.RecordBatch.from_arrays(columns, schema=shape.schema))
-    commit(place, shape, "archive", 0, stager.finish())
+    batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+    commit(place, shape, "archive", 0, write(place, shape, [batch]))
 
 
 def run(table: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cases import each
-from e2e.daemon import Daemon
 from penstock.errors import ConfigError
 from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
@@ -31,12 +29,6 @@ COLUMNS = pa.schema(
     [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]
 )
 BEGAN = dt.datetime(2026, 11, 20, 23, 59, 50, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Daemon(tmp_path / "nsqd") as daemon:
-        yield Node(daemon)
 
 
 def archived(path: Path, topic: str, count: int, first: int = 0) -> None:
@@ -72,7 +64,7 @@ class Replay:
     def run(self, stop_after: int = 1 << 30, **changed: Any) -> str:
         """What it said."""
         said = io.StringIO()
-        progress = _Stopping(said, stop_after)
+        progress = Stopping(said, stop_after)
         assert replay.run(self.session, self.settings(**changed), progress) == 0
         self.state = progress.state
         return said.getvalue()
@@ -84,7 +76,7 @@ class Replay:
         return [row["body"].decode() for row in self.rows()]
 
 
-class _Stopping(Progress):
+class Stopping(Progress):
     """Somebody asks for an end after so many reports."""
 
     def __init__(self, stream: io.StringIO, reports: int) -> None:

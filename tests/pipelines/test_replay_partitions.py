@@ -12,12 +12,15 @@ import pytest
 from e2e.daemon import Daemon
 from penstock import limits
 from penstock.kernel import Section, encode_batch, murmur3_32
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Stage
 from penstock.pipelines import replay
-from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
 from spark.inlogs import bodies_of
+
+from .node import Node
+from .test_replay import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWar
 COUNTS = (30, 540, 20, 10)
 
 
-class Node:
-    def __init__(self, daemon: Daemon) -> None:
-        self.daemon = daemon
-        self.url = f"http://127.0.0.1:{daemon.http_port}"
-
+class Filled(Node):
     def create(self, topic: str, partitions: int) -> None:
         self.daemon.post(f"/topic/create?topic={topic}&partition_num={partitions}")
 
@@ -43,7 +42,7 @@ class Node:
                 keys = {n: key_of(bodies[n]) for n in range(0, count, 3)}
                 data = encode_batch(bodies, 0, 0, 0, sections={Section.KEY: keys})
                 stages.append(Stage(topic, number, "x"))
-                api.stage(*stages[-1], data)
+                api.ask(calls.stage(stages[-1], data))
             assert api.commit("filler", 0, stages).messages == sum(COUNTS)
 
 
@@ -51,24 +50,10 @@ def key_of(body: bytes) -> bytes:
     return b"k%d" % (int(body.split(b"-")[1]) % 5)
 
 
-class Watched(Progress):
-    def __init__(self, stop_after: int) -> None:
-        super().__init__("replay", 0, io.StringIO())
-        self.reports: list[Report] = []
-        self._left = stop_after
-
-    def report(self, report: Report, final: bool = False) -> None:
-        super().report(report, final)
-        self.reports.append(report)
-        self._left -= 1
-        if self._left == 0:
-            self.ask_to_stop()
-
-
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     with Daemon(tmp_path_factory.mktemp("nsqd")) as daemon:
-        node = Node(daemon)
+        node = Filled(daemon)
         node.create("orders", 4)
         node.fill("orders")
         yield node
@@ -80,12 +65,12 @@ def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    spark: SparkSession, node: Node, plans: Path, stop_after: int = 1 << 30, **changed: Any
-) -> Watched:
+    spark: SparkSession, node: Filled, plans: Path, stop_after: int = 1 << 30, **changed: Any
+) -> Stopping:
     given = {"url": node.url, "topics": ("orders",), "plans": str(plans), **changed}
     settings = defaults(replay.SETTINGS, **{"name": given["to"], **given})
     replay.check(settings)
-    progress = Watched(stop_after)
+    progress = Stopping(io.StringIO(), stop_after)
     assert replay.run(spark, settings, progress) == 0
     return progress
 
@@ -94,26 +79,26 @@ def source(number: int) -> list[bytes]:
     return [b"%d-%d" % (number, n) for n in range(COUNTS[number])]
 
 
-def test_each_keeps_its_number(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+def test_each_keeps_its_number(spark: SparkSession, node: Filled, tmp_path: Path) -> None:
     """Stopped in its midst, and gone on with."""
     node.create("same", 6)
     first = run(spark, node, tmp_path, stop_after=3, to="same", chunk=100)
     assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
-    assert first.reports[-1].what == "1 of 4 partitions"
+    assert first.state.report.what == "1 of 4 partitions"
     assert first.state.logs["orders", 0] == (30, 30)
     read_to, end = first.state.logs["orders", 1]
     assert (0 < read_to < 540, end) == (True, 540)
     last = run(spark, node, tmp_path, to="same", chunk=100)
-    assert last.reports[-1].what == "4 of 4 partitions"
-    assert last.reports[-1].left_seconds == 0
+    assert last.state.report.what == "4 of 4 partitions"
+    assert last.state.report.left_seconds == 0
     assert bodies_of(node.url, "same") == [*(source(number) for number in range(4)), [], []]
 
 
-def test_a_target_with_fewer(spark: SparkSession, node: Node, tmp_path: Path) -> None:
+def test_a_target_with_fewer(spark: SparkSession, node: Filled, tmp_path: Path) -> None:
     """It grows in its midst: that is for the next replay."""
     node.create("fewer", 2)
     run(spark, node, tmp_path, stop_after=6, to="fewer", chunk=100)
-    assert '"partitions": 2' in (tmp_path / "fewer.json").read_text()
+    assert '"partitions":2' in (tmp_path / "fewer.json").read_text()
     node.daemon.post("/topic/partition/expand?topic=fewer&partition_num=4")
     run(spark, node, tmp_path, to="fewer", chunk=100)
     found = bodies_of(node.url, "fewer")

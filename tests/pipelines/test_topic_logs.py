@@ -31,7 +31,7 @@ def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:
     batch = rows(range(version * 10, version * 10 + 10))
 
     def prepared(known: Properties) -> bool:
-        return topic_logs.note(place, known, owner, [("a", identity)])
+        return topic_logs.note(place, owner, [("a", identity)], known)
 
     return commit(place, SHAPE, owner, version, stage(place, batch), prepared=prepared)
 
@@ -114,9 +114,9 @@ def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
     def prepared(known: Properties) -> bool:
         nonlocal asked
         asked += 1
-        has_changed = topic_logs.note(place, known, "A", [("a", "one")])
+        has_changed = topic_logs.note(place, "A", [("a", "one")], known)
         if asked == 1:  # between the look and the commit
-            topic_logs.take_over(place, "B", ["a"])
+            topic_logs.claim(place, "B", ["a"], takes_over=True)
         return has_changed
 
     with pytest.raises(ConfigError, match="the archive B writes this topic"):
@@ -187,32 +187,6 @@ def metadata_bytes(place: Place) -> int:
         for line in path.read_text().splitlines()
     ]
     return len(json.dumps([one for one in actions if "metaData" in one][-1]))
-
-
-def test_a_table_of_an_earlier_build_is_read_and_taken_over(place: Place) -> None:
-    earlier = {"penstock.log.a": "one,two@x:1 A", "penstock.log.b": " A", "penstock.log.c": "old"}
-    place.set_properties(lambda _: earlier)
-    found = {
-        "a": TopicLog(("one", "two@x:1"), "A"),
-        "b": TopicLog((), "A"),
-        "c": TopicLog(("old",), ""),
-    }
-    assert logs(place) == found
-    with pytest.raises(ConfigError, match="the archive A writes this topic"):
-        add(place, "B", 0)
-    topic_logs.claim(place, "A", ["a"])  # an archive starts
-    assert logs(place) == found
-    assert {place.properties()[name] for name in earlier} == {" a-newer-penstock"}
-    assert add(place, "A", 0)
-    assert logs(place)["a"].noted == ("one", "two@x:1")
-
-
-def test_what_an_earlier_build_writes_after_that_is_not_lost(place: Place) -> None:
-    assert add(place, "A", 0)
-    place.set_properties(lambda _: {"penstock.log.a": "two B"})  # with its own --recover
-    assert logs(place) == {"a": TopicLog(("one", "two"), "B")}
-    with pytest.raises(ConfigError, match="the archive B writes this topic"):
-        add(place, "A", 1)
 
 
 def test_a_copy_of_the_table_without_the_file_says_so(place: Place) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.kernel import decode_bodies, decode_columns, encode_batch
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Committed, Span, Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.options import read_options
@@ -33,11 +34,11 @@ def test_positions_and_batches_are_read(broker: FakeBroker) -> None:
         assert found.topics["orders"].partitions == {0: Span(0, 3, 3)}
         assert found.missing == ("nothing",)
         assert list(api.positions(pattern="o.*").topics) == ["orders", "other"]
-        fetched = api.fetch("orders", 0, "first", 1, 3, bytes_max=1)
+        fetched = next(api.fetches("orders", 0, "first", 1, 3, bytes_max=1))
         assert (fetched.base_offset, fetched.next_offset) == (0, 2)
         assert decode_bodies(fetched.data, 0) == [b"a", b"b"]
-        assert api.offset_at("orders", 0, 1500) == 2
-        assert api.offset_at("orders", 0, 9000) == 3
+        assert api.ask(calls.offset_at("orders", 1500, 0)) == 2
+        assert api.ask(calls.offset_at("orders", 9000, 0)) == 3
 
 
 def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
@@ -66,7 +67,7 @@ def test_a_refusal_has_its_code(
     broker.topic("orders").publish([b"a", b"b"])
     broker.topic("orders").earliest = 1
     with BrokerApi(broker.url) as api, pytest.raises(BrokerRefused) as caught:
-        api.fetch(topic, 0, identity, offset, 9)
+        next(api.fetches(topic, 0, identity, offset, 9))
     assert (caught.value.status, caught.value.code) == (status, code)
     assert "?" not in str(caught.value)
     assert len(broker.requests) == 1  # a rule is not asked again
@@ -120,13 +121,13 @@ def test_a_url_that_is_none_is_named(url: str) -> None:
 def test_stages_are_committed_once(broker: FakeBroker) -> None:
     stages = [Stage("orders", 0, "x-0"), Stage("orders", 0, "x-1")]
     with BrokerApi(broker.url) as api:
-        assert api.last_version("app") is None
+        assert api.ask(calls.last_version("app")) is None
         for stage, body in zip(stages, (b"a", b"b"), strict=True):
-            assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1
+            assert api.ask(calls.stage(stage, encode_batch([body], 0, 0, 0))) == 1
         assert api.commit("app", 4, stages) == Committed(False, 2)
         assert api.commit("app", 4, stages) == Committed(True, 0)
-        assert api.last_version("app") == 4
-        fetched = api.fetch("orders", 0, "first", 0, 9)
+        assert api.ask(calls.last_version("app")) == 4
+        fetched = next(api.fetches("orders", 0, "first", 0, 9))
     bodies = decode_columns(fetched.data).bodies
     assert bytes(bodies) == b"ab"
 
@@ -136,7 +137,7 @@ def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int
     stage = Stage("orders", 0, "x-0")
     with BrokerApi(broker.url, retries=1, retry_ms=1) as api:
         broker.failures, broker.hangups = failures, hangups
-        api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
+        api.ask(calls.stage(stage, encode_batch([b"a"], 0, 0, 0)))
         broker.failures, broker.hangups = failures, hangups
         assert api.commit("app", 0, [stage]).messages == 1
 
@@ -346,19 +347,3 @@ def test_one_that_nobody_knows_and_that_is_away(broker: FakeBroker, lookupd: Fak
         back.topics = away.topics
         knows(lookupd, broker, back)
         assert query.run(**gone) == rows(back, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("given", "rule"),
-    [
-        ({}, "several with commas"),
-        ({"url": "h:1", "lookupd": "h:2"}, "or nsqlookupds"),
-        ({"url": "h:1,http://h:1"}, "named twice"),
-        ({"url": "h:1,ftp://h"}, "HTTP address"),
-        ({"url": "h:1,h:2", "startingOffsets": '{"orders": {"0": 1}}'}, "by nsqd"),
-        ({"url": "h:1,h:2", "startingOffsets": '{"h:1": {"orders": {"0": -1}}}'}, "nothing"),
-    ],
-)
-def test_what_is_refused(given: dict[str, str], rule: str) -> None:
-    with pytest.raises(ConfigError, match=rule):
-        read_options({"subscribe": "orders", **given}, streaming=False)

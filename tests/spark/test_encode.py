@@ -24,8 +24,8 @@ from penstock.kernel import (
 )
 from penstock.spark.decode import decode
 from penstock.spark.encode import BadRow, encode, message_columns
-from penstock.spark.routing import key_hashes
 from penstock.spark.schema import COLUMNS, projection, source_schema
+from penstock.spark.stager import key_hashes
 
 UTC = datetime.UTC
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -226,8 +226,9 @@ def test_arrow_schemas_are_those_that_spark_expects(nullable: bool) -> None:
         StructField(name, _parse(sql), nullable or not COLUMNS[name].always)
         for name, sql in ddl.items()
     ]
-    schema = StructType(fields)
-    assert projection(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+    headers = StructType().add("headers", _parse("map<string,binary>"))
+    for schema in (StructType(fields), headers):
+        assert projection(schema).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
 def _parse(sql: str) -> Any:
@@ -262,15 +263,6 @@ def test_projections_that_cannot_be_are_named() -> None:
     assert source_schema((), "value").endswith("attempts smallint, value binary")
 
 
-@pytest.mark.parametrize("sql_type", ["map<string,string>", "map<string,binary>"])
-def test_headers_have_the_type_that_a_schema_names(sql_type: str) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    schema = StructType().add("headers", _parse(sql_type))
-    assert projection(schema).equals(to_arrow_schema(schema, timezone="UTC"))
-
-
 # --- the hash of a column of keys is the kernel's of each ---
 
 
@@ -278,8 +270,3 @@ def test_headers_have_the_type_that_a_schema_names(sql_type: str) -> None:
 def test_each_is_the_kernels(keys: list[bytes | None], first: int) -> None:
     column = pa.array(keys, pa.binary())[first:]
     assert key_hashes(column).tolist() == [murmur3_32(key or b"") for key in keys[first:]]
-
-
-def test_values_that_are_known() -> None:
-    column = pa.array([b"", b"hello", b"hello, world"])
-    assert key_hashes(column).tolist() == [0, 0x248BFA47, 0x149BBB7F]

@@ -15,18 +15,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from cases import each
 from e2e.daemon import Daemon
-from penstock.kernel import decode_columns
-from penstock.spark.brokerapi import BrokerApi
 
 from . import quickjvm
 from .faultproxy import Fault, FaultProxy
+from .inlogs import bodies_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -165,18 +163,8 @@ class Arena:
             self.daemon.start()
 
     def read_copies(self) -> int:
-        """How many there are by now; what is new is remembered."""
-        with BrokerApi(f"http://127.0.0.1:{self.daemon.http_port}") as api:
-            spans = api.positions(["copy"]).topics["copy"]
-            for number, copied in enumerate(self.copied):
-                end = spans.partitions[number].end
-                while len(copied) < end:
-                    fetched = api.fetch("copy", number, spans.identity, len(copied), end)
-                    columns = decode_columns(fetched.data)
-                    ends = memoryview(columns.body_offsets).cast("q").tolist()
-                    first = len(copied) - fetched.base_offset
-                    new = [bytes(columns.bodies[a:b]) for a, b in pairwise(ends)]
-                    copied += new[first:]
+        """How many there are by now."""
+        self.copied = bodies_of(f"http://127.0.0.1:{self.daemon.http_port}", "copy")
         return sum(map(len, self.copied))
 
     def story(self) -> str:

@@ -93,13 +93,6 @@ def test_a_rate_limit_is_shared_by_size() -> None:
     assert offsets.rate_limited(ranges, 1) == {A: 1, B: 101}  # nobody starves
 
 
-def test_a_batch_is_held_back_until_it_is_worth_it_or_late() -> None:
-    assert offsets.holds_back(9, 10, 100, 1000)
-    assert not offsets.holds_back(10, 10, 100, 1000)
-    assert not offsets.holds_back(9, 10, 1000, 1000)
-    assert not offsets.holds_back(0, None, 0, 1000)
-
-
 def test_an_end_never_steps_back() -> None:
     losses = Losses()
     assert offsets.next_end({A: 5}, {A: 9, B: 2}, losses, losses.deleted) == {A: 9, B: 2}

@@ -19,9 +19,8 @@ from pyspark.sql.types import (
 )
 
 from cases import each
-from penstock import limits
 from penstock.errors import ConfigError
-from penstock.spark.options import NAMES, Bound, Options, included_columns, read_options
+from penstock.spark.options import NAMES, Bound, Options, SourceOptions, read_options
 from penstock.spark.schema import sink_columns
 from penstock.spark.sink import read_sink_options
 
@@ -44,10 +43,13 @@ def test_defaults_are_kafkas() -> None:
 def test_names_are_taken_in_any_case() -> None:
     found = read_options({"URL": "h:1", "subscribe": "a", "FAILONDATALOSS": "False"}, True)
     assert not found.fail_on_data_loss
-    assert included_columns({}) == ("key",)
-    assert included_columns({"INCLUDEKEY": "false", "includeHeaders": "true"}) == ("headers",)
-    assert included_columns({"URL": "h:1,h:2"}) == ("broker", "key")
-    assert included_columns({"lookupd": "h:1", "includeBroker": "false"}) == ("key",)
+    for given, included in (
+        ({}, ("key",)),
+        ({"INCLUDEKEY": "false", "includeHeaders": "true"}, ("headers",)),
+        ({"URL": "h:1,h:2"}, ("broker", "key")),
+        ({"lookupd": "h:1", "includeBroker": "false"}, ("key",)),
+    ):
+        assert SourceOptions.read(given).included == included
 
 
 def test_topics_are_subscribed_in_three_ways() -> None:
@@ -87,7 +89,12 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
     ("streaming", "given", "message"),
     [
         (False, {"startingOffset": "x"}, "startingoffset.*options are subscribe"),
-        (False, {"url": ""}, "url.*HTTP address"),
+        (False, {"url": ""}, "url.*HTTP address.* several with commas"),
+        (False, {"url": "h:1", "lookupd": "h:2"}, "or nsqlookupds"),
+        (False, {"url": "h:1,http://h:1"}, "named twice"),
+        (False, {"url": "h:1,ftp://h"}, "HTTP address"),
+        (False, {"url": "h:1,h:2", "startingOffsets": '{"a":{"0":1}}'}, "by nsqd"),
+        (False, {"url": "h:1,h:2", "startingOffsets": '{"h:1":{"a":{"0":-1}}}'}, "nothing"),
         (False, {"subscribe": ""}, "exactly one of subscribe"),
         (False, {"assign": "{}", "subscribe": "a"}, "exactly one of subscribe"),
         (False, {"subscribe": "", "assign": '{"a":[255]}'}, "assign.*0 to 254"),
@@ -175,7 +182,7 @@ def test_a_table_for_rejected_rows() -> None:
     path = {"rejectedTable": "/lake/rejected"}
     options = read_sink_options({**URL, **path}, streaming=True)
     assert options.rejected_table == "/lake/rejected"
-    assert options.rejected_rows_max == limits.SPARK_REJECTED_ROWS_MAX
+    assert options.rejected_rows_max is None
     chosen = read_sink_options({**URL, **path, "rejectedRowsMax": "5"}, streaming=True)
     assert chosen.rejected_rows_max == 5
     for wrong in ({"rejectedRowsMax": "5"}, {"rejectedTable": ""}):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from penstock.errors import ConfigError, DataLost
-from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader, Task
 
 from .fakebroker import FakeBroker
+from .test_reader import batch_reader, stream_reader
 
-PLACES = pa.schema([pa.field("partition", pa.int32()), pa.field("offset", pa.int64())])
 AT = 1_795_240_800  # 2026-11-21T06:00:00Z
 SIZES = {0: 4, 1: 90, 2: 0, 3: 6}  # of 100
 
@@ -23,16 +21,6 @@ def skewed(broker: FakeBroker, name: str = "orders") -> None:
         log = broker.topic(name).partition(number)
         for _ in range(size):
             log.publish([b"x" * 100])
-
-
-def batch_reader(broker: FakeBroker, **given: str) -> BatchReader:
-    options = {"url": broker.url, "subscribe": "orders", **given}
-    return BatchReader(read_options(options, streaming=False), PLACES)
-
-
-def stream_reader(broker: FakeBroker, **given: str) -> StreamReader:
-    options = {"url": broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
-    return StreamReader(read_options(options, streaming=True), PLACES)
 
 
 def read(reader: BatchReader | StreamReader, tasks: Any) -> dict[int, list[int]]:

@@ -19,17 +19,17 @@ from penstock.spark.source import BatchReader, StreamReader, Task
 from .fakebroker import FakeBroker
 from .queries import Broker
 
-OFFSETS = pa.schema([pa.field("offset", pa.int64())])
+PLACES = pa.schema([pa.field("offset", pa.int64()), pa.field("partition", pa.int32())])
 
 
 def batch_reader(broker: Broker, **given: str) -> BatchReader:
     options = {"url": broker.url, "subscribe": "orders", "fetchOffset.numRetries": "0", **given}
-    return BatchReader(read_options(options, streaming=False), OFFSETS)
+    return BatchReader(read_options(options, streaming=False), PLACES)
 
 
 def stream_reader(broker: Broker, **given: str) -> StreamReader:
     options = {"url": broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
-    return StreamReader(read_options(options, streaming=True), OFFSETS)
+    return StreamReader(read_options(options, streaming=True), PLACES)
 
 
 def read(reader: BatchReader | StreamReader, *tasks: Any) -> list[int]:

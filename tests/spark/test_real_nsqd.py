@@ -12,10 +12,11 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
 from penstock.kernel import decode_columns
+from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
+from pipelines.node import Node, numbered
 
-from .queries import Stream, batch_sizes
-from .realnsqd import Nsqd, bodies, until
+from .queries import Stream, batch_sizes, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,26 +27,27 @@ ID_SLACK_S = 60.0  # ids may run ahead of the clock, or behind it by a tick
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(tmp_path: Path) -> Iterator[Node]:
     with Daemon(tmp_path / "nsqd", f"--node-id={NODE_ID}") as daemon:
-        yield Nsqd(daemon)
+        yield Node(daemon)
 
 
-def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:
+def test_the_client_and_nsqd_agree(nsqd: Node) -> None:
     before_ms = time.time_ns() // 1_000_000 - 60_000
-    there = nsqd.publish("orders", bodies(10))
+    nsqd.publish("orders", numbered(10))
+    there = nsqd.spans("orders")
     with BrokerApi(nsqd.url) as api:
         assert api.positions(["nothing"]).missing == ("nothing",)
         assert list(api.positions(pattern="ord.*").topics) == ["orders"]
-        shown = api.message("orders", 3)
+        shown = api.ask(calls.message("orders", "offset", 3))
         assert (shown["topic"], shown["partition"], shown["offset"]) == ("orders", 0, 3)
-        fetched = api.fetch("orders", 0, there.identity, 3, 7)
+        fetched = next(api.fetches("orders", 0, there.identity, 3, 7))
         assert fetched.base_offset <= 3
         assert fetched.next_offset >= 7
         columns = decode_columns(fetched.data)
         assert columns.count == fetched.next_offset - fetched.base_offset
-        assert api.offset_at("orders", 0, before_ms) == 0
-        assert api.offset_at("orders", 0, before_ms + 3_600_000) == 10
+        assert api.ask(calls.offset_at("orders", before_ms, 0)) == 0
+        assert api.ask(calls.offset_at("orders", before_ms + 3_600_000, 0)) == 10
 
 
 @pytest.mark.parametrize(
@@ -57,38 +59,39 @@ def test_the_client_and_nsqd_agree(nsqd: Nsqd) -> None:
     ],
 )
 def test_nsqd_refuses_as_the_source_expects(
-    nsqd: Nsqd, topic: str, identity: str, offset: int, status: int, code: str
+    nsqd: Node, topic: str, identity: str, offset: int, status: int, code: str
 ) -> None:
-    there = nsqd.publish("orders", bodies(10))
+    nsqd.publish("orders", numbered(10))
+    there = nsqd.spans("orders")
     with BrokerApi(nsqd.url) as api, pytest.raises(BrokerRefused) as caught:
-        api.fetch(topic, 0, identity or there.identity, offset, offset + 1)
+        next(api.fetches(topic, 0, identity or there.identity, offset, offset + 1))
     assert (caught.value.status, caught.value.code) == (status, code)
 
 
 @pytest.mark.spark
 def test_a_stream_goes_on_after_nsqd_was_killed(
-    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
+    spark: SparkSession, nsqd: Node, tmp_path: Path
 ) -> None:
     """Rate limit, kill and restart of nsqd, restart of the query, and then a topic made again."""
-    nsqd.publish("orders", bodies(250))
+    nsqd.publish("orders", numbered(250))
     stream = Stream(spark, nsqd, tmp_path / "stream", maxOffsetsPerTrigger="100")
     assert batch_sizes(stream.run()) == [100, 100, 50]
     nsqd.daemon.kill()
     nsqd.daemon.start()
-    nsqd.publish("orders", bodies(20))
+    nsqd.publish("orders", numbered(20))
     assert batch_sizes(stream.run()) == [20]
     assert stream.rows() == [("orders", offset) for offset in range(270)]
     nsqd.daemon.post("/topic/delete?topic=orders")
-    nsqd.publish("orders", bodies(300))
+    nsqd.publish("orders", numbered(300))
     with pytest.raises(Exception, match="deleted and made again"):
         stream.run()
 
 
 @pytest.mark.spark
-def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Nsqd) -> None:
+def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Node) -> None:
     """A pattern finds them, each from its first message on, and passes over the others."""
-    nsqd.publish("order.a", bodies(3))
-    nsqd.publish("payments", bodies(3))
+    nsqd.publish("order.a", numbered(3))
+    nsqd.publish("payments", numbered(3))
     query = (
         spark.readStream.format("penstock")
         .schema("topic string, offset bigint")
@@ -108,8 +111,8 @@ def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Nsq
         wanted = [("order.a", n) for n in range(3)]
         until(lambda: seen() == wanted)
         for topic in ("order.b", "order", "order.c"):
-            nsqd.publish(topic, bodies(2))
-        nsqd.publish("order.a", bodies(1))
+            nsqd.publish(topic, numbered(2))
+        nsqd.publish("order.a", numbered(1))
         wanted = [*wanted, ("order.a", 3), *((f"order.{x}", n) for x in "bc" for n in range(2))]
         until(lambda: seen() == wanted)
     finally:

@@ -13,10 +13,12 @@ from e2e.daemon import Daemon
 from penstock import limits
 from penstock.errors import BrokerRefused
 from penstock.kernel import encode_batch
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Committed, Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.rejects import RejectedTable, Rejects
 from penstock.spark.stager import Stager
+from pipelines.node import Node
 
 from .queries import batch
 
@@ -26,23 +28,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
-class Nsqd:
-    def __init__(self, daemon: Daemon) -> None:
-        self.daemon = daemon
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.daemon.http_port}"
-
-
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(tmp_path: Path) -> Iterator[Node]:
     with Daemon(tmp_path / "nsqd", "--max-msg-size=1000") as daemon:
-        yield Nsqd(daemon)
+        yield Node(daemon)
 
 
 @pytest.fixture
-def api(nsqd: Nsqd) -> Iterator[BrokerApi]:
+def api(nsqd: Node) -> Iterator[BrokerApi]:
     with BrokerApi(nsqd.url) as api:
         yield api
 
@@ -50,27 +43,29 @@ def api(nsqd: Nsqd) -> Iterator[BrokerApi]:
 def test_a_long_list_is_committed_in_parts(api: BrokerApi, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [Stage("orders", 0, f"x-{number}") for number in range(5)]
     for number, stage in enumerate(stages):
-        api.stage(*stage, encode_batch([b"%d" % number], 0, 0, 0), Owner("app", 4, "first"))
+        body = encode_batch([b"%d" % number], 0, 0, 0)
+        api.ask(calls.stage(stage, body, Owner("app", 4, "first")))
     monkeypatch.setattr(limits, "COMMIT_PART_STAGES_MAX", 2)
     assert api.commit("app", 4, stages) == Committed(False, 5)
     assert api.commit("app", 4, stages) == Committed(True, 0)
-    assert [api.message("orders", offset)["body"] for offset in range(5)] == list("01234")
+    shown = [api.ask(calls.message("orders", "offset", offset)) for offset in range(5)]
+    assert [each["body"] for each in shown] == list("01234")
     api.abort(stages)
 
 
 def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:
     stages = [Stage("orders", 0, "x-0"), Stage("orders", 0, "x-1")]
-    assert api.last_version("app") is None
+    assert api.ask(calls.last_version("app")) is None
     for stage, body in zip(stages, (b"a", b"b"), strict=True):
-        assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1
-        assert api.stage(*stage, encode_batch([body], 0, 0, 0)) == 1  # the same again
+        assert api.ask(calls.stage(stage, encode_batch([body], 0, 0, 0))) == 1
+        assert api.ask(calls.stage(stage, encode_batch([body], 0, 0, 0))) == 1  # the same again
     with pytest.raises(BrokerRefused, match="STAGE_EXISTS"):
-        api.stage(*stages[0], encode_batch([b"other"], 0, 0, 0))
+        api.ask(calls.stage(stages[0], encode_batch([b"other"], 0, 0, 0)))
     assert api.commit("app", 4, stages) == Committed(False, 2)
     assert api.commit("app", 4, stages) == Committed(True, 0)
-    assert api.last_version("app") == 4
+    assert api.ask(calls.last_version("app")) == 4
     api.abort(stages)  # they are committed: no harm
-    shown = [api.message("orders", offset)["body"] for offset in (0, 1)]
+    shown = [api.ask(calls.message("orders", "offset", offset))["body"] for offset in (0, 1)]
     assert shown == ["a", "b"]
 
 
@@ -102,7 +97,7 @@ def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Nsqd) -> None:
+def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
     nsqd.daemon.post("/topic/create?topic=even")
     nsqd.daemon.post("/channel/create?topic=even&channel=c")
     frame = spark.sql(

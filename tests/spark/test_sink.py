@@ -52,9 +52,7 @@ class Copy:
     def _run(self, mode: str, rate: int) -> StreamingQuery:
         frame = (
             self.spark.readStream.format("penstock")
-            .option("url", self.broker.url)
-            .option("subscribe", "orders")
-            .option("startingOffsets", "earliest")
+            .options(url=self.broker.url, subscribe="orders", startingOffsets="earliest")
             .option("maxOffsetsPerTrigger", str(rate))
             .load()
         )
@@ -62,9 +60,7 @@ class Copy:
             frame = frame.groupBy("topic").count().selectExpr("string(count) AS body")
         query = (
             frame.writeStream.format("penstock")
-            .option("url", self.broker.url)
-            .options(**self.options)
-            .option("checkpointLocation", str(self.path))
+            .options(url=self.broker.url, checkpointLocation=str(self.path), **self.options)
             .outputMode(mode)
             .trigger(availableNow=True)
             .start()

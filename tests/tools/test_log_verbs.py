@@ -13,7 +13,9 @@ from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
-from penstock.spark.brokerapi import BrokerApi, Owner
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.calls import Owner, Stage
+from penstock.spark.brokerapi import BrokerApi
 from penstock.tools.main import main
 from penstock.trace.events import Event, Kind, encode
 
@@ -168,7 +170,7 @@ def test_what_is_staged_is_listed_and_given_up(
     with BrokerApi(f"http://127.0.0.1:{daemon.http_port}") as api:
         for number in range(3):
             name, owner = f"x-{number}", Owner("nightly", number // 2, "first")
-            api.stage("orders", 0, name, encode_batch([b"a"], 0, 0, 0), owner)
+            api.ask(calls.stage(Stage("orders", 0, name), encode_batch([b"a"], 0, 0, 0), owner))
     assert main(["stage", "list"]) == 0
     out = capsys.readouterr().out
     assert "3 stages" in out

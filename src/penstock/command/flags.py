@@ -96,7 +96,7 @@ def resolve(
     """Raises UsageError, ConfigError and HelpWanted."""
     given = parse_command_line(flags, arguments)
     if not given.get("version"):
-        check_names({_variable(flag) for flag in flags}, environment)
+        check_names({variable(flag) for flag in flags}, environment)
     from_environment = read_environment(flags, environment)
     config_path = given.get("config", from_environment.get("config", ""))
     from_file = read_file(flags, config_path) if config_path else {}
@@ -270,10 +270,12 @@ def check_ranges(options: object, ranges: Ranges) -> None:
 # --- environment and file ---
 
 
-def read_environment(flags: Sequence[Flag], environment: Mapping[str, str]) -> dict[str, Any]:
+def read_environment(
+    flags: Sequence[Flag], environment: Mapping[str, str], prefix: str = PREFIX
+) -> dict[str, Any]:
     values = {}
     for flag in flags:
-        name = _variable(flag)
+        name = variable(flag, prefix)
         text = environment.get(name)
         if text is not None:
             try:
@@ -283,8 +285,8 @@ def read_environment(flags: Sequence[Flag], environment: Mapping[str, str]) -> d
     return values
 
 
-def _variable(flag: Flag) -> str:
-    return PREFIX + flag.file_key.upper()
+def variable(flag: Flag, prefix: str = PREFIX) -> str:
+    return prefix + flag.file_key.upper()
 
 
 def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:

@@ -26,7 +26,14 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
-from penstock.pipelines.checkpoints import Identity, Starting, State, checkpoint_of, place_of
+from penstock.pipelines.checkpoints import (
+    Checkpoint,
+    Identity,
+    Starting,
+    State,
+    checkpoint_of,
+    place_of,
+)
 from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
@@ -234,38 +241,35 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
-    place, checkpoint, identity = place_of(settings), checkpoint_of(settings), _identity(settings)
-    state = checkpoints.load(session, checkpoint, identity)
-    if state is not None:
-        checkpoints.require_table(place, checkpoint)
+    place, checkpoint = place_of(settings), Checkpoint(session, checkpoint_of(settings))
+    state = checkpoint.load(_identity(settings), place)
     place.create(shape, configuration(settings))
     beginning = Beginning(settings, place, progress, state is not None)
     if state is None:
-        state = _new_state(session, settings, place, beginning)
+        state = _new_state(checkpoint, settings, place, beginning)
     topic_logs.claim(place, state.application, beginning.owned)
     for topic in sorted(set(settings.texts("topics")) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
-    has_batches = checkpoints.has_batches(session, checkpoint)
-    begin = beginning.of_checkpoint(state.starting, has_batches)
+    begin = beginning.of_checkpoint(state.starting, checkpoint.has_batches())
     return _start(session, settings, state._replace(starting=begin), ddl, shape)
 
 
 def _new_state(
-    session: SparkSession, settings: Settings, place: Place, beginning: Beginning
+    checkpoint: Checkpoint, settings: Settings, place: Place, beginning: Beginning
 ) -> State:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
-    checkpoint, names = checkpoint_of(settings), beginning.owned
+    names = beginning.owned
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
-        topic_logs.take_over(place, application, names)
+        topic_logs.claim(place, application, names, takes_over=True)
     state = State(application, beginning.starting())
     topic_logs.claimed(topic_logs.known(place), application, names)
-    checkpoints.make(session, checkpoint, _identity(settings), state)
+    checkpoint.make(_identity(settings), state)
     try:
         topic_logs.claim(place, application, names)
     except ConfigError:
-        checkpoints.forget(session, checkpoint)
+        checkpoint.forget()
         raise
     return state
 
@@ -278,7 +282,14 @@ def _start(
     session: SparkSession, settings: Settings, state: State, ddl: str, shape: Shape
 ) -> StreamingQuery:
     source = _source(session, settings, state.starting, shape.schema)
-    frame = _shaped(source, ddl, _rescue_column(settings))
+    names = source.columns
+    frame = source.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
+    if ddl:
+        frame = json_values.decoded(frame, ddl, _rescue_column(settings))
+    # More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
+    # offsets count from 0 again in the same table.
+    ignores = settings.text("on-topic-deleted") == "ignore"
+    lets_in = is_of_several(settings) or ignores or not settings.flag("fail-on-data-loss")
     return started(
         frame,
         settings,
@@ -287,16 +298,9 @@ def _start(
         txnAppId=state.application,
         logColumn=LOG,
         brokerColumn=BROKER if BROKER in shape.schema.names else "",
-        logsOfTopic="many" if _lets_in(settings) else "one",
+        logsOfTopic="many" if lets_in else "one",
         checkpointLocation=checkpoint_of(settings),
     )
-
-
-def _lets_in(settings: Settings) -> bool:
-    """More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
-    offsets count from 0 again in the same table."""
-    is_many = is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
-    return is_many or not settings.flag("fail-on-data-loss")
 
 
 def _source(
@@ -326,12 +330,6 @@ def _source(
         .load()
     )
     return frame.selectExpr(*chosen, f"log AS {LOG}")
-
-
-def _shaped(frame: DataFrame, ddl: str, rescue_column: str) -> DataFrame:
-    names = frame.columns
-    dated = frame.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
-    return json_values.decoded(dated, ddl, rescue_column) if ddl else dated
 
 
 PIPELINE = Pipeline(

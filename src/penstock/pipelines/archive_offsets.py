@@ -117,27 +117,27 @@ class Beginning:
         topic_logs.check_identities(self._known, present, reached)
         for topic in sorted(self.owned - self.topics):
             self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
-        found: Starting = {}
-        for log, at in begins.items():
-            found.setdefault(log.topic, {})[str(log.partition)] = at
-        for (topic, _, partition), offset in sorted(highest.items()):
-            found.setdefault(topic, {})[str(partition)] = offset + 1
-            self._progress.say(
-                f"recovering: {_label(topic, partition)} goes on at offset {offset + 1}"
-            )
-        return found
+        recovered = {
+            Log(topic, present.get(topic, ""), partition): offset + 1
+            for (topic, _, partition), offset in sorted(highest.items())
+        }
+        return self._document(begins, recovered)
 
     def _of_several(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
         gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
         recovered = following(highest, self._known, list(self.logs), gone, ended, self._on_deleted)
         for topic in sorted(self.owned - self.topics - {topic for topic, _, _ in highest}):
             self._check_old(topic, {}, ended.get(topic, {}))
+        return self._document(begins, recovered)
+
+    def _document(self, begins: Mapping[Log, int], recovered: Mapping[Log, int]) -> Starting:
         for log, offset in recovered.items():
-            name = _label(log.topic, log.partition)
-            self._progress.say(f"recovering: {name} of {log.broker} goes on at offset {offset}")
+            name = f"partition {log.partition} of {log.topic}" if log.partition else log.topic
+            at_broker = f" of {log.broker}" if log.broker else ""
+            self._progress.say(f"recovering: {name}{at_broker} goes on at offset {offset}")
         found: Starting = {}
         for log, at in {**begins, **recovered}.items():
-            topics = found.setdefault(log.broker, {})
+            topics = found.setdefault(log.broker, {}) if self._several else found
             topics.setdefault(log.topic, {})[str(log.partition)] = at
         return found
 
@@ -148,13 +148,11 @@ class Beginning:
         identities = self._known.get(topic, TopicLog()).identities
         if topic in self._named and not reached and not identities:
             return
-        try:
-            if len(identities) > 1 or (reached and not identities):
-                raise DataLost(topic, 0, NOT_SAID)
+        if len(identities) > 1 or (reached and not identities):
+            self._on_deleted(DataLost(topic, 0, NOT_SAID))
+        else:
             ends = lives.get(identities[0], {}) if identities else newest(lives)
-            check_read(topic, reached, ends)
-        except DataLost as lost:
-            self._on_deleted(lost)
+            check_read(topic, reached, ends, self._on_deleted)
 
     def _on_deleted(self, lost: DataLost) -> None:
         settings = self._settings
@@ -197,10 +195,7 @@ class Beginning:
         for topic, reached in sorted(begun.items()):
             lives = ended.get(topic, {})
             if lives or (not self._several and topic not in self._named):
-                try:
-                    check_read(topic, reached, newest(lives))
-                except DataLost as lost:
-                    self._on_deleted(lost)
+                check_read(topic, reached, newest(lives), self._on_deleted)
 
 
 def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
@@ -211,25 +206,24 @@ def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
     return found
 
 
-def _label(topic: str, partition: int) -> str:
-    return f"partition {partition} of {topic}" if partition else topic
-
-
 def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:
     """The ends of the log that was deleted last."""
     return list(lives.values())[-1] if lives else {}
 
 
-def check_read(topic: str, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
-    """DataLost where a deleted log is not archived to its end. `reached`: the last offset, by
-    partition."""
+def check_read(
+    topic: str, reached: Mapping[int, int], ends: Mapping[int, int], on_loss: OnLoss
+) -> None:
+    """Of a deleted log that is not archived to its end. `reached`: last offsets, by partition."""
     if not ends:
-        raise DataLost(topic, 0, f"it is deleted, and nsqd does not know where it ended: {WANTED}")
+        reason = f"it is deleted, and nsqd does not know where it ended: {WANTED}"
+        on_loss(DataLost(topic, 0, reason))
     for number, end in sorted(ends.items()):
         first = reached.get(number, -1) + 1
         if first < end:
             reason = f"it is deleted, and offsets {first} to {end - 1} were not archived: {WANTED}"
-            raise DataLost(topic, number, reason)
+            on_loss(DataLost(topic, number, reason))
+            return
 
 
 # --- rows of several nsqds ---
@@ -266,10 +260,7 @@ def following(
             away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
             raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
     for (topic, identity), parts in deleted.items():
-        try:
-            check_read(topic, parts, ended[topic][identity])
-        except DataLost as lost:
-            on_deleted(lost)
+        check_read(topic, parts, ended[topic][identity], on_deleted)
     return found
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
@@ -66,74 +67,62 @@ def checkpoint_of(settings: Settings, name: str = "") -> str:
 # --- the checkpoint ---
 
 
-@dataclass
-class _Folder:
-    """A directory that Spark reaches, by Hadoop's file systems: that is where checkpoints are."""
+class Checkpoint:
+    """A directory that Spark reaches, by Hadoop's file systems."""
 
-    session: SparkSession
-    path: str
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self._jvm: Any = session.sparkContext._jvm
+        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
+        self._path = path
 
-    def read(self, name: str) -> str | None:
-        files, path = self._at(name)
+    def load(self, wanted: Identity, place: Place) -> State | None:
+        """What it says, None when there is none. ConfigError when it is of another table or of
+        other topics. A checkpoint is made when its table is there. A new one in its place would
+        lack all that was written before: as a rule it would be in the directory where a disk is to
+        be mounted."""
+        files, path = self._at(_RECORD)
         if not files.exists(path):
+            if self.has_batches():
+                raise ConfigError("checkpoint", self._path, "it is not an archive's: name another")
             return None
         stream = files.open(path)
         try:
-            return str(self._jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
+        state = _state(self._path, text, wanted)
+        if place.open() is None:
+            rule = (
+                f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted?"
+            )
+            advice = "To begin again with a new table, name another checkpoint"
+            raise TableAway(place.uri, f"{rule} {advice}")
+        return state
 
-    def write(self, name: str, text: str) -> None:
+    def make(self, identity: Identity, state: State) -> None:
         """Whole, or not at all."""
-        files, fresh = self._at(f".{name}.{uuid.uuid4()}")
+        document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
+        files, fresh = self._at(f".{_RECORD}.{uuid.uuid4()}")
         stream = files.create(fresh)
         try:
-            stream.writeBytes(text)
+            stream.writeBytes(json.dumps(document))
         finally:
             stream.close()
-        files.rename(fresh, self._at(name)[1])
+        files.rename(fresh, self._at(_RECORD)[1])
 
-    def remove(self, name: str) -> None:
-        files, path = self._at(name)
+    def forget(self) -> None:
+        """A record that was made, and with which nothing was begun."""
+        files, path = self._at(_RECORD)
         files.delete(path, False)
 
-    def has_files(self, name: str) -> bool:
-        files, path = self._at(name)
+    def has_batches(self) -> bool:
+        """Spark knows where the query is, and does not ask where it begins."""
+        files, path = self._at("offsets")
         return bool(files.exists(path)) and len(files.listStatus(path)) > 0
 
     def _at(self, name: str) -> tuple[Any, Any]:
-        path = self._jvm().org.apache.hadoop.fs.Path(self.path, name)
-        configuration = self.session.sparkContext._jsc.hadoopConfiguration()
-        return path.getFileSystem(configuration), path
-
-    def _jvm(self) -> Any:
-        return self.session.sparkContext._jvm
-
-
-def load(session: SparkSession, checkpoint: str, wanted: Identity) -> State | None:
-    """What the checkpoint says, None when there is none. ConfigError when it is of another table or
-    of other topics."""
-    folder = _Folder(session, checkpoint)
-    text = folder.read(_RECORD)
-    if text is not None:
-        return _state(checkpoint, text, wanted)
-    if folder.has_files("offsets"):
-        raise ConfigError("checkpoint", checkpoint, "it is not an archive's: name another")
-    return None
-
-
-def require_table(place: Place, checkpoint: str) -> None:
-    """A checkpoint is made when its table is there. A new one in its place would lack all that was
-    written before: as a rule it would be in the directory where a disk is to be mounted."""
-    if place.open() is None:
-        rule = f"it is not there, but the checkpoint {checkpoint} is of it: is its disk mounted?"
-        advice = "To begin again with a new table, name another checkpoint"
-        raise TableAway(place.uri, f"{rule} {advice}")
-
-
-def has_batches(session: SparkSession, checkpoint: str) -> bool:
-    """Spark knows where the query is, and does not ask where it begins."""
-    return _Folder(session, checkpoint).has_files("offsets")
+        path = self._jvm.org.apache.hadoop.fs.Path(self._path, name)
+        return path.getFileSystem(self._configuration), path
 
 
 def new_application(name: str) -> str:
@@ -145,25 +134,21 @@ def name_of(application: str) -> str:
     return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
-def make(session: SparkSession, checkpoint: str, identity: Identity, state: State) -> None:
-    document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
-    _Folder(session, checkpoint).write(_RECORD, json.dumps(document))
-
-
-def forget(session: SparkSession, checkpoint: str) -> None:
-    """A record that was made, and with which nothing was begun."""
-    _Folder(session, checkpoint).remove(_RECORD)
+class _Record(msgspec.Struct):
+    version: int
+    table: str
+    topics: tuple[str, ...]
+    pattern: str
+    application: str
+    starting: Starting
 
 
 def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     try:
-        document = json.loads(text)
-        version = document["version"]
-        state = State(str(document["application"]), dict(document["starting"]))
-        made = Identity(document["table"], tuple(document["topics"]), document["pattern"])
-    except (ValueError, KeyError, TypeError) as error:
+        made = msgspec.json.decode(text, type=_Record)
+    except msgspec.DecodeError as error:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is damaged: {error}") from error
-    if version != _VERSION:
+    if made.version != _VERSION:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is not of version {_VERSION}")
     gone = set(made.topics) - set(wanted.topics)
     if made.table != wanted.table:
@@ -171,7 +156,7 @@ def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
-    return state
+    return State(made.application, made.starting)
 
 
 # --- the table ---

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -31,12 +32,20 @@ from pyspark.sql.types import StructType
 
 from penstock import limits
 from penstock.errors import ConfigError, TableUnreadable
-from penstock.pipelines.delta_reader import Condition, LakeFile, LakeTable, is_delta, is_remote
+from penstock.pipelines.delta_reader import (
+    Condition,
+    LakeFile,
+    LakeTable,
+    constants,
+    is_delta,
+    is_remote,
+)
 from penstock.spark.delta_table import Place, partition_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_PARQUET = ds.ParquetFileFormat()
 _AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
 BROKER = "broker"
 
@@ -44,10 +53,11 @@ BROKER = "broker"
 def frame_of(
     spark: SparkSession,
     table: LakeTable,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Condition] = (),
     columns: Collection[str] | None = None,
 ) -> DataFrame:
-    """As `LakeTable.frame` promises it."""
+    """The rows that meet all conditions, with the table's columns in their order: all, or those of
+    `columns` that it has, and those of the conditions."""
     schema = StructType.fromJson(json.loads(table.delta.schema().to_json()))
     if columns is not None:
         wanted = {*columns, *(condition.column for condition in conditions)}
@@ -70,7 +80,7 @@ def read_table(
 ) -> DataFrame:
     """A Delta table, or else a directory (or file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
-        return LakeTable(path, options=options).frame(spark, conditions)
+        return frame_of(spark, LakeTable(path, options=options), conditions)
     if options and is_remote(path):
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     return _where(spark.read.options(**_AS_IT_IS).parquet(path), conditions)
@@ -96,18 +106,16 @@ def _read(
 def _read_by_tasks(
     spark: SparkSession, schema: StructType, table: LakeTable, files: Sequence[LakeFile]
 ) -> DataFrame:
-    rows = [(*table.split(file), _written(file.partition)) for file in files]
+    rows = [  # of a partition texts, from which the tasks make values of the columns' types again
+        (*table.split(file), json.dumps({n: partition_text(v) for n, v in file.partition.items()}))
+        for file in files
+    ]
     slices = max(1, min(len(rows), limits.LAKE_READ_TASKS))
     named = spark.createDataFrame(
         spark.sparkContext.parallelize(rows, slices), "place string, path string, partition string"
     )
     reading = Reading(table.options, to_arrow_schema(schema, timezone="UTC"))
     return named.mapInArrow(reading, schema)
-
-
-def _written(partition: Mapping[str, Any]) -> str:
-    """As texts, from which the tasks make values of the columns' types again."""
-    return json.dumps({name: partition_text(value) for name, value in partition.items()})
 
 
 @dataclass(frozen=True)
@@ -126,33 +134,20 @@ class Reading:
         self, place: str, path: str, partition: Mapping[str, str | None]
     ) -> Iterator[pa.RecordBatch]:
         where = Place(place, self.options)
-        opened = where.files().open_input_file(where.full(path))
-        with opened, pq.ParquetFile(opened, pre_buffer=True) as file:
-            there = set(file.schema_arrow.names) - set(partition)
-            names = [name for name in self.schema.names if name in there]
-            for batch in file.iter_batches(_rows_at_once(file), columns=names):
-                yield self._completed(batch, partition)
-
-    def _completed(
-        self, batch: pa.RecordBatch, partition: Mapping[str, str | None]
-    ) -> pa.RecordBatch:
-        columns = [self._column(field, batch, partition) for field in self.schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _column(
-        self, field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str | None]
-    ) -> pa.Array:
-        if field.name in partition:
-            value = pa.scalar(partition[field.name], pa.string()).cast(field.type)
-            return pa.repeat(value, batch.num_rows)
-        if field.name in batch.schema.names:
-            return batch.column(field.name).cast(field.type)
-        return pa.nulls(batch.num_rows, field.type)
+        names = self.schema.names
+        kinds = {name: self.schema.field(name).type for name in partition if name in names}
+        values = {n: pa.scalar(partition[n], pa.string()).cast(kind) for n, kind in kinds.items()}
+        fragment = _PARQUET.make_fragment(
+            where.full(path), where.files(), partition_expression=constants(values)
+        )
+        count = _rows_at_once(fragment.metadata)
+        yield from fragment.to_batches(
+            self.schema, names, batch_size=count, batch_readahead=1, use_threads=False
+        )
 
 
-def _rows_at_once(file: pq.ParquetFile) -> int:
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
     """Bodies may be large: a piece is bounded by bytes."""
-    metadata = file.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     row_bytes = max(
         (group.total_byte_size // max(1, group.num_rows) for group in groups), default=1

@@ -35,11 +35,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.spark.delta_table import NULL_DIRECTORY, Place, local_path, partition_text
+from penstock.spark.delta_table import NULL_DIRECTORY, local_path, partition_text
 
 if TYPE_CHECKING:
-    from pyarrow import NativeFile
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column
 
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
 # The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
@@ -125,24 +124,19 @@ class LakeFile:
 
 
 class LakeTable:
-    """One version of a Delta table: the newest, or the one that is named."""
+    """The newest version of a Delta table."""
 
     def __init__(
         self,
         path: str,
-        version: int | None = None,
         options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
     ) -> None:
         self.path = path
         self.options = dict(options or {})
-        self.delta = _open(path, version, self.options)
+        self.delta = _open(path, self.options)
         self.root = local_path(self.delta.table_uri)
         _refuse_unreadable(path, self.delta)
         self._files: list[LakeFile] | None = None
-
-    @property
-    def version(self) -> int:
-        return int(self.delta.version())
 
     @property
     def identity(self) -> str:
@@ -161,18 +155,6 @@ class LakeTable:
             self._files = [_file(self.root, order, action) for action in actions]
         wanted = tuple(conditions)
         return [file for file in self._files if file.may_hold(wanted)]
-
-    def frame(
-        self,
-        spark: SparkSession,
-        conditions: Sequence[Condition] = (),
-        columns: Collection[str] | None = None,
-    ) -> DataFrame:
-        """The rows that meet all conditions, with the table's columns in their order: all, or those
-        of `columns` that it has, and those of the conditions."""
-        from penstock.pipelines.delta_frames import frame_of
-
-        return frame_of(spark, self, conditions, columns)
 
     def dataset(self, files: Sequence[LakeFile] | None = None) -> ds.Dataset:
         """All rows, or those of these files."""
@@ -193,16 +175,6 @@ class LakeTable:
             return self.root, file.uri.removeprefix(f"{self.root}/")
         place, _, name = file.uri.rpartition("/")
         return place, name
-
-    def opened(self, file: LakeFile) -> NativeFile:
-        root, path = self.split(file)
-        place = Place(root, self.options)
-        return place.files().open_input_file(place.full(path))
-
-    def transaction_version(self, app: str) -> int | None:
-        """The last version that this application has committed."""
-        version = self.delta.transaction_version(app)
-        return None if version is None else int(version)
 
 
 def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
@@ -250,15 +222,14 @@ def _has_parquet(directory: str) -> bool:
         return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
 
 
-def _open(path: str, version: int | None, options: Mapping[str, str]) -> DeltaTable:
+def _open(path: str, options: Mapping[str, str]) -> DeltaTable:
     try:
-        return DeltaTable(local_path(path), version=version, storage_options=dict(options) or None)
+        return DeltaTable(local_path(path), storage_options=dict(options) or None)
     except (DeltaError, OSError, ValueError) as error:
         if is_remote(path) and isinstance(error, OSError):  # the store, which may come back
             raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
-        wanted = "" if version is None else f" in version {version}"
         reason = str(error).partition("\n")[0]
-        raise TableUnreadable(path, f"it is no Delta table{wanted}: {reason}") from error
+        raise TableUnreadable(path, f"it is no Delta table: {reason}") from error
 
 
 def _one_line(error: Exception) -> str:
@@ -301,24 +272,27 @@ def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
     """What holds for each row of the file."""
-    parts = [
-        pc.field(name).is_null() if value is None else pc.field(name) == _typed(schema, name, value)
-        for name, value in file.partition.items()
-    ]
+    parts = [constants({n: _typed(schema, n, value) for n, value in file.partition.items()})]
     for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
-        if _is_bounded(schema.field(name).type):
+        kind = schema.field(name).type
+        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             most = file.most[name]
             most = most + _CUT_OFF if isinstance(most, datetime) else most
             column = pc.field(name)
             low = column >= _typed(schema, name, file.least[name])
             high = column <= _typed(schema, name, most)
             parts.append((low & high) | column.is_null())
+    return reduce(and_, parts)
+
+
+def constants(values: Mapping[str, pa.Scalar]) -> ds.Expression:
+    """Of columns that have one value, as those of a partition."""
+    parts = (
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in values.items()
+    )
     return reduce(and_, parts, pc.scalar(True))
 
 
 def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     return pa.scalar(value, schema.field(name).type)
-
-
-def _is_bounded(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))

@@ -19,7 +19,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -33,9 +34,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
-from penstock.spark.delta_files import Stager
-from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
-from penstock.spark.options import FROM_SPARK, Values, comma_separated
+from penstock.spark.delta_files import write
+from penstock.spark.delta_table import Place, Shape, Staged, commit
+from penstock.spark.options import FROM_SPARK, Named, Natural, comma_separated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,10 +44,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "penstock_delta"
-_NAMES = (
-    "path", "partitionBy", "statistics", "txnAppId", "txnVersion", "logColumn", "brokerColumn",
-    "logsOfTopic",
-)  # fmt: skip
+
+
+class LakeOptions(Named, frozen=True, kw_only=True, rename="camel"):
+    path: str = ""
+    partition_by: str = ""
+    statistics: str = ""
+    txn_app_id: str = ""
+    txn_version: Natural = 0
+    log_column: str = ""
+    broker_column: str = ""
+    logs_of_topic: Literal["one", "many"] = "many"
 
 
 class LakeSink(DataSource):
@@ -82,46 +90,38 @@ class _Writer:
         if overwrite:
             rule = "rows are only added to the table: append"
             raise ConfigError("mode", "complete or overwrite", rule)
-        own = {name: value for name, value in options.items() if name.lower() not in FROM_SPARK}
-        values = Values(own, _NAMES)
-        values.refuse_unknown()
-        self._place = Place(values.required("path", "where the table is"), store)
-        self._log_column = values.get("logColumn") or ""
-        self._broker_column = values.get("brokerColumn") or ""
-        self._one_log = values.word("logsOfTopic", ("one", "many"), "many") == "one"
+        found = self._options = LakeOptions.read(options, FROM_SPARK)
+        if not found.path:
+            raise ConfigError("option path", None, "it has to be where the table is")
+        self._place = Place(found.path, store)
         columns = pa.schema(
-            [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != self._log_column]
+            [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != found.log_column]
         )
-        by, named = (comma_separated(values.get(name)) for name in ("partitionBy", "statistics"))
+        by, named = map(comma_separated, (found.partition_by, found.statistics))
         self._shape = Shape(columns, by, named)
-        self._application = values.get("txnAppId") or self._unnamed()
-        self._version = values.number("txnVersion", 0, 0)
+        self._application = found.txn_app_id or self._unnamed()
 
     def _unnamed(self) -> str:
         """What the batches are counted under when nobody says it."""
         raise NotImplementedError
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        stager = Stager(self._place, self._shape)
         logs: set[tuple[str, str]] = set()
-        try:
+        log, broker = self._options.log_column, self._options.broker_column
+
+        def seen() -> Iterator[pa.RecordBatch]:
             for batch in iterator:
-                if self._log_column:
-                    logs |= _logs_of(batch, self._log_column, self._broker_column)
-                stager.add(batch)
-            return Files(stager.finish(), logs)
-        except BaseException:
-            stager.abandon()
-            raise
+                logs.update(_logs_of(batch, log, broker) if log else ())
+                yield batch
+
+        return Files(write(self._place, self._shape, seen()), logs)
 
     def _commit(self, messages: list[Any], version: int) -> None:
         staged = [each for message in messages if message is not None for each in message.staged]
         logs = {log for message in messages if message is not None for log in message.logs}
-
         place, application = self._place, self._application
-
-        def prepared(known: Properties) -> bool:
-            return note(place, known, application, logs, self._one_log)
+        only_one = self._options.logs_of_topic == "one"
+        prepared = partial(note, place, application, logs, only_one=only_one)
 
         if staged:
             commit(place, self._shape, application, version, staged, prepared=prepared)
@@ -147,7 +147,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return f"penstock-{uuid.uuid4()}"
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, self._version)
+        self._commit(messages, self._options.txn_version)
 
 
 def _logs_of(batch: pa.RecordBatch, log: str, broker: str) -> set[tuple[str, str]]:

@@ -183,28 +183,22 @@ def _is_dropped(kind: DataType, value: Column, original: Column) -> Column:
     """Something of this value, wherever in it."""
     nothing = _is_nothing(value, original)
     if isinstance(kind, StructType):
-        return nothing | F.coalesce(
-            F.size(_dropped_members(kind, value, original)) > 0, F.lit(False)
-        )
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
-        pairs = F.zip_with(
-            value,
-            F.try_variant_get(original, "$", "array<variant>"),
-            lambda one, other: _is_dropped(element, one, other),
-        )
-        return nothing | F.coalesce(F.exists(pairs, lambda dropped: dropped), F.lit(False))
-    if isinstance(kind, MapType):
+        inside = F.size(_dropped_members(kind, value, original)) > 0
+    elif isinstance(kind, ArrayType):
+        element, members = kind.elementType, F.try_variant_get(original, "$", "array<variant>")
+        pairs = F.zip_with(value, members, lambda one, other: _is_dropped(element, one, other))
+        inside = F.exists(pairs, lambda dropped: dropped)
+    elif isinstance(kind, MapType):
         inner = kind.valueType
-        entries = F.map_entries(F.try_variant_get(original, "$", "map<string,variant>"))
-        lost = F.exists(
-            entries, lambda entry: _is_dropped(inner, value[entry["key"]], entry["value"])
+        inside = F.exists(
+            F.map_entries(F.try_variant_get(original, "$", "map<string,variant>")),
+            lambda entry: _is_dropped(inner, value[entry["key"]], entry["value"]),
         )
-        return nothing | F.coalesce(lost, F.lit(False))
-    if isinstance(kind, ByteType | DecimalType):
-        exact = F.try_variant_get(original, "$", _EXACT)
-        return nothing | F.coalesce(value.try_cast(_EXACT) != exact, F.lit(False))
-    return nothing
+    elif isinstance(kind, ByteType | DecimalType):
+        inside = value.try_cast(_EXACT) != F.try_variant_get(original, "$", _EXACT)
+    else:
+        return nothing
+    return nothing | F.coalesce(inside, F.lit(False))
 
 
 def _is_nothing(value: Column, original: Column) -> Column:

@@ -122,67 +122,70 @@ def _interval(seconds: float) -> str:
     return f"interval {int(seconds)} seconds"
 
 
-class Background:
-    """Work beside the query, a piece at a time. What goes wrong is told, and tried again later: the
-    table is whole without it."""
+class Beside:
+    """Work beside a query, a piece at a time in a thread. What goes wrong is told, and tried again
+    later: the table is whole without it."""
 
     def __init__(self, progress: Progress, failed: str) -> None:
         self._progress = progress
         self._failed = failed
         self._thread: threading.Thread | None = None
 
-    @property
-    def is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+    def __enter__(self) -> Self:
+        return self
 
-    def start(self, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=self.do, args=(work,))
-        self._thread.start()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if kind is None:
+            self._finish()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def after_batches(self, batches: int) -> None:
+        """To be called now and then, with the number of batches so far."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        work = self._due(batches, time.monotonic())
+        if work is not None:
+            self._thread = threading.Thread(target=self._do, args=(work,))
+            self._thread.start()
+
+    def _do(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (DeltaError, PenstockError, OSError) as error:
             self._progress.say(f"{self._failed}: {error}")
 
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+    def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """After a query that no error has ended."""
+        raise NotImplementedError
 
 
-class Care:
-    """Compacts and vacuums beside the query, in a thread."""
+class Care(Beside):
+    """Compacts and vacuums."""
 
     def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
+        super().__init__(progress, "files were not compacted or removed")
         self._place = place
         self._settings = settings
         self._count_min = settings.number("compact-after")
         self._every_s = settings.seconds("vacuum-every")
-        self._progress = progress
-        self._background = Background(progress, "files were not compacted or removed")
         self._compacted_at = 0  # batches
         self._vacuumed_s = time.monotonic()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
+    def _finish(self) -> None:
         """Looks a last time when this run was all there is."""
-        self._background.join()
-        if kind is None and self._settings.flag("once"):
-            self._background.do(partial(self._work, bool(self._count_min), bool(self._every_s)))
+        if self._settings.flag("once"):
+            self._do(partial(self._work, bool(self._count_min), bool(self._every_s)))
 
-    def after_batches(self, batches: int) -> None:
-        """To be called now and then, with the number of batches so far."""
-        if self._background.is_busy:
-            return
-        now_s = time.monotonic()
+    def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
         compacts = bool(self._count_min) and batches - self._compacted_at >= self._count_min
         vacuums = bool(self._every_s) and now_s - self._vacuumed_s >= self._every_s
-        if compacts or vacuums:
-            self._compacted_at = batches if compacts else self._compacted_at
-            self._vacuumed_s = now_s if vacuums else self._vacuumed_s
-            self._background.start(partial(self._work, compacts, vacuums))
+        self._compacted_at = batches if compacts else self._compacted_at
+        self._vacuumed_s = now_s if vacuums else self._vacuumed_s
+        return partial(self._work, compacts, vacuums) if compacts or vacuums else None
 
     def _work(self, compacts: bool, vacuums: bool) -> None:
         replaced = compact(self._place, self._count_min) if compacts else 0

@@ -117,6 +117,7 @@ _DISK = re.compile(
 _STORE = re.compile(r"Generic (?!LocalFileSystem)\w+ error")
 _STORE_REFUSAL = re.compile(r"status(?: code)?:? 4(?!08|29)\d\d|\b4(?!08|29)\d\d [A-Z][a-z]+\b")
 _NOT_READY = re.compile(r"got response 5\d\d\b")
+_FRAMES = ("at ", "An error occurred while calling", "JVM stacktrace")
 _LINE_CHARS_MAX = 500
 
 
@@ -186,14 +187,10 @@ def cause_line(error: BaseException) -> str:
         kind, said = python[-1]
         return _cut(f"{kind}: {said}")
     lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
-    first = next((line for line in lines if line and not _is_frame(line)), "")
+    first = next((line for line in lines if line and not line.startswith(_FRAMES)), "")
     said = _SQLSTATE.sub("", _STREAM.sub("", first))
     name = type(error).__name__
     return _cut(said if name in said or said != first or not said else f"{name}: {said}") or name
-
-
-def _is_frame(line: str) -> bool:
-    return line.startswith(("at ", "An error occurred while calling", "JVM stacktrace"))
 
 
 def _cut(line: str) -> str:

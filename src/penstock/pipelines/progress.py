@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TextIO
 
 from penstock.command.terminal import is_watched, short, span
-from penstock.pipelines.settings import Settings
 
 _WATCHED_EVERY_S = 0.1
 
@@ -191,8 +190,3 @@ class Console:
         self._stream.write(("\r\x1b[K" if self._drawn else "") + f"{line}\n")
         self._stream.flush()
         self._drawn = False
-
-
-def progress_for(name: str, settings: Settings) -> Progress:
-    json_stream = sys.stdout if settings.flag("json") else None
-    return Progress(name, settings.seconds("report-every"), json_stream=json_stream)

@@ -78,12 +78,7 @@ def _lines(settings: Sequence[Setting]) -> str:
         needed = " (needed)" if setting.required else ""
         for line in textwrap.wrap(setting.help + allowed + needed, _WIDTH):
             text += f"# {line}\n"
-        text += f"# {setting.file_key} = {_value(setting)}\n"
+        value = setting.default
+        value = format_duration(value) if setting.kind is Kind.DURATION else value
+        text += f"# {setting.file_key} = {json.dumps(value)}\n"
     return text
-
-
-def _value(setting: Setting) -> str:
-    default = setting.default
-    if setting.kind is Kind.DURATION:
-        return json.dumps(format_duration(default))
-    return json.dumps(list(default) if isinstance(default, tuple) else default)

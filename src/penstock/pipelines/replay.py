@@ -22,12 +22,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.delta_frames import require_one_broker
+from penstock.nsqdapi import calls
+from penstock.pipelines.delta_frames import frame_of, require_one_broker
 from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replay_plan import (
@@ -129,7 +131,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))
     with nsqd_of(settings) as api:
-        committed = api.last_version(application(settings))
+        committed = api.ask(calls.last_version(application(settings)))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish())
     if plan is not None and plan.made_ns:
@@ -244,7 +246,7 @@ class _Source:
                 Span("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
         columns = [column.partition(" ")[0] for column in _LEAN.split(", ")] if is_lean else None
-        return self.table.frame(self.session, conditions, columns)
+        return frame_of(self.session, self.table, conditions, columns)
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
@@ -276,8 +278,6 @@ def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
 
 
 def _within(chunk: tuple[Bucket, ...]) -> Column:
-    from pyspark.sql import functions as F
-
     parts = [
         (F.col("topic") == bucket.topic)
         & (F.col("partition") == bucket.partition)
@@ -320,9 +320,8 @@ def plans_directory(settings: Settings) -> str:
 
 
 def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
-    from pyspark.sql import functions as F
-
-    most = _messages_max(source.settings)
+    most, rate = source.settings.number("chunk"), source.settings.number("rate")
+    most = min(most, max(_CHUNK_MIN, rate * _PAUSE_S)) if rate else most
     rows = (
         source.wanted(lean=True)
         .groupBy("topic", "partition", F.expr(f"offset div {most}").alias("bucket"))
@@ -330,11 +329,6 @@ def _chunks(source: _Source) -> tuple[tuple[Bucket, ...], ...]:
         .collect()
     )
     return chunks_of((Bucket(r.topic, r.partition, r.least, r.most + 1, r.n) for r in rows), most)
-
-
-def _messages_max(settings: Settings) -> int:
-    chunk, rate = settings.number("chunk"), settings.number("rate")
-    return min(chunk, max(_CHUNK_MIN, rate * _PAUSE_S)) if rate else chunk
 
 
 def _check_unchanged(source: _Source, plan: Plan) -> None:
@@ -392,8 +386,6 @@ def _rejected(settings: Settings) -> int:
 def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, partitions: int) -> None:
     """Each task has the rows between two cuts, in order. The sink commits what they have staged in
     the order of the tasks."""
-    from pyspark.sql import functions as F
-
     settings = source.settings
     frame = source.wanted(chunk)
     cuts = cuts_of(chunk, _task_count(source, chunk))
@@ -422,8 +414,6 @@ def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:
 
 def _part(cuts: tuple[Cut, ...]) -> Column:
     """How many of the cuts a row lies behind: the number of its part."""
-    from pyspark.sql import functions as F
-
     topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
     behind = [
         (topic > cut.topic)
@@ -458,8 +448,6 @@ def _partitions_done(plan: Plan, version: int) -> str:
 
 
 def _dry_run(source: _Source, progress: Progress) -> int:
-    from pyspark.sql import functions as F
-
     day = F.to_date("timestamp").alias("date")
     rows = (
         source.wanted()
@@ -475,7 +463,8 @@ def _dry_run(source: _Source, progress: Progress) -> int:
         .orderBy("topic", "partition", "date")
         .collect()
     )
-    for line in _lines([row.asDict() for row in rows]):
+    cells = [[str(row[name]) for name in _HEADS] for row in rows]
+    for line in terminal.table(_HEADS, cells) if cells else ():
         progress.say(line)
     messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
     to = source.settings.text("to")
@@ -485,11 +474,6 @@ def _dry_run(source: _Source, progress: Progress) -> int:
 
 _TIME = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 _HEADS = ("topic", "partition", "date", "messages", "bytes", "first", "last", "since", "until")
-
-
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    cells = [[str(row[name]) for name in _HEADS] for row in rows]
-    return terminal.table(_HEADS, cells) if cells else []
 
 
 PIPELINE = Pipeline(

@@ -13,11 +13,12 @@ write a chunk together divide it by `cuts_of`; nsqd puts what they staged togeth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+from pyspark.sql import functions as F
 
 from penstock.errors import ConfigError
 from penstock.spark.delta_files import write_durably
@@ -39,8 +40,7 @@ class Bucket(NamedTuple):
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What somebody asked for: a plan is good for the same wish only."""
 
     source: str  # "table PATH" or "topics of URL"
@@ -58,14 +58,14 @@ class Wish:
     partition: int = _ALL
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     wish: Wish
     logs: dict[str, str]  # the identity of the source: of each topic, or of the table
     target: str  # the identity of the target topic; "" when it was not there
     chunks: tuple[tuple[Bucket, ...], ...]
     partitions: int = 1  # of the target
     made_ns: int = 0  # when; a time of the wish such as 24h counts from then
+    version: Annotated[int, msgspec.Meta(ge=1, le=_VERSION)] = _VERSION
 
     @property
     def messages(self) -> int:
@@ -137,13 +137,13 @@ class Kept:
     def read(self, wish: Wish) -> Plan | None:
         """None when there is none. ConfigError when the name stands for another replay."""
         try:
-            document = json.loads(self.path.read_text("utf-8"))
-            plan = _plan(document)
+            plan = msgspec.json.decode(self.path.read_bytes(), type=Plan)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError("name", str(self.path), f"the plan is damaged: {error}") from error
-        changed = _differences(plan.wish, wish)
+        before, now = (msgspec.structs.asdict(each) for each in (plan.wish, wish))
+        changed = [f"{n.replace('_', '-')} was {before[n]!r}" for n in now if before[n] != now[n]]
         if changed:
             rule = f"a replay of this name has begun with other settings: {', '.join(changed)}"
             raise ConfigError("name", self.path.stem, rule)
@@ -151,12 +151,12 @@ class Kept:
 
     def write(self, plan: Plan) -> None:
         """Durable before the first version is written."""
-        self._write(self.path, json.dumps(_document(plan)))
+        self._write(self.path, msgspec.json.encode(plan))
 
     def note(self, version: int) -> None:
         """nsqd has committed this one. nsqd's own word counts; this is for the day when it has
         forgotten the replay, which would begin anew then."""
-        self._write(self._done, str(version))
+        self._write(self._done, str(version).encode())
 
     def last(self, plan: Plan, committed: int | None) -> int | None:
         """The last version that is done, when nsqd says that it is this one."""
@@ -173,47 +173,16 @@ class Kept:
         rule = f"nsqd has forgotten this replay after chunk {noted + 1} of {len(plan.chunks)}"
         raise ConfigError("name", self.path.stem, f"{rule}: replay the rest under another name")
 
-    def _write(self, path: Path, text: str) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(path, text.encode(), mode=0o600)
+        write_durably(path, content, mode=0o600)
 
     @property
     def _done(self) -> Path:
         return self.path.with_suffix(".done")
 
 
-def _document(plan: Plan) -> dict[str, Any]:
-    """As a release before version 2 reads it, as long as such a one can do it."""
-    document = {"version": _VERSION, **asdict(plan)}
-    if plan.partitions == 1 and plan.wish.partition == _ALL:
-        del document["partitions"], document["wish"]["partition"]
-        document["version"] = 1
-    return document
-
-
-def _plan(document: dict[str, Any]) -> Plan:
-    if not 1 <= document["version"] <= _VERSION:
-        raise ValueError(f"it is of version {document['version']}")
-    wish = document["wish"]
-    lists = {"topics": tuple(wish["topics"]), "ids": tuple(wish["ids"])}
-    chunks = tuple(tuple(Bucket(*bucket) for bucket in chunk) for chunk in document["chunks"])
-    logs, target = document["logs"], document["target"]
-    more = document.get("partitions", 1), document.get("made_ns", 0)
-    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, *more)
-
-
-def _differences(was: Wish, now: Wish) -> Sequence[str]:
-    before, after = asdict(was), asdict(now)
-    return [
-        f"{name.replace('_', '-')} was {before[name]!r}"
-        for name in before
-        if before[name] != after[name]
-    ]
-
-
 # --- where messages go ---
-#
-# Which partition of its target a replayed message goes to.
 #
 # Its own number, where the target has it. Of the other partitions of the source, what has a key
 # goes where its key belongs, and what has none goes, all of a partition, to one and the same. So
@@ -225,8 +194,6 @@ def _differences(was: Wish, now: Wish) -> Sequence[str]:
 
 def target_partition(partitions: int, has_key: bool) -> Column:
     """As the sink's column `partition`; null: by key. `has_key`: the source has a column for it."""
-    from pyspark.sql import functions as F
-
     number = F.col("partition")
     beyond = number % F.lit(partitions)
     if has_key:

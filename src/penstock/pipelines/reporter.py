@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
+from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Log, Progress, Report, RunState
 from penstock.pipelines.runs import LogPlace, Option, State, cut
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
 _TOO_BIG = 413
 
 
+@dataclass
 class Ending:
     """How a run has ended; set by whoever runs it."""
 
-    def __init__(self) -> None:
-        self.phase: Literal["finished", "stopped", "failed"] = "stopped"
-        self.reason = ""
-        self.code = 0
+    phase: Literal["finished", "stopped", "failed"] = "stopped"
+    reason: str = ""
+    code: int = 0
 
     def finished(self, code: int, stopped: bool) -> None:
         self.phase, self.code = "stopped" if stopped else "finished", code
@@ -89,7 +91,7 @@ class Outlet:
         if self._api is None:
             timeout_ms = round(limits.RUN_ASK_S * 1000)
             self._api = nsqd_of(self._settings, timeout_ms=timeout_ms, retries=0)
-        self._api.publish(PIPELINES, body)
+        self._api.ask(calls.publish(PIPELINES, body))
 
     def close(self) -> None:
         if self._api is not None:
@@ -224,10 +226,9 @@ def numbers_of(report: Report) -> dict[str, Any]:
     """As `State` has them: what was measured badly is not told."""
     left_s, lag_s = report.left_seconds, report.lag_seconds
     return {
+        **asdict(report),
         "rows": max(report.rows, 0),
         "rows_per_second": min(max(report.rows_per_second, 0.0), 1e15),
-        "total": report.total,
-        "lag_rows": report.lag_rows,
         "lag_seconds": None if lag_s is None else max(lag_s, 0.0),
         "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
         "what": runs.cut(report.what),
@@ -351,10 +352,9 @@ class Screen:
         name, kind = setting.name, setting.kind
         if kind is Kind.BOOL:
             return self._settings.flag(name)
-        if kind is Kind.INT:
-            return self._settings.number(name)
-        if kind is Kind.DURATION:
-            return format_duration(round(self._settings.seconds(name) * limits.SECOND))
+        if kind in (Kind.INT, Kind.DURATION):
+            number = self._settings.number(name)
+            return number if kind is Kind.INT else format_duration(number)
         if kind is Kind.STRING:
             return self.text(self._settings.text(name), _OPTION_CHARS_MAX)
         values = self._settings.texts(name)

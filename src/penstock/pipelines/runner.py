@@ -21,7 +21,7 @@ from penstock.command.flags import HelpWanted, UsageError, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
-from penstock.pipelines.progress import Progress, progress_for
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.session import end_late_workers, java_pid, open_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
 
@@ -58,8 +58,8 @@ def run_by_name(
     try:
         document = settings.read_document(settings.config_path(name, arguments, places))
         chosen = settings.choose(name, document, registry.PIPELINES)
-        pipeline = registry.load(chosen.pipeline)
-        found = settings.resolve(name, pipeline.settings, arguments, places, chosen.document)
+        pipeline = registry.load(chosen)
+        found = settings.resolve(name, pipeline.settings, arguments, places, document)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE
@@ -78,7 +78,8 @@ class Run:
         self._pipeline = pipeline
         self._name = name
         self._found = found
-        self._progress = progress_for(pipeline.name, found)
+        stream = sys.stdout if found.flag("json") else None
+        self._progress = Progress(pipeline.name, found.seconds("report-every"), json_stream=stream)
         wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
         self._outages = Outages(self._progress, wait_s_max)
 

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.command.environment import check_table_names, nearest, prefix_of
@@ -23,8 +23,9 @@ from penstock.command.flags import (
     Kind,
     UsageError,
     parse_command_line,
-    value_from_text,
+    read_environment,
     value_from_toml,
+    variable,
 )
 from penstock.errors import ConfigError
 
@@ -50,15 +51,12 @@ class Setting(Flag):
         if isinstance(value, int) and not isinstance(value, bool):
             low, high = self.least, self.most
             if (low is not None and value < low) or (high is not None and value > high):
-                raise ConfigError(self.name, self._shown(value), self._bounds())
+                bounds = ((low, "at least"), (high, "at most"))
+                rule = ", ".join(f"{self._shown(n)} {how}" for n, how in bounds if n is not None)
+                raise ConfigError(self.name, self._shown(value), rule)
 
     def _shown(self, value: int) -> object:
         return f"{value / limits.SECOND:g}s" if self.kind is Kind.DURATION else value
-
-    def _bounds(self) -> str:
-        low = "" if self.least is None else f"{self._shown(self.least)} at least"
-        high = "" if self.most is None else f"{self._shown(self.most)} at most"
-        return ", ".join(part for part in (low, high) if part)
 
 
 COMMON: tuple[Setting, ...] = (
@@ -131,12 +129,13 @@ def resolve(
     """UsageError, HelpWanted and ConfigError as the flags of daemons have it. `name` is that of
     the pipeline, or of its table in the file."""
     settings = (*COMMON, *table)
-    own = {variable(name, setting) for setting in settings}
+    prefix = prefix_of(name)
+    own = {variable(setting, prefix) for setting in settings}
     tables = [key for key, content in document.items() if isinstance(content, dict)]
     check_table_names(name, tables, own, environment)
     places = (
         parse_command_line(settings, arguments),
-        _from_environment(name, settings, environment),
+        read_environment(settings, environment, prefix),
         _from_table(name, settings, document.get(name, {})),
         _from_table("", COMMON, {k: v for k, v in document.items() if not isinstance(v, dict)}),
     )
@@ -146,7 +145,9 @@ def resolve(
         found = [place[setting.name] for place in places if setting.name in place]
         values[setting.name] = found[0] if found else setting.default
         explicit |= {setting.name} if found else set()
-    values["conf"] = (*_conf(document), *values["conf"])  # of two the later one counts
+    in_file = document.get(CONF_TABLE, {}).items()
+    in_file = tuple(f"{name}={_conf_text(name, value)}" for name, value in in_file)
+    values["conf"] = (*in_file, *values["conf"])  # of two the later one counts
     _check_conf(values["conf"])
     for setting in settings:
         setting.check(values[setting.name])
@@ -187,11 +188,6 @@ def _check_conf(conf: Iterable[str]) -> None:
             raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
 
 
-def _conf(document: Mapping[str, Any]) -> tuple[str, ...]:
-    table = document.get(CONF_TABLE, {})
-    return tuple(f"{name}={_conf_text(name, value)}" for name, value in table.items())
-
-
 def _conf_text(name: str, value: Any) -> str:
     if isinstance(value, dict | list):
         rule = 'a text, with the name in quotes: "spark.executor.memory" = "2g"'
@@ -199,41 +195,13 @@ def _conf_text(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# --- the environment ---
-
-
-def variable(name: str, setting: Flag) -> str:
-    return prefix_of(name) + setting.file_key.upper().replace("-", "_")
-
-
-def _from_environment(
-    name: str, settings: Sequence[Setting], environment: Mapping[str, str]
-) -> dict[str, Any]:
-    values = {}
-    for setting in settings:
-        text = environment.get(variable(name, setting))
-        if text is not None:
-            try:
-                values[setting.name] = value_from_text(setting, text)
-            except ValueError as error:
-                raise ConfigError(variable(name, setting), text, str(error)) from error
-    return values
-
-
 # --- the file ---
-
-
-class Chosen(NamedTuple):
-    """Which pipeline a name stands for, and the file that said so."""
-
-    pipeline: str
-    document: dict[str, Any]
 
 
 def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """Where the file is: it has to be read before the rest of the line can be understood, because
     it may say which pipeline the name is for."""
-    path = environment.get(variable(name, COMMON[0]), "")
+    path = environment.get(variable(COMMON[0], prefix_of(name)), "")
     words = list(arguments)
     for position, word in enumerate(words):
         flag, equals, text = word.lstrip("-").partition("=")
@@ -252,14 +220,15 @@ def read_document(path: str) -> dict[str, Any]:
         raise ConfigError("config", path, f"failed to load the file: {error}") from error
 
 
-def choose(name: str, document: dict[str, Any], pipelines: Iterable[str]) -> Chosen:
-    """UsageError when the name is neither a pipeline nor a table of the file."""
+def choose(name: str, document: Mapping[str, Any], pipelines: Iterable[str]) -> str:
+    """Which pipeline it stands for. UsageError when the name is neither a pipeline nor a table of
+    the file."""
     known = tuple(pipelines)
     for table, content in document.items():
         if isinstance(content, dict) and table != CONF_TABLE:
             _pipeline_of(table, content, known)
     if name in known or isinstance(document.get(name), dict):
-        return Chosen(_pipeline_of(name, document.get(name, {}), known), document)
+        return _pipeline_of(name, document.get(name, {}), known)
     raise UsageError(f"no such pipeline: {name}; there are {', '.join(known)}")
 
 

@@ -26,12 +26,11 @@ _RATE_OVER_S = 10.0
 def follow(
     query: StreamingQuery,
     progress: Progress,
-    watch: Watch | None = None,
     each: Callable[[int], None] | None = None,
 ) -> None:
     """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
-    now and then, with the number of batches so far. A `watch` sums up over several queries."""
-    watch = watch or Watch()
+    now and then, with the number of batches so far."""
+    watch = Watch()
     try:
         while query.isActive:
             if progress.wait(_POLL_S):

@@ -9,12 +9,11 @@ identity comes, when the messages of a second log are let in, both are there for
 Two archives of one topic would double it. So a topic belongs to the first archive that names it or
 has messages of it, and the commits of another are refused. `--recover` takes a topic over.
 
-**Format.** The property `penstock.topics` is the name of a file in `_penstock_topics`, a directory
+The property `penstock.topics` is the name of a file in `_penstock_topics`, a directory
 that readers of the table do not see, and apart from `_penstock`, which has the checkpoint: who
 deletes that to begin again must not lose this. The file is Parquet with a row for each topic
 (`topic`, `logs`, `owner`). It never changes: each change writes a whole new file, `NUMBER-UUID`,
-with a number one higher, and then sets the property. So the table's metadata, which each change of
-it writes again, has the same size for one topic and for thousands.
+with a number one higher, and then sets the property (docs/adr/0009-a-file-that-the-table-names.md).
 
 A log is "IDENTITY", or "IDENTITY@BROKER" where the rows name their nsqd: a table may have offsets
 of several, and this note says which log the rows of a broker are from, also when that nsqd has
@@ -32,11 +31,6 @@ moved since.
 - *The vacuum* removes files that were replaced as long ago as data files that were, and never one
   with a number above that of the property: somebody may be about to name it. One with a number that
   is not above it can't be named any more, as the property was another one when it was written.
-
-Earlier builds had a property `penstock.log.TOPIC` for each topic, "LOG,LOG OWNER". They are read
-where they are, and moved into the file with the next change. delta-rs can't take a property away,
-so what stays is a word that makes an earlier build refuse the topic; where such a build has written
-one nevertheless it is moved again.
 """
 
 from __future__ import annotations
@@ -62,8 +56,6 @@ _NAMED = "penstock.topics"
 _SCHEMA = pa.schema(
     [("topic", pa.string()), ("logs", pa.list_(pa.string())), ("owner", pa.string())]
 )
-_EARLIER = "penstock.log."  # and the topic
-_MOVED = " a-newer-penstock"  # in its place: for an earlier build the owner of the topic
 AGAIN = (
     "it was deleted and made again since it was archived: its offsets count from 0 again, so it "
     "needs another table"
@@ -113,22 +105,7 @@ def known(place: Place) -> Topics:
 
 def _known(place: Place, properties: Properties) -> Topics:
     name = properties.get(_NAMED)
-    found = dict(_read(place.uri, tuple(place.options.items()), name)) if name else {}
-    for topic, text in _earlier(properties).items():
-        logs, _, owner = text.partition(" ")
-        there = found.get(topic, TopicLog())
-        noted = dict.fromkeys([*there.noted, *filter(None, logs.split(","))])
-        found[topic] = TopicLog(tuple(noted), owner)
-    return found
-
-
-def _earlier(properties: Properties) -> Properties:
-    """By topic, what an earlier build has noted and nobody has moved."""
-    return {
-        name.removeprefix(_EARLIER): value
-        for name, value in properties.items()
-        if name.startswith(_EARLIER) and value != _MOVED
-    }
+    return _read(place.uri, tuple(place.options.items()), name) if name else {}
 
 
 @lru_cache(maxsize=4)  # a name has one content for ever, and each batch asks for it
@@ -153,12 +130,12 @@ def _change(place: Place, wanted: Callable[[Topics], Topics]) -> None:
 
     def named(properties: Properties) -> Properties:
         there = _known(place, properties)
-        fresh, earlier = wanted(there), _earlier(properties)
-        if not fresh and not earlier:
+        fresh = wanted(there)
+        if not fresh:
             return {}
         name = f"{_number(properties.get(_NAMED, '0')) + 1}-{uuid.uuid4()}.parquet"
         _write(place, name, {**there, **fresh})
-        return {_NAMED: name, **dict.fromkeys((_EARLIER + topic for topic in earlier), _MOVED)}
+        return {_NAMED: name}
 
     place.set_properties(named)
 
@@ -196,37 +173,28 @@ def remove_replaced(place: Place, retain_s: float) -> int:
 # --- who writes a topic ---
 
 
-def claimed(known: Topics, owner: str, topics: Iterable[str]) -> dict[str, TopicLog]:
-    """What changes when these topics are to be the owner's. ConfigError when one is another's."""
+def claimed(
+    known: Topics, owner: str, topics: Iterable[str], takes_over: bool = False
+) -> dict[str, TopicLog]:
+    """What changes when these topics are to be the owner's. ConfigError when one is another's,
+    unless the owner takes it over: then the next commit of the other one is refused."""
     fresh = {}
     for topic in topics:
         log = known.get(topic, TopicLog())
-        if log.owner not in ("", owner):
+        if log.owner not in ("", owner) and not takes_over:
             rule = (
                 f"the archive {log.owner} writes this topic into the table, so it would come "
                 "twice: name another table, or take the topic over with archive --recover and a "
                 "new checkpoint"
             )
             raise ConfigError("topics", topic, rule)
-        if not log.owner:
+        if log.owner != owner:
             fresh[topic] = log._replace(owner=owner)
     return fresh
 
 
-def claim(place: Place, owner: str, topics: Collection[str]) -> None:
-    _change(place, lambda known: claimed(known, owner, topics))
-
-
-def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
-    """From whoever has them: his next commit is refused."""
-
-    def taken(known: Topics) -> Topics:
-        logs = {topic: known.get(topic, TopicLog()) for topic in topics}
-        return {
-            topic: log._replace(owner=owner) for topic, log in logs.items() if log.owner != owner
-        }
-
-    _change(place, taken)
+def claim(place: Place, owner: str, topics: Collection[str], takes_over: bool = False) -> None:
+    _change(place, lambda known: claimed(known, owner, topics, takes_over))
 
 
 # --- which log it is ---
@@ -234,9 +202,9 @@ def take_over(place: Place, owner: str, topics: Collection[str]) -> None:
 
 def note(
     place: Place,
-    properties: Properties,
     owner: str,
     logs: Collection[tuple[str, str]],
+    properties: Properties,
     only_one: bool = False,
 ) -> bool:
     """Before a commit to a table with these properties: as `noted` says. Whether that changed the

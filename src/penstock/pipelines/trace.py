@@ -26,13 +26,19 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import Identity, State, checkpoint_of, place_of
+from penstock.pipelines.checkpoints import (
+    Checkpoint,
+    Identity,
+    State,
+    checkpoint_of,
+    place_of,
+)
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.lives import latencies, slowest
-from penstock.pipelines.maintenance import Care, care_settings, configuration
+from penstock.pipelines.maintenance import Beside, Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
@@ -44,7 +50,6 @@ from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("date",)
 STATISTICS = ("time", "trace_offset")
@@ -82,13 +87,13 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if there is not None:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
-    checkpoint, identity = checkpoint_of(settings, "trace"), _identity(settings)
-    state = checkpoints.load(session, checkpoint, identity)
-    if state is not None:
-        checkpoints.require_table(place, checkpoint)
+    path = checkpoint_of(settings, "trace")
+    checkpoint = Checkpoint(session, path)
+    identity = Identity(local_path(settings.text("table")), (TOPIC,), "")
+    state = checkpoint.load(identity, place)
     if state is None and there is not None and there.file_uris():
         rule = (
-            f"there is no checkpoint in {checkpoint}, but the table has events, which "
+            f"there is no checkpoint in {path}, but the table has events, which "
             "would come again: name the checkpoint, or another table"
         )
         raise ConfigError("table", settings.text("table"), rule)
@@ -97,20 +102,26 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
     if state is None:
         state = made
-        checkpoints.make(session, checkpoint, identity, state)
+        checkpoint.make(identity, state)
     session.dataSource.register(with_store(LakeSink, place.options))
-    progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
+    progress.note(table=place.uri, version_of=place.version, checkpoint=path)
     with ExitStack() as stack:
-        beside: list[Care | LifeKeeper] = [
-            stack.enter_context(keeper) for keeper in _keepers(settings, progress)
-        ]
-        beside.append(stack.enter_context(Care(place, settings, progress)))
+        beside: list[Beside] = [Care(place, settings, progress)]
+        lives = _lifecycles(settings)
+        if lives:
+            table = LifeTable(settings.text("table"), lives, storage_options(settings))
+            every_s = settings.seconds("lifecycles-every")
+            beside.insert(0, LifeKeeper(table, lives, every_s, progress))
+        for one in beside:
+            stack.enter_context(one)
 
         def after_batches(batches: int) -> None:
             for each in beside:
                 each.after_batches(batches)
 
-        follow(_start(session, settings, state), progress, each=after_batches)
+        names = {"txnAppId": state.application, "checkpointLocation": path}
+        query = started(_events(session, settings), settings, "trace", SHAPE, **names)
+        follow(query, progress, each=after_batches)
     if settings.flag("report"):
         _report(settings, progress)
     return DONE
@@ -122,27 +133,11 @@ def _lifecycles(settings: Settings) -> str:
     return settings.text("lifecycles") or beside
 
 
-def _keepers(settings: Settings, progress: Progress) -> Iterator[LifeKeeper]:
-    path = _lifecycles(settings)
-    if path:
-        table = LifeTable(settings.text("table"), path, storage_options(settings))
-        yield LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
-
-
-def _identity(settings: Settings) -> Identity:
-    return Identity(local_path(settings.text("table")), (TOPIC,), "")
-
-
 def _require_topic(settings: Settings) -> None:
     with nsqd_of(settings) as api:
         if TOPIC not in api.positions([TOPIC]).topics:
             rule = f"nothing was ever traced there: it has no topic {TOPIC}"
             raise ConfigError("url", settings.text("url"), rule)
-
-
-def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
-    names = {"txnAppId": state.application, "checkpointLocation": checkpoint_of(settings, "trace")}
-    return started(_events(session, settings), settings, "trace", SHAPE, **names)
 
 
 def _events(session: SparkSession, settings: Settings) -> DataFrame:

@@ -1,9 +1,10 @@
 """nsqd for readers of the log and writers of staged blocks, called synchronously.
 
 Spark's workers and pipelines have no event loop, so this is one connection that is kept alive. An
-instance belongs to one thread. All of it may be sent twice without harm (a stage under its name, a
-commit under its version): a call is tried again a bounded number of times when the connection
-breaks or nsqd is not ready; the pause doubles each time.
+instance belongs to one thread. A call (`nsqdapi.calls`) may be sent twice without harm, as a stage
+has a name and a commit its version; only a message that is published may be there twice then. It is
+tried again a bounded number of times when the connection breaks or nsqd is not ready; the pause
+doubles each time.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from penstock.nsqdapi.calls import (
     Committed,
     Fetched,
     Froms,
-    Move,
-    Owner,
     Positions,
     Shape,
     Stage,
@@ -69,23 +68,14 @@ class BrokerApi:
 
     # --- the read side ---
 
-    def positions(self, topics: Iterable[str] = (), pattern: str | None = None) -> Positions:
-        """Where the logs of those that match the pattern, of these topics, or of all are."""
+    def positions(
+        self, topics: Iterable[str] = (), pattern: str | None = None, froms: Froms | None = None
+    ) -> Positions:
+        """Where the logs of those that match the pattern, of these topics, or of all are. `froms`:
+        offsets from which on bytes are to be counted."""
         if pattern is not None:
-            return self._ask(calls.positions(pattern=pattern))
-        return calls.joined(map(self._ask, calls.positions_of_many(topics)))
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        identity: str,
-        from_offset: int,
-        to_offset: int,
-        bytes_max: int = limits.SPARK_FETCH_BYTES,
-    ) -> Fetched:
-        """BrokerRefused when it is gone, beyond the end, or damaged."""
-        return self._ask(calls.fetch(topic, from_offset, to_offset, bytes_max, partition, identity))
+            return self.ask(calls.positions(pattern=pattern))
+        return calls.joined(map(self.ask, calls.positions_of_many(topics, froms)))
 
     def fetches(
         self,
@@ -96,8 +86,9 @@ class BrokerApi:
         to_offset: int,
         bytes_max: int = limits.SPARK_FETCH_BYTES,
     ) -> Iterator[Fetched]:
-        """One range after the other, as `fetch` gives it. The next is asked for before this one is
-        given, so nsqd works while the caller does. Nothing else may be asked meanwhile."""
+        """One range after the other. The next is asked for before this one is given, so nsqd works
+        while the caller does. Nothing else may be asked meanwhile. BrokerRefused when one is gone,
+        beyond the end, or damaged."""
 
         def call_from(offset: int) -> Call[Fetched]:
             return calls.fetch(topic, offset, to_offset, bytes_max, partition, identity)
@@ -120,55 +111,17 @@ class BrokerApi:
             if asked:
                 self.close()  # its answer would be taken for that of the next request
 
-    def bytes_from(self, offsets: Froms) -> dict[str, dict[int, int]]:
-        """About how many bytes each of these logs has from that offset on: by topic and
-        partition."""
-        if not offsets:
-            return {}
-        found = calls.joined(map(self._ask, calls.positions_of_many(offsets, offsets)))
-        return {
-            topic: {number: span.bytes_from for number, span in spans.partitions.items()}
-            for topic, spans in found.topics.items()
-        }
-
-    def offset_after(self, topic: str, partition: int, offset: int, length: int) -> int:
-        return self._ask(calls.offset_after(topic, offset, length, partition))
-
-    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        return self._ask(calls.offset_at(topic, timestamp_ms, partition))
-
-    def message(self, topic: str, offset: int, partition: int = 0) -> dict[str, Any]:
-        return self._ask(calls.message(topic, "offset", offset, partition))
-
-    def move(self, topic: str, channel: str, offset: int, partition: int = 0) -> Move:
-        """What setting the channel to that offset would do; it is not done."""
-        return self._ask(calls.try_move(topic, channel, offset, partition))
-
-    def nodes(self) -> list[str]:
-        """Of nsqlookupd: the HTTP addresses of the nsqds that it knows."""
-        return [one.http_address for one in self._ask(calls.nodes())]
-
     # --- the write side ---
 
     def shape(self, topic: str) -> Shape:
         """Of a topic that is to be written to: it is made when it is not there."""
         try:
-            return self._ask(calls.shape(topic))
+            return self.ask(calls.shape(topic))
         except BrokerRefused as refusal:
             if refusal.code != "TOPIC_NOT_FOUND":
                 raise
-        self._ask(calls.create(topic))
-        return self._ask(calls.shape(topic))
-
-    def publish(self, topic: str, body: bytes) -> None:
-        """One message. What is tried again may be there twice."""
-        self._ask(calls.publish(topic, body))
-
-    def stage(
-        self, topic: str, partition: int, name: str, batches: bytes, owner: Owner | None = None
-    ) -> int:
-        """Raw batches to be committed later; the number of messages. The same again is no harm."""
-        return self._ask(calls.stage(Stage(topic, partition, name), batches, owner))
+        self.ask(calls.create(topic))
+        return self.ask(calls.shape(topic))
 
     def commit(self, app: str, version: int, stages: Iterable[Stage]) -> Committed:
         """All of these in one step, in this order inside a partition; or, when this version of the
@@ -178,7 +131,7 @@ class BrokerApi:
         for left in range(_PARTS_TRIES - 1, -1, -1):
             try:
                 for call in calls.commits(app, version, listed):
-                    committed = self._ask(call)
+                    committed = self.ask(call)
                     if committed is not None:
                         return committed
             except BrokerRefused as refusal:
@@ -189,14 +142,11 @@ class BrokerApi:
     def abort(self, stages: Iterable[Stage]) -> None:
         """These are not wanted. What is not there, or was committed, stays as it is."""
         for call in calls.aborts(list(stages)):
-            self._ask(call)
-
-    def last_version(self, app: str) -> int | None:
-        return self._ask(calls.last_version(app))
+            self.ask(call)
 
     # --- one call ---
 
-    def _ask(self, call: Call[T]) -> T:
+    def ask(self, call: Call[T]) -> T:
         return self._read(call, self._request(call))
 
     def _read(self, call: Call[T], answer: Answer) -> T:

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from typing import NamedTuple, Self
 
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Positions, Span
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, Offsets, relocated, spans
@@ -141,7 +142,7 @@ class Brokers:
         for url in options.lookupds:
             try:
                 with self._opened(url) as lookupd:
-                    found |= set(lookupd.nodes())
+                    found |= {one.http_address for one in lookupd.ask(calls.nodes())}
             except FetchFailed as error:
                 errors.append(error)
         if len(errors) == len(options.lookupds):

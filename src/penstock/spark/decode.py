@@ -54,7 +54,7 @@ def decode(
         if arrays:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
-            yield _without_columns(high - low)
+            yield pa.RecordBatch.from_struct_array(pa.array([{}] * (high - low), pa.struct([])))
 
 
 def _checked(
@@ -76,10 +76,6 @@ def _checked(
     if span is not None and held != span and (len(offsets) or span[0] < span[1]):
         raise RangeCorrupt(f"it holds offsets {held[0]} to {held[1]}, not {span[0]} to {span[1]}")
     return columns, offsets
-
-
-def _without_columns(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
 def _pieces(

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,18 @@ class Stager:
         keys = groups.select(list(names)).to_pylist()
         for key, rows in zip(keys, groups.column(f"{_ROW}_list"), strict=True):
             yield tuple(map(partition_text, key.values())), kept.take(rows.values)
+
+
+def write(place: Place, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+    """All of these rows, or after an error no file."""
+    stager = Stager(place, shape)
+    try:
+        for batch in batches:
+            stager.add(batch)
+        return stager.finish()
+    except BaseException:
+        stager.abandon()
+        raise
 
 
 class _File:

@@ -58,7 +58,8 @@ def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 def encode(rows: pa.RecordBatch, bytes_max: int = limits.SPARK_BATCH_BYTES) -> Iterator[Block]:
     """Batches of at most so many bytes; a message that is larger is one by itself."""
-    sizes = sum(np.diff(ends_of(rows.column(name))) for name in _sized(rows))
+    sized = [column for column in rows.columns if column.type == pa.binary()]
+    sizes = sum(np.diff(ends_of(column)) for column in sized)
     filled = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))  # bytes before each row
     low = 0
     while low < len(rows):
@@ -74,10 +75,6 @@ def largest(rows: pa.RecordBatch) -> tuple[int, int]:
     lengths = np.diff(ends_of(rows.column("body")))
     row = int(np.argmax(lengths))
     return row, int(lengths[row])
-
-
-def _sized(rows: pa.RecordBatch) -> list[str]:
-    return [name for name in rows.schema.names if rows.schema.field(name).type == pa.binary()]
 
 
 def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:

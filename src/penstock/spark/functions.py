@@ -3,21 +3,9 @@
 A message id is 16 hex digits (`ids/guid.py` has the layout), a unique id 32 with an IPv4 address in
 it, or 56 with IPv6 (`ids/unique.py`). Each function is NULL for what is no such id.
 
-| function | of | gives |
-|---|---|---|
-| `guid_time(id)` | message id | TIMESTAMP: the start of its tick, about a millisecond long |
-| `guid_node(id)` | message id | INT: the node that gave it out |
-| `guid_sequence(id)` | message id | INT: its number in the tick |
-| `unique_time(id, as_of)` | unique id | TIMESTAMP: as a reader sees it at `as_of` |
-| `unique_ip(id)` | unique id | STRING: IPv6 in full |
-| `unique_pid(id)` | unique id | INT: low 16 bits of the process id |
-
 A unique id has no month in it: `unique_time` takes the one of `as_of` (the message's own timestamp
 is a good choice), or the one before when that would lie behind it, in the session's time zone,
 which has to be the maker's.
-
-`register_functions(spark)` makes them known to SQL and to `F.expr`. They are temporary functions of
-that session.
 """
 
 from __future__ import annotations
@@ -39,19 +27,13 @@ _SPAN_MS = "cast(conv(substr(id, -12, 8), 16, 10) as bigint)"
 _MONTH = "date_trunc('MONTH', as_of)"
 
 
-def _tick_micros(number: str) -> str:
-    """A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between."""
-    tick = f"(shiftright({number}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
-    return f"({tick} * 131072L) div 125L"
-
-
-def _quads() -> str:
-    parts = [f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4)]
-    return f"concat_ws('.', {', '.join(parts)})"
-
-
-def _groups() -> str:
-    return f"concat_ws(':', {', '.join(f'lower(substr(id, {1 + 4 * n}, 4))' for n in range(8))})"
+_TICK = f"(shiftright({_GUID_NUMBER}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
+# A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between.
+_TICK_MICROS = f"({_TICK} * 131072L) div 125L"
+_BYTES = (f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4))
+_QUADS = f"concat_ws('.', {', '.join(_BYTES)})"
+_HEX = (f"lower(substr(id, {1 + 4 * n}, 4))" for n in range(8))
+_GROUPS = f"concat_ws(':', {', '.join(_HEX)})"
 
 
 def _span_after(month: str) -> str:
@@ -63,7 +45,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "guid_time": (
         "id STRING",
         "TIMESTAMP",
-        f"CASE WHEN {_GUID} THEN timestamp_micros({_tick_micros(_GUID_NUMBER)}) END",
+        f"CASE WHEN {_GUID} THEN timestamp_micros({_TICK_MICROS}) END",
     ),
     "guid_node": (
         "id STRING",
@@ -86,8 +68,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "unique_ip": (
         "id STRING",
         "STRING",
-        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_quads()} "
-        f"ELSE {_groups()} END",
+        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_QUADS} ELSE {_GROUPS} END",
     ),
     "unique_pid": (
         "id STRING",
@@ -98,6 +79,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
 
 
 def register_functions(spark: SparkSession) -> None:
+    """Temporary functions of that session."""
     for name, (parameters, kind, expression) in FUNCTIONS.items():
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} "

@@ -2,12 +2,6 @@
 
 Spark says after each batch where it ended, and where the logs ended when it was planned. What lies
 between has not been read yet.
-
-    listener = LagListener()
-    spark.streams.addListener(listener)
-    prometheus_client.REGISTRY.register(listener)
-    prometheus_client.start_http_server(9209)
-    query.awaitTermination()
 """
 
 from __future__ import annotations
@@ -91,14 +85,11 @@ class LagListener(StreamingQueryListener, Collector):
 
 
 def lag_rows(sources: list[Any]) -> int | None:
-    """Rows that the logs had when the batch was planned, and that no batch has read yet."""
-    found = None
-    for source in sources:
-        end, latest = _positions(source["endOffset"]), _positions(source["latestOffset"])
-        if latest is not None and end is not None:
-            behind = sum(max(0, at - end.get(log, 0)) for log, at in latest.items())
-            found = (found or 0) + behind
-    return found
+    """Rows that the logs had when the batch was planned, and that no batch has read yet. None: no
+    source is ours."""
+    names = ("endOffset", "latestOffset")
+    ours = [one for one in sources if None not in [_positions(one[name]) for name in names]]
+    return sum(end - at for one in ours for at, end in logs_of([one]).values()) if ours else None
 
 
 def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
@@ -106,9 +97,10 @@ def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
     has met yet is read to 0: what is behind it adds up to `lag_rows`."""
     found: dict[Log, tuple[int, int]] = {}
     for source in sources:
-        reached = _positions(source["endOffset"]) or {}
-        latest = _positions(source["latestOffset"]) or {}
-        for topic, partition in {**reached, **latest} if reached else ():
+        reached, latest = _positions(source["endOffset"]), _positions(source["latestOffset"]) or {}
+        if reached is None:
+            continue
+        for topic, partition in {**reached, **latest}:
             at = reached.get((topic, partition), 0)
             end = latest.get((topic, partition), at)
             found[topic, int(partition)] = (at, max(at, end))

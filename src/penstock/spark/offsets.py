@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
-from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, listed
+from penstock.spark.options import EARLIEST, Bound, listed
 from penstock.times import format_time
 
 WANTED = "with onTopicDeleted=ignore that is no error"
@@ -76,21 +76,15 @@ OnDeleted = Callable[[Log, int, DataLost, bool], None]
 
 
 def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    if not any(log.broker for log in offsets):
-        return {"topics": _topics_document(offsets), "version": VERSION}
-    brokers: dict[str, Offsets] = {}
+    brokers: dict[str, dict[str, Any]] = {}
     for log in sorted(offsets, key=lambda log: log.name):
-        brokers.setdefault(log.broker, {})[log] = offsets[log]
-    documents = {name: {"topics": _topics_document(part)} for name, part in brokers.items()}
-    return {"brokers": documents, "version": VERSION_SEVERAL}
-
-
-def _topics_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    topics: dict[str, Any] = {}
-    for log in sorted(offsets):
+        topics = brokers.setdefault(log.broker, {})
         entry = topics.setdefault(log.topic, {"identity": log.identity, "partitions": {}})
         entry["partitions"][str(log.partition)] = offsets[log]
-    return topics
+    if not any(brokers):
+        return {"topics": brokers.get("", {}), "version": VERSION}
+    documents = {name: {"topics": topics} for name, topics in brokers.items()}
+    return {"brokers": documents, "version": VERSION_SEVERAL}
 
 
 def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
@@ -180,7 +174,7 @@ def resolve(
             times[log] = time_ms
             found[log] = min(max(offset_at(log, time_ms), span.earliest), span.end)
         elif given is not None:
-            found[log] = _at_offset(given, span)
+            found[log] = {-2: span.earliest, -1: span.end}.get(given, given)  # as Kafka has it
         else:
             found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
     if not falls_to_latest:
@@ -230,13 +224,6 @@ def check_begin(bound: Bound, topics: Collection[str]) -> None:
             raise ConfigError("option startingOffsets", f"{topic}: {partitions}", rule)
 
 
-def _at_offset(offset: int, span: Span) -> int:
-    word = SPECIAL.get(offset)
-    if word is None:
-        return offset
-    return span.end if word == LATEST else span.earliest
-
-
 # --- how far a batch goes ---
 
 
@@ -279,11 +266,6 @@ def byte_limited(
             end = min(end, max(offset_after(log, range_.start, share), range_.start + 1))
         limited[log] = end
     return limited
-
-
-def holds_back(count: int, count_min: int | None, waited_ms: int, delay_max_ms: int) -> bool:
-    """minOffsetsPerTrigger and maxTriggerDelay: too little to start a batch, and not for long."""
-    return count_min is not None and count < count_min and waited_ms < delay_max_ms
 
 
 def next_end(

@@ -1,7 +1,8 @@
 """The options of the source: Kafka's names with Kafka's meaning, so that a job is easily moved.
 
-A bad option, also one that nobody knows, is an error that names it and says what is allowed: a
-misspelt `startingOffset` that is silently passed over would cost somebody a day.
+A field of `SourceOptions` is an option, and its type is the rule. A bad option, also one that
+nobody knows, is an error that names it and says what is allowed: a misspelt `startingOffset` that
+is silently passed over would cost somebody a day.
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 
 from penstock import limits
 from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 from penstock.spark.brokerapi import name_of
-from penstock.spark.schema import BODY_NAMES
 from penstock.times import format_time, read_time
 
 EARLIEST = "earliest"
 LATEST = "latest"
-SPECIAL = {-2: EARLIEST, -1: LATEST}
+FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on to a sink
 
 # An offset or a time for each partition of each topic.
 PerPartition = dict[str, dict[int, int]]
@@ -34,21 +34,14 @@ _Offset = Annotated[int, Meta(ge=-2, le=(1 << 63) - 1)]
 _Offsets = dict[str, Annotated[dict[_Partition, _Offset], Meta(min_length=1)]]
 _Times = dict[str, Annotated[dict[_Partition, int | str], Meta(min_length=1)]]
 _Assigned = Annotated[frozenset[_Partition], Meta(min_length=1)]
+Natural = Annotated[int, Meta(ge=0, lt=10**18)]
+Positive = Annotated[int, Meta(ge=1, lt=10**18)]
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
-_OTHERS = (
-    "url", "lookupd", "goneBrokers", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss",
-    "onTopicDeleted", "minPartitions", "maxRecordsPerPartition", "includeKey", "includeHeaders",
-    "includeBroker", "bodyColumn", "fetchBytes", "requestTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "caFile",
-)  # fmt: skip
-NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
-FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on to a sink
 
 logger = logging.getLogger(__name__)
 
@@ -65,72 +58,68 @@ def time_ms(name: str, text: str) -> int:
     return found // limits.MS
 
 
-class Values:
-    """Options by name, in any case; `names` are those that there are."""
+class Named(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Options by name, in any case, as Spark gives them: texts."""
 
-    def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
-        self._names = names
-        self._given = {name.lower(): value for name, value in given.items()}
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return cls.__struct_encode_fields__
 
-    def get(self, name: str) -> str | None:
-        return self._given.get(name.lower())
+    @classmethod
+    def read(cls, given: Mapping[str, str], passed_over: Collection[str] = ()) -> Self:
+        """ConfigError names the first that is wrong."""
+        known: Any = inspect.type_info(cls)
+        fields = {field.encode_name.lower(): field for field in known.fields}
+        found = {}
+        for name, text in given.items():
+            field = fields.get(name.lower())
+            if field is not None:
+                found[field.name] = _value(field, text)
+            elif name.lower() not in passed_over:
+                raise ConfigError(f"option {name.lower()}", text, cls._unknown(name.lower()))
+        return cls(**found)
 
-    def refuse_unknown(self) -> None:
-        known = {name.lower(): name for name in self._names}
-        for name, value in self._given.items():
-            if name in known:
-                continue
-            near = "url" if name.startswith("kafka.") else known.get(nearest(name, known, 0.6), "")
-            meant = f"is it {near}? " if near else ""
-            rule = f"{meant}the options are {', '.join(self._names)}"
-            raise ConfigError(f"option {name}", value, rule)
+    @classmethod
+    def _unknown(cls, name: str) -> str:
+        known = {each.lower(): each for each in cls.names()}
+        near = "url" if name.startswith("kafka.") else known.get(nearest(name, known, 0.6), "")
+        meant = f"is it {near}? " if near else ""
+        return f"{meant}the options are {', '.join(cls.names())}"
+
+    def get(self, name: str) -> Any:
+        """By its name as an option."""
+        return getattr(self, self.__struct_fields__[self.names().index(name)])
 
     def refuse(self, name: str, rule: str) -> None:
-        value = self.get(name)
-        if value is not None:
-            raise ConfigError(f"option {name}", value, rule)
+        if self.get(name) is not None:
+            raise ConfigError(f"option {name}", self.get(name), rule)
 
-    def required(self, name: str, rule: str) -> str:
-        value = self.get(name)
-        if not value:
-            raise ConfigError(f"option {name}", value, f"it has to be {rule}")
-        return value
 
-    def word(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.get(name)
-        if value is None:
-            return default
-        if value.lower() not in allowed:
-            raise ConfigError(f"option {name}", value, f"it is one of {', '.join(allowed)}")
-        return value.lower()
+def _value(field: inspect.Field, text: str) -> Any:
+    kinds = getattr(field.type, "types", (field.type,))
+    kind = next(each for each in kinds if not isinstance(each, inspect.NoneType))
+    rule = "it is one of true, false"
+    if isinstance(kind, inspect.StrType):
+        return text
+    if isinstance(kind, inspect.IntType):
+        rule = f"it is a whole number, at least {kind.ge}"
+        wanted: Any = Annotated[int, Meta(ge=kind.ge, lt=kind.lt)]
+    elif isinstance(kind, inspect.LiteralType):
+        rule = f"it is one of {', '.join(map(str, kind.values))}"
+        wanted = Literal[kind.values]
+    else:
+        wanted = bool
+    try:
+        return msgspec.convert(text.strip().lower(), wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"option {field.encode_name}", text, rule) from error
 
-    def flag(self, name: str, default: bool) -> bool:
-        return self.word(name, ("true", "false"), str(default).lower()) == "true"
 
-    def number(self, name: str, default: int, least: int) -> int:
-        value = self.get(name)
-        if value is None:
-            return default
-        if re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) is None or int(value) < least:
-            raise ConfigError(f"option {name}", value, f"it is a whole number, at least {least}")
-        return int(value)
-
-    def time_ms(self, name: str) -> int | None:
-        """Milliseconds since 1970; None where it is not given."""
-        value = self.get(name)
-        return None if value is None else time_ms(f"option {name}", value)
-
-    def optional_number(self, name: str, least: int = 1) -> int | None:
-        return None if self.get(name) is None else self.number(name, least, least)
-
-    def duration_ms(self, name: str, default: int) -> int:
-        value = self.get(name)
-        if value is None:
-            return default
-        match = _DURATION.fullmatch(value.strip().lower())
-        if match is None:
-            raise ConfigError(f"option {name}", value, 'a duration such as "500ms", "30s", "15m"')
-        return int(match[1]) * _DURATION_MS[match[2] or "ms"]
+def _duration_ms(name: str, text: str) -> int:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"option {name}", text, 'a duration such as "500ms", "30s", "15m"')
+    return int(match[1]) * _DURATION_MS[match[2] or "ms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,35 +149,77 @@ class Bound:
         return self.by_partition.get(topic)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    urls: tuple[str, ...]  # empty with lookupds
-    lookupds: tuple[str, ...]
-    gone: tuple[str, ...]  # names of nsqds (host:port) that are given up
-    topics: tuple[str, ...]  # empty with a pattern
-    pattern: str | None
-    assigned: dict[str, frozenset[int]]  # the partitions that are read, by topic; empty: all
-    starting: Bound
-    ending: Bound
-    starting_falls_to_latest: bool  # startingOffsetsByTimestampStrategy
-    fail_on_data_loss: bool
-    ignores_deleted: bool  # onTopicDeleted
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    max_offsets_per_trigger: int | None
-    max_bytes_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    fetch_bytes: int
-    timeout_ms: int
-    retries: int
-    retry_ms: int
-    ca_file: str | None
+class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
+    subscribe: str = ""
+    subscribe_pattern: str = ""
+    assign: str = ""
+    url: str = ""
+    lookupd: str = ""
+    gone_brokers: str = ""  # names of nsqds (host:port) that are given up
+    starting_offsets: str | None = None
+    starting_timestamp: str | None = None
+    starting_offsets_by_timestamp: str | None = None
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] | None = None
+    fail_on_data_loss: bool = True
+    on_topic_deleted: Literal["fail", "ignore"] = "fail"
+    min_partitions: Positive | None = None
+    max_records_per_partition: Positive | None = None
+    include_key: bool = True
+    include_headers: bool = False
+    include_broker: bool | None = None
+    body_column: Literal["body", "value"] = "body"  # Kafka's jobs know it as `value`
+    fetch_bytes: Positive = limits.SPARK_FETCH_BYTES
+    timeout_ms: Positive = msgspec.field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
+    retries: Natural = msgspec.field(name="fetchOffset.numRetries", default=limits.SPARK_RETRIES)
+    retry_ms: Natural = msgspec.field(
+        name="fetchOffset.retryIntervalMs", default=limits.SPARK_RETRY_MS
+    )
+    ca_file: str | None = None
+    ending_offsets: str | None = None
+    ending_timestamp: str | None = None
+    ending_offsets_by_timestamp: str | None = None
+    max_offsets_per_trigger: Positive | None = None
+    max_bytes_per_trigger: Positive | None = None
+    min_offsets_per_trigger: Positive | None = None
+    max_trigger_delay: str | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Empty with lookupds."""
+        return comma_separated(self.url)
+
+    @property
+    def lookupds(self) -> tuple[str, ...]:
+        return comma_separated(self.lookupd)
 
     @property
     def several(self) -> bool:
         """Then logs are known by their nsqd, too."""
         return bool(self.lookupds) or len(self.urls) > 1
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The columns beside those that are always there. A query of several nsqds says which one a
+        message is of."""
+        has_broker = self.several if self.include_broker is None else self.include_broker
+        wanted = {"broker": has_broker, "key": self.include_key, "headers": self.include_headers}
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+NAMES = SourceOptions.names()
+
+
+class Options(SourceOptions, frozen=True, kw_only=True):
+    """And what follows from them."""
+
+    gone: tuple[str, ...]
+    topics: tuple[str, ...]  # empty with a pattern
+    pattern: str | None
+    assigned: dict[str, frozenset[int]]  # the partitions that are read, by topic; empty: all
+    starting: Bound
+    ending: Bound
+    starting_falls_to_latest: bool
+    max_trigger_delay_ms: int
 
     def reads(self, topic: str, partition: int) -> bool:
         """Of a topic that is asked for."""
@@ -197,103 +228,70 @@ class Options:
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     """ConfigError names what is wrong."""
-    values = Values(given, NAMES)
-    values.refuse_unknown()
+    found = SourceOptions.read(given)
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         kind = "batch" if streaming else "streaming"
-        values.refuse(name, f"it is for {kind} queries only")
-    topics, pattern, assigned = _subscription(values)
-    urls, lookupds = _addresses(values)
-    several = bool(lookupds) or len(urls) > 1
-    starting = _bound(values, "starting", LATEST if streaming else EARLIEST, several)
-    ending = _bound(values, "ending", LATEST, several)
+        found.refuse(name, f"it is for {kind} queries only")
+    topics, pattern, assigned = _subscription(found)
+    _check_addresses(found)
+    starting = _bound(found, "starting", LATEST if streaming else EARLIEST)
+    ending = _bound(found, "ending", LATEST)
     if not streaming:
         _check_batch_bounds(starting, ending)
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _check_topics(name, bound, topics, pattern)
         _check_assigned(name, bound, assigned)
     # A batch that begins where nothing is yet is an empty one; a stream would begin too early.
-    default = "error" if streaming else "latest"
-    strategy = values.word("startingOffsetsByTimestampStrategy", ("error", "latest"), default)
+    strategy = found.starting_offsets_by_timestamp_strategy or ("error" if streaming else "latest")
+    delay = found.max_trigger_delay
     return Options(
-        urls=urls,
-        lookupds=lookupds,
-        gone=tuple(name_of(name) for name in comma_separated(values.get("goneBrokers"))),
+        **msgspec.structs.asdict(found),
+        gone=tuple(map(name_of, comma_separated(found.gone_brokers))),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
         starting=starting,
         ending=ending,
         starting_falls_to_latest=strategy == "latest",
-        fail_on_data_loss=values.flag("failOnDataLoss", True),
-        ignores_deleted=values.word("onTopicDeleted", ("fail", "ignore"), "fail") == "ignore",
-        min_partitions=values.optional_number("minPartitions"),
-        max_records_per_partition=values.optional_number("maxRecordsPerPartition"),
-        max_offsets_per_trigger=values.optional_number("maxOffsetsPerTrigger"),
-        max_bytes_per_trigger=values.optional_number("maxBytesPerTrigger"),
-        min_offsets_per_trigger=values.optional_number("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", limits.SPARK_TRIGGER_DELAY_MS),
-        fetch_bytes=values.number("fetchBytes", limits.SPARK_FETCH_BYTES, 1),
-        timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
-        retries=values.number("fetchOffset.numRetries", limits.SPARK_RETRIES, 0),
-        retry_ms=values.number("fetchOffset.retryIntervalMs", limits.SPARK_RETRY_MS, 0),
-        ca_file=values.get("caFile"),
+        max_trigger_delay_ms=limits.SPARK_TRIGGER_DELAY_MS
+        if delay is None
+        else _duration_ms("maxTriggerDelay", delay),
     )
 
 
-def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns beside those that are always there: wanted before the rest is looked at. A query
-    of several nsqds says which one a message is of."""
-    values = Values(given, NAMES)
-    several = len(comma_separated(values.get("url"))) > 1 or bool(
-        comma_separated(values.get("lookupd"))
-    )
-    wanted = {
-        "broker": values.flag("includeBroker", several),
-        "key": values.flag("includeKey", True),
-        "headers": values.flag("includeHeaders", False),
-    }
-    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
-
-
-def body_column(given: Mapping[str, str]) -> str:
-    """What the bodies' column is called: Kafka's jobs know it as `value`."""
-    return Values(given, NAMES).word("bodyColumn", BODY_NAMES, "body")
-
-
-def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(nsqds, nsqlookupds): one of the two."""
-    urls, lookupds = comma_separated(values.get("url")), comma_separated(values.get("lookupd"))
-    if bool(urls) == bool(lookupds):
+def _check_addresses(given: SourceOptions) -> None:
+    """Of nsqds or of nsqlookupds."""
+    if bool(given.urls) == bool(given.lookupds):
         rule = (
             'nsqd\'s HTTP address, as "http://127.0.0.1:4151", or several with commas between '
             "them; or nsqlookupds' HTTP addresses in lookupd instead"
         )
-        raise ConfigError("option url", values.get("url"), rule)
-    names = [name_of(url) for url in (*urls, *lookupds)]  # ConfigError for what is no address
+        raise ConfigError("option url", given.url, rule)
+    names = [name_of(url) for url in (*given.urls, *given.lookupds)]  # ConfigError for no address
     if len(set(names)) != len(names):
-        raise ConfigError("option url", values.get("url"), "an address is named twice")
-    return urls, lookupds
+        raise ConfigError("option url", given.url, "an address is named twice")
 
 
 def comma_separated(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _subscription(values: Values) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
-    named = [name for name in _SUBSCRIPTIONS if values.get(name)]
+def _subscription(
+    given: SourceOptions,
+) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
+    named = [name for name in _SUBSCRIPTIONS if given.get(name)]
     if len(named) != 1:
         rule = "exactly one of subscribe, subscribePattern and assign is needed"
         raise ConfigError("options", ", ".join(named) or None, rule)
-    text = values.required(named[0], "not empty")
-    if named[0] == "subscribePattern":
+    text = given.get(named[0])
+    if given.subscribe_pattern:
         try:
             re.compile(text)
         except re.error as error:
             raise ConfigError("option subscribePattern", text, f"no regex: {error}") from error
         return (), text, {}
     assigned: dict[str, frozenset[int]] = {}
-    if named[0] == "subscribe":
+    if given.subscribe:
         topics = tuple(dict.fromkeys(comma_separated(text)))
     else:
         rule = f'JSON such as {{"orders": [0, 1]}}: partitions are 0 to {limits.PARTITIONS_MAX - 1}'
@@ -304,24 +302,20 @@ def _subscription(values: Values) -> tuple[tuple[str, ...], str | None, dict[str
     return topics, None, assigned
 
 
-def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
+def _bound(given: SourceOptions, which: str, default: str) -> Bound:
     """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
-    at_ms = values.time_ms(f"{which}Timestamp")
-    if at_ms is not None:
-        return Bound(timestamps_ms=at_ms)
-    name = f"{which}OffsetsByTimestamp"
-    text = values.get(name)
-    if text is not None:
-        return Bound(timestamps_ms=_times(name, text))
-    name = f"{which}Offsets"
-    text = values.get(name)
-    if text is None:
-        return Bound(word=default)
-    if text.strip().lower() in (EARLIEST, LATEST):
-        return Bound(word=text.strip().lower())
-    if several:
-        return Bound(by_broker=_by_broker(name, text))
-    return Bound(offsets=_offsets(name, text))
+    names = [f"{which}{kind}" for kind in ("Timestamp", "OffsetsByTimestamp", "Offsets")]
+    at, times, text = map(given.get, names)
+    if at is not None:
+        return Bound(timestamps_ms=time_ms(f"option {names[0]}", at))
+    if times is not None:
+        return Bound(timestamps_ms=_times(names[1], times))
+    word = default if text is None else text.strip().lower()
+    if word in (EARLIEST, LATEST):
+        return Bound(word=word)
+    if given.several:
+        return Bound(by_broker=_by_broker(names[2], text))
+    return Bound(offsets=_offsets(names[2], text))
 
 
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from msgspec import field
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -28,7 +29,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
-from penstock.spark.options import FROM_SPARK, Values
+from penstock.spark.options import FROM_SPARK, Named, Natural, Positive
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.stager import Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -42,83 +43,55 @@ _QUERY_ID = "sql.streaming.queryId"  # the id in the checkpoint's file `metadata
 _BATCH_ID = "streaming.sql.batchId"
 
 
-_OPTIONS = (
-    "url", "topic", "txnAppId", "txnVersion", "stageBytes", "requestTimeoutMs", "numRetries",
-    "retryIntervalMs", "caFile", "httpSecretFile", "rejectedTable", "rejectedRowsMax",
-)  # fmt: skip
+class SinkOptions(Named, frozen=True, kw_only=True, rename="camel"):
+    """Options that Delta's sink has too (txnAppId, txnVersion) mean the same."""
 
-
-@dataclass(frozen=True, slots=True)
-class SinkOptions:
-    url: str
-    topic: str | None
-    app: str | None
-    version: int | None  # batch only
-    stage_bytes: int
-    timeout_ms: int
-    retries: int
-    retry_ms: int
-    ca_file: str | None
-    secret_file: str | None
-    rejected_table: str | None  # of rows that cannot be messages; without it they are errors
-    rejected_rows_max: int  # of one batch
+    url: str = ""
+    topic: str | None = None
+    app: str | None = field(name="txnAppId", default=None)
+    version: Natural | None = field(name="txnVersion", default=None)  # batch only
+    stage_bytes: Positive = limits.SPARK_STAGE_BYTES
+    timeout_ms: Positive = field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
+    retries: Natural = field(name="numRetries", default=limits.SPARK_STAGE_RETRIES)
+    retry_ms: Natural = field(name="retryIntervalMs", default=limits.SPARK_RETRY_MS)
+    ca_file: str | None = None
+    secret_file: str | None = field(name="httpSecretFile", default=None)
+    rejected_table: str | None = None  # of rows that cannot be messages; else they are errors
+    rejected_rows_max: Natural | None = None  # of one batch
 
 
 def read_sink_options(
     given: Mapping[str, str], streaming: bool, overwrite: bool = False
 ) -> SinkOptions:
-    """ConfigError names what is wrong. Options that Delta's sink has too (txnAppId, txnVersion)
-    mean the same."""
+    """ConfigError names what is wrong."""
     if overwrite:
         _refuse_overwrite(streaming)
-    own = {name: value for name, value in given.items() if name.lower() not in FROM_SPARK}
-    values = Values(own, _OPTIONS)
-    values.refuse("path", "a topic has no path: it is named by the option topic")
-    values.refuse_unknown()
-    app, version = values.get("txnAppId"), values.optional_number("txnVersion", 0)
+    for name in given:
+        if name.lower() == "path":
+            rule = "a topic has no path: it is named by the option topic"
+            raise ConfigError("option path", given[name], rule)
+    found = SinkOptions.read(given, FROM_SPARK)
     if streaming:
-        values.refuse("txnVersion", "a streaming query has one for each batch: the batch's id")
-    elif (app is None) != (version is None):
+        found.refuse("txnVersion", "a streaming query has one for each batch: the batch's id")
+    elif (found.app is None) != (found.version is None):
         raise ConfigError("options", "txnAppId, txnVersion", "a batch has both of them, or neither")
-    if app is not None and not app:
-        raise ConfigError("option txnAppId", app, "it is not empty")
-    topic = values.get("topic")
-    if topic is not None and not is_valid_name(topic.encode()):
-        raise ConfigError("option topic", topic, "1 to 64 of . a-z A-Z 0-9 _ -")
-    if topic is not None and is_ephemeral(topic):
-        raise ConfigError("option topic", topic, "an ephemeral topic keeps nothing on the disk")
-    return SinkOptions(
-        url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
-        topic=topic,
-        app=app,
-        version=version,
-        stage_bytes=_stage_bytes(values),
-        timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
-        retries=values.number("numRetries", limits.SPARK_STAGE_RETRIES, 0),
-        retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
-        ca_file=values.get("caFile"),
-        secret_file=values.get("httpSecretFile"),
-        rejected_table=_table_path(values),
-        rejected_rows_max=values.number("rejectedRowsMax", limits.SPARK_REJECTED_ROWS_MAX, 0),
-    )
-
-
-def _stage_bytes(values: Values) -> int:
-    """A larger block than nsqd takes would fail in each task, row by row."""
-    found = values.number("stageBytes", limits.SPARK_STAGE_BYTES, 1)
-    if found > limits.STAGE_BYTES_MAX:
-        rule = f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"
-        raise ConfigError("option stageBytes", str(found), rule)
+    if found.rejected_table is None:
+        found.refuse("rejectedRowsMax", "it is of the option rejectedTable")
+    topic, size = found.topic, found.stage_bytes
+    for name, value, is_wrong, rule in (
+        ("txnAppId", found.app, found.app == "", "it is not empty"),
+        ("topic", topic, topic is not None and not is_valid_name(topic.encode()),
+         "1 to 64 of . a-z A-Z 0-9 _ -"),
+        ("topic", topic, is_ephemeral(topic or ""), "an ephemeral topic keeps nothing on the disk"),
+        ("url", None, not found.url,
+         'it has to be nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        ("stageBytes", str(size), size > limits.STAGE_BYTES_MAX,
+         f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"),
+        ("rejectedTable", "", found.rejected_table == "", "the path or URL of a Delta table"),
+    ):  # fmt: skip
+        if is_wrong:
+            raise ConfigError(f"option {name}", value, rule)
     return found
-
-
-def _table_path(values: Values) -> str | None:
-    path = values.get("rejectedTable")
-    if path is None:
-        values.refuse("rejectedRowsMax", "it is of the option rejectedTable")
-    elif not path:
-        raise ConfigError("option rejectedTable", path, "the path or URL of a Delta table")
-    return path
 
 
 @dataclass
@@ -136,7 +109,12 @@ class _Writer:
         self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
     ) -> None:
         self._options = options
-        self._rejected = _rejected_table(options, store)
+        self._rejected: RejectedTable | None = None
+        if options.rejected_table is not None:
+            most = options.rejected_rows_max
+            rows_max = limits.SPARK_REJECTED_ROWS_MAX if most is None else most
+            self._rejected = RejectedTable(options.rejected_table, rows_max, store)
+            self._rejected.prepare()  # in the driver: one that does not fit is known at once
         self._columns = columns
         self._attempt = uuid.uuid4().hex  # of this batch: the same in all of its tasks
 
@@ -225,18 +203,14 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """One write is one version: of the app that was named, or of one that is made up for it."""
 
-    def __init__(
-        self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
-    ) -> None:
-        super().__init__(options, columns, store)
-        self._app = options.app or uuid.uuid4().hex
-        self._version = options.version or 0
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator, self._app, self._version)
+        return self._stage(iterator, *self._name())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(self._app, self._version, _present(messages))
+        self._commit(*self._name(), _present(messages))
+
+    def _name(self) -> tuple[str, int]:
+        return self._options.app or self._attempt, self._options.version or 0
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -261,15 +235,6 @@ def _refuse_overwrite(streaming: bool) -> None:
         )
         raise ConfigError("outputMode", "complete", rule)
     raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
-
-
-def _rejected_table(options: SinkOptions, store: Mapping[str, str]) -> RejectedTable | None:
-    """In the driver, so that a table that does not fit is known before anything runs."""
-    if options.rejected_table is None:
-        return None
-    table = RejectedTable(options.rejected_table, options.rejected_rows_max, store)
-    table.prepare()
-    return table
 
 
 def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:

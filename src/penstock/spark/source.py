@@ -36,6 +36,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets
 from penstock.spark.brokers import Brokers, Found
@@ -45,8 +46,7 @@ from penstock.spark.options import (
     LATEST,
     Bound,
     Options,
-    body_column,
-    included_columns,
+    SourceOptions,
     read_options,
 )
 from penstock.spark.schema import projection, sink_columns, source_schema
@@ -67,7 +67,8 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        return source_schema(included_columns(self.options), body_column(self.options))
+        given = SourceOptions.read(self.options)
+        return source_schema(given.included, given.body_column)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))
@@ -103,9 +104,6 @@ class _Log:
         self._schema = schema
         self._ended: Ends = {}  # deleted logs, as last heard
 
-    def _brokers(self) -> Brokers:
-        return Brokers(self._options)
-
     def _begins(self, brokers: Brokers, have: Logs, may_be_few: bool = False) -> Offsets:
         bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
         offsets.check_named("startingOffsets", bound, have, may_be_few)
@@ -120,7 +118,8 @@ class _Log:
         unnamed: str = EARLIEST,
     ) -> Offsets:
         def offset_at(log: Log, timestamp_ms: int) -> int:
-            return brokers.api(log.broker).offset_at(log.topic, log.partition, timestamp_ms)
+            call = calls.offset_at(log.topic, timestamp_ms, log.partition)
+            return brokers.api(log.broker).ask(call)
 
         return offsets.resolve(bound, have, offset_at, falls_to_latest, unnamed)
 
@@ -133,7 +132,7 @@ class _Log:
         """What was read to its end has lost nothing. A topic that is back counts anew, which is
         to be wanted, or known of an ephemeral one."""
         end = self._ended.get(log.topic, {}).get(log.identity, {}).get(log.partition)
-        if self._options.ignores_deleted or is_ephemeral(log.topic):
+        if self._options.on_topic_deleted == "ignore" or is_ephemeral(log.topic):
             logger.warning("%s; deleted topics are ignored", lost)
         elif end is not None and offset >= end and not is_back:
             logger.info("topic %s is deleted, and was read to its end, %d", log.topic, end)
@@ -153,7 +152,7 @@ class _Log:
         """Where nothing was planned, Spark makes a partition of its own: of no range."""
         if not isinstance(task, Task):
             return
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             for range_ in task.ranges:
                 yield from self._read_range(brokers, range_)
 
@@ -216,12 +215,15 @@ class _Log:
 class BatchReader(_Log, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             found = brokers.found()
             named = {*options.starting.topics, *options.ending.topics} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
-            for topic, number in sorted(self._absent(found)):
+            assigned = options.assigned.items()  # of topics that are there
+            wanted = {(name, n) for name, numbers in assigned for n in numbers}
+            wanted = {each for each in wanted if each[0] not in found.missing}
+            for topic, number in sorted(wanted - found.partitions):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
             start = self._begins(brokers, found.have)
             offsets.check_named("endingOffsets", options.ending, found.have, False)
@@ -232,12 +234,6 @@ class BatchReader(_Log, DataSourceReader):
     def read(self, partition: Any) -> Iterator[Any]:
         return self._read(partition)
 
-    def _absent(self, found: Found) -> set[tuple[str, int]]:
-        """Partitions that are assigned, of topics that are there, and that none has."""
-        assigned = self._options.assigned.items()
-        wanted = {(topic, number) for topic, numbers in assigned for number in numbers}
-        return {each for each in wanted if each[0] not in found.missing} - found.partitions
-
 
 class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: pa.Schema) -> None:
@@ -247,7 +243,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_ms = 0
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             self._final = offsets.ends(brokers.found().have)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -256,14 +252,14 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
             start = self._begins(brokers, found.have, may_be_few=True)
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             known = offsets.from_document(start)
             found = brokers.found(known)
             begun = offsets.relocated(known, found.have)
@@ -296,7 +292,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, finish = offsets.begun_at(start, end), offsets.from_document(end)
         if not finish:
             return self._tasks([])
-        with self._brokers() as brokers:
+        with Brokers(self._options) as brokers:
             have = brokers.have(finish)
             self._ended = brokers.ended
         begun, finish = offsets.relocated(begun, have), offsets.relocated(finish, have)
@@ -334,10 +330,11 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {log: min(end, final[log]) for log, end in self._ends.items() if log in final}
 
     def _holds_back(self, count: int) -> bool:
+        """Too little to start a batch, and not for long."""
         now_ms = time.monotonic_ns() // 1_000_000
-        waited_ms = now_ms - self._triggered_ms
-        least = None if self._final is not None else self._options.min_offsets_per_trigger
-        if offsets.holds_back(count, least, waited_ms, self._options.max_trigger_delay_ms):
+        waits = now_ms - self._triggered_ms < self._options.max_trigger_delay_ms
+        least = 0 if self._final is not None else self._options.min_offsets_per_trigger or 0
+        if count < least and waits:
             return True
         if count:
             self._triggered_ms = now_ms
@@ -346,16 +343,16 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:
     def offset_after(log: Log, offset: int, length: int) -> int:
-        return brokers.api(log.broker).offset_after(log.topic, log.partition, offset, length)
+        call = calls.offset_after(log.topic, offset, length, log.partition)
+        return brokers.api(log.broker).ask(call)
 
     begun: dict[str, dict[str, dict[int, int]]] = {}
     for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):
         begun.setdefault(log.broker, {}).setdefault(log.topic, {})[log.partition] = start
-    sizes = {name: brokers.api(name).bytes_from(topics) for name, topics in begun.items()}
-    bytes_from = {
-        log: sizes.get(log.broker, {}).get(log.topic, {}).get(log.partition, 0)
-        for log in (range_.log for range_ in ranges)
-    }
+    bytes_from: dict[Log, int] = {}
+    for broker, froms in begun.items():
+        found = offsets.spans(brokers.api(broker).positions(froms, froms=froms).topics, broker)
+        bytes_from |= {log: span.bytes_from for log, span in found.items()}
     return offsets.byte_limited(ranges, bytes_from, bytes_max, offset_after)
 
 

@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
-from penstock.nsqdapi.calls import Owner, Stage
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.calls import Owner, Shape, Stage
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.encode import BadRow, Block, encode, largest, message_columns, quoted
+from penstock.spark.encode import BadRow, Block, encode, largest, message_columns, quoted, valid_of
 from penstock.spark.rejects import Rejected, Rejects
-from penstock.spark.routing import ANY, NUMBER_MAX, Routing
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 logger = logging.getLogger(__name__)
 
 _TOO_BIG = ("BAD_BATCH", "STAGE_TOO_BIG")  # what nsqd says of a message that is too large
 _NO_PARTITION = "PARTITION_NOT_FOUND"
+NUMBER_MAX = 1 << 16  # of a partition that a column may name
+ANY = NUMBER_MAX - 1  # any partition: the next one in turn; nsqd never has so many
+_Numbers = np.ndarray[Any, Any]
 _MESSAGE_COLUMNS = ("body", "key", "headers", "timestamp")
 
 
@@ -92,19 +97,19 @@ class Stager:
             self._hold(target, part)
 
     def _sorted(
-        self, column: dict[str, pa.Array], numbers: np.ndarray[Any, Any]
+        self, column: dict[str, pa.Array], numbers: _Numbers
     ) -> list[tuple[Target, pa.RecordBatch]]:
         """Raises BadRow."""
         rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
         rows = rows.append_column("row", pa.array(numbers))
         return list(self._parts(column, rows))
 
-    def _refuse(
-        self, column: dict[str, pa.Array], numbers: np.ndarray[Any, Any], bad: BadRow
-    ) -> None:
+    def _refuse(self, column: dict[str, pa.Array], numbers: _Numbers, bad: BadRow) -> None:
         if self._rejects is None:
-            topic = "" if bad.is_topic else self._topic_of(column, bad.indexes[0])
-            row = int(numbers[bad.indexes[0]])
+            first = bad.indexes[0]
+            topic, row = "", int(numbers[first])
+            if not bad.is_topic:
+                topic = self._topic or str(column["topic"][first].as_py() or "")
             raise RowRefused(row, self._where, topic, bad.reason) from bad
         rows = {role: values.take(pa.array(bad.indexes)) for role, values in column.items()}
         if self._topic is not None:
@@ -145,9 +150,7 @@ class Stager:
             target = Target(topics[key // NUMBER_MAX], key % NUMBER_MAX)
             yield target, rows.take(pa.array(indexes))
 
-    def _topics(
-        self, column: dict[str, pa.Array], count: int
-    ) -> tuple[list[str], np.ndarray[Any, Any]]:
+    def _topics(self, column: dict[str, pa.Array], count: int) -> tuple[list[str], _Numbers]:
         """The names, and for each row which of them."""
         if self._topic is not None:
             return [self._topic], np.zeros(count, np.int64)
@@ -168,19 +171,14 @@ class Stager:
         column: dict[str, pa.Array],
         rows: pa.RecordBatch,
         topics: list[str],
-        topic_numbers: np.ndarray[Any, Any],
-    ) -> np.ndarray[Any, Any]:
+        topic_numbers: _Numbers,
+    ) -> _Numbers:
         keys = rows.column("key") if "key" in column else None
         found = np.zeros(len(rows), np.int64)
         for number, topic in enumerate(topics):
             mine = np.flatnonzero(topic_numbers == number)
             found[mine] = self._routing.partitions(topic, keys, column.get("partition"), mine)
         return found
-
-    def _topic_of(self, column: dict[str, pa.Array], index: int) -> str:
-        if self._topic is not None:
-            return self._topic
-        return str(column["topic"][index].as_py() or "")
 
     # --- blocks ---
 
@@ -226,11 +224,11 @@ class Stager:
     def _refusal(self, target: Target, blocks: list[Block]) -> BrokerRefused | None:
         """None when they are staged."""
         name = f"{self._attempt}-{len(self._stages)}"
-        stage = Stage(target.topic, target.partition, name)
+        stage = Stage(*target, name)
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
         data = b"".join(block.data for block in blocks)
         try:
-            self._messages += self._api.stage(*stage, data, self._owner)
+            self._messages += self._api.ask(calls.stage(stage, data, self._owner))
         except BrokerRefused as refusal:
             is_of_rows = refusal.code == _NO_PARTITION and self._rejects is not None
             if not is_of_rows and refusal.code not in _TOO_BIG:
@@ -293,7 +291,7 @@ def abort(api: BrokerApi, stages: list[Stage]) -> None:
 # message goes, and no more.
 
 
-def with_headers(rows: pa.RecordBatch, extended: np.ndarray[Any, Any]) -> pa.RecordBatch:
+def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     """`rows` in the form in which `encode` takes them; `extended` says which are of such a topic.
     Raises BadRow."""
     names = rows.schema.names
@@ -312,7 +310,7 @@ def with_headers(rows: pa.RecordBatch, extended: np.ndarray[Any, Any]) -> pa.Rec
     return rows.append_column("headers", headers)
 
 
-def _with_keys(headers: pa.Array, keys: pa.Array, extended: np.ndarray[Any, Any]) -> pa.Array:
+def _with_keys(headers: pa.Array, keys: pa.Array, extended: _Numbers) -> pa.Array:
     wanted = pc.and_(headers.is_null(), keys.is_valid()).to_numpy(zero_copy_only=False) & extended
     indexes = np.flatnonzero(wanted)
     if not len(indexes):
@@ -326,3 +324,72 @@ def _header(key: bytes) -> bytes | None:
         return f'{{"key":{quoted(key.decode())}}}'.encode()
     except UnicodeDecodeError:
         return None
+
+
+# --- which partition a row goes to, as nsqd itself would have it (docs/spark.md) ---
+#
+# The number in the column `partition` goes before all. A key falls where nsqd puts it, so all of a
+# key stay in order, whoever publishes them. Rows with neither go where there is room: a task stages
+# them in blocks, and the blocks go to the partitions in turn. By blocks, not by rows, since each
+# block costs nsqd a file and a sync: a small batch is one block for each task, however many
+# partitions there are. Which partition a task begins with differs from task to task and from batch
+# to batch, so that small batches are spread, too.
+
+
+class Routing:
+    """Of one task. `turn` says with which partition it begins."""
+
+    def __init__(self, api: BrokerApi, turn: int = 0) -> None:
+        self._api = api
+        self._shapes: dict[str, Shape] = {}
+        self._turns: defaultdict[str, int] = defaultdict(lambda: turn)
+
+    def next(self, topic: str) -> int:
+        """The partition of the next block that may go to any."""
+        turn = self._turns[topic]
+        self._turns[topic] = turn + 1
+        return turn % self.shape(topic).partitions
+
+    def partitions(
+        self, topic: str, keys: pa.Array | None, numbers: pa.Array | None, rows: _Numbers
+    ) -> _Numbers:
+        """Of those rows of the columns, all of one topic. Raises BadRow."""
+        count = self.shape(topic).partitions
+        found = np.full(len(rows), ANY if count > 1 else 0, np.int64)
+        if keys is not None and count > 1:
+            mine = keys.take(pa.array(rows))
+            keyed = valid_of(mine)
+            found[keyed] = key_hashes(mine)[keyed] % self.shape(topic).key_partitions
+        if numbers is not None:
+            named = numbers.take(pa.array(rows))
+            given = valid_of(named)
+            found[given] = named.fill_null(0).to_numpy().astype(np.int64)[given]
+            self._check(topic, found, rows, given)
+        return found
+
+    def _check(self, topic: str, found: _Numbers, rows: _Numbers, given: _Numbers) -> None:
+        if self._beyond(topic, found, given).any():
+            del self._shapes[topic]  # it may have grown since this task asked
+        wrong = np.flatnonzero(self._beyond(topic, found, given))
+        if len(wrong):
+            number = found[wrong[0]]
+            same = rows[wrong[found[wrong] == number]]
+            raise BadRow(same, f"there is no partition {number}")
+
+    def _beyond(self, topic: str, found: _Numbers, given: _Numbers) -> _Numbers:
+        beyond: _Numbers = given & ((found < 0) | (found >= self.shape(topic).partitions))
+        return beyond
+
+    def shape(self, topic: str) -> Shape:
+        shape = self._shapes.get(topic)
+        if shape is None:
+            shape = self._shapes[topic] = self._api.shape(topic)
+        return shape
+
+
+def key_hashes(keys: pa.Array) -> _Numbers:
+    """As nsqd has them, whoever publishes: a key falls into the same partition. Of what is null it
+    is the hash of nothing. The library's, as workers may lack the compiled kernel; a call for each
+    key is quicker than NumPy over columns, which takes a step for each four bytes."""
+    hashes = (mmh3.hash(key or b"", 0, False) for key in keys.to_pylist())
+    return np.fromiter(hashes, np.uint32, len(keys))

@@ -85,8 +85,8 @@ def _understood(name: str, words: Sequence[str]) -> tuple[Pipeline, frozenset[st
     try:
         document = settings.read_document(settings.config_path(name, words, os.environ))
         chosen = settings.choose(name, document, registry.PIPELINES)
-        pipeline = registry.load(chosen.pipeline)
-        found = settings.resolve(name, pipeline.settings, words, os.environ, chosen.document)
+        pipeline = registry.load(chosen)
+        found = settings.resolve(name, pipeline.settings, words, os.environ, document)
     except (HelpWanted, UsageError, PenstockError, OSError):
         return None
     return pipeline, found.explicit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.trace.events import TOPIC as TRACE
 from spark.patience import patiently
+from spark.queries import until
 
 from ..node import Node, numbered
 
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 TIMEOUT_MS = 1000
 LATER = "2100-01-01T00:00:00Z"  # far behind every settle time
-WAIT_S_MAX = 90.0
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not check():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 class Bench:
@@ -91,7 +83,7 @@ class Bench:
         for rate in (1, 0):  # a change of a rate is written at once, and all before it
             self.daemon.post(f"/topic/config?topic=other&trace_rate={rate}")
         end = self.trace_end()
-        eventually(lambda: self.node.end(TRACE) >= end)
+        until(lambda: self.node.end(TRACE) >= end)
 
     def trace_end(self) -> int:
         found: int = self.daemon.topic_stats(TRACE)["message_count"]
@@ -142,7 +134,7 @@ def finish_all(bench: Bench) -> None:
             found = bench.daemon.channel_stats("orders", "mail")
             return not (found["depth"] + found["in_flight_count"] + found["deferred_count"])
 
-        eventually(done)
+        until(done)
 
 
 def test_hard_work_done_is_clean(bench: Bench) -> None:
@@ -162,7 +154,7 @@ def test_a_kill_makes_nothing_lost(bench: Bench) -> None:
     bench.traced()
     before = bench.trace_end()
     bench.node.publish("orders", numbered(100))
-    eventually(lambda: bench.trace_end() > before)  # the publishes are noted
+    until(lambda: bench.trace_end() > before)  # the publishes are noted
     with bench.consumer() as consumer:
         consumer.rdy(40)
         consumer.fin(*(message.id for message in consumer.messages(40)[:20]))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from e2e.daemon import Daemon
-from kernel.figures import in_sample
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Move
 from penstock.pipelines.audit.channel_state import Answer, Asker
 from penstock.pipelines.audit.formats import lines, page
@@ -27,10 +23,7 @@ from penstock.pipelines.audit.report import (
     Report,
     Waits,
 )
-from penstock.pipelines.audit.sampling import MACROS, Switch, Tracing, seen, tracing, whole
-from penstock.pipelines.lifecycles.engine import Engine
 from penstock.spark.brokerapi import BrokerApi
-from penstock.trace.events import RATE_ALL
 
 from ..node import Node, numbered
 
@@ -127,13 +120,12 @@ class Moving:
     def __init__(self, restless: int) -> None:
         self.asked, self._restless = 0, restless
 
-    def message(self, topic: str, offset: int, partition: int) -> dict[str, Any]:
-        return {"id": "00000000000000ab"}
-
-    def move(self, topic: str, channel: str, offset: int, partition: int) -> Move:
+    def ask(self, call: calls.Call[Any]) -> Any:
+        if call.path != "/channel/setoffset":
+            return {"id": "00000000000000ab"}
         self.asked += 1
         left = max(self._restless - self.asked, 0)
-        return Move(100, 0, left + (offset > 7))
+        return Move(100, 0, left + (call.body == b"offset:8"))
 
 
 @pytest.mark.parametrize(("restless", "said"), [(0, Answer.HELD), (5, Answer.HELD),
@@ -144,8 +136,8 @@ def test_a_channel_that_moves_is_asked_again(restless: int, said: Answer) -> Non
     assert asker("mail", 0, 7, "00000000000000ab") is said
 
 
-def test_a_channel_is_asked_about_one_partition(daemon: Daemon) -> None:
-    node = Node(daemon)
+def test_a_channel_is_asked_about_one_partition(node: Node) -> None:
+    daemon = node.daemon
     daemon.post("/topic/create?topic=orders&partition_num=4")
     daemon.post("/channel/create?topic=orders&channel=mail")
     node.publish_to("orders", {1: numbered(3), 3: numbered(2)})
@@ -156,7 +148,7 @@ def test_a_channel_is_asked_about_one_partition(daemon: Daemon) -> None:
         consumer.rdy(5)
         taken = consumer.messages(5)
         where = {
-            str(api.message("orders", offset, number)["id"]): (number, offset)
+            str(api.ask(calls.message("orders", "offset", offset, number))["id"]): (number, offset)
             for number, offset in ((1, 0), (1, 1), (1, 2), (3, 0), (3, 1))
         }
         done = {(1, 0), (3, 1)}
@@ -169,45 +161,3 @@ def test_a_channel_is_asked_about_one_partition(daemon: Daemon) -> None:
             assert asker("mail", number, offset, id) is wanted
             if offset < 2:  # of the other partition it is another message
                 assert asker("mail", 4 - number, offset, id) is Answer.GONE
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "nsqd") as running:
-        yield running
-
-
-# --- of switched rates, the messages whose silence in a channel says nothing ---
-
-
-HALF = RATE_ALL // 2
-TIMES = [0, 15, 25, 35]
-
-
-def ids(sampled: bool) -> list[str]:
-    """Four that are in the sample of one half, or four that are not."""
-    found = [id for id in range(1, 100) if in_sample(id, 1 << 63) == sampled]
-    return [f"{id:016x}" for id in found[:4]]
-
-
-def known(channel: str, *switches: Switch, sampled: bool = False) -> tuple[str, str]:
-    """For a publish, and for a first delivery, at each of the times: y or n."""
-    return told(tracing(switches, ()), channel, sampled)
-
-
-def told(tracing: Tracing, channel: str, sampled: bool = False) -> tuple[str, str]:
-    with Engine() as engine:
-        engine.run(MACROS)
-        engine.view("rates", tracing.rates([channel]))
-        engine.view("messages", pa.table({"us": TIMES, "message_id": ids(sampled)}))
-        rows = engine.rows(
-            f"SELECT {seen('us')} AS seen, {whole('us')} AS whole FROM messages, rates ORDER BY us"
-        )
-    shown = ("".join("ny"[row[name]] for row in rows) for name in ("seen", "whole"))
-    return tuple(shown)  # type: ignore[return-value]
-
-
-def test_a_channel_traced_less_than_its_topic_knows_its_sample() -> None:
-    switches = (Switch(10, None, RATE_ALL), Switch(20, "mail", HALF))
-    assert known("mail", *switches) == ("nnnn", "nnyy")
-    assert known("mail", *switches, sampled=True) == ("yyyy", "yyyy")

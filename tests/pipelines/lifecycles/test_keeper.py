@@ -17,7 +17,7 @@ from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import Stager
+from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Place, commit
 from penstock.trace.events import Event, Kind, encode
 
@@ -37,11 +37,9 @@ class Traced:
         self._batches = self._bodies = 0
 
     def add(self, table: pa.Table) -> None:
-        stager = Stager(self._place, trace.SHAPE)
-        for batch in table.combine_chunks().to_batches():
-            stager.add(batch)
+        staged = write(self._place, trace.SHAPE, table.combine_chunks().to_batches())
         self._batches += 1
-        commit(self._place, trace.SHAPE, "test", self._batches, stager.finish())
+        commit(self._place, trace.SHAPE, "test", self._batches, staged)
 
     def events(self, *events: Event) -> None:
         self.add(pa.Table.from_batches([trace_table.events(encode(events), 0, self._bodies)]))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from penstock.errors import BrokerRefused, FetchFailed
+from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Move
 from penstock.spark.brokerapi import BrokerApi
 
@@ -57,9 +58,10 @@ class Asker:
 
     def _answer(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
         def move(to: int) -> Move:
-            return self._api.move(self._topic, channel, to, partition)
+            return self._api.ask(calls.try_move(self._topic, channel, to, partition))
 
-        if str(self._api.message(self._topic, offset, partition)["id"]) != message_id:
+        message = self._api.ask(calls.message(self._topic, "offset", offset, partition))
+        if str(message["id"]) != message_id:
             return Answer.GONE  # the topic was made anew
         for _ in range(_TRIES):
             below = move(offset)

@@ -1,4 +1,4 @@
-"""One audit: the queries of `rules` and `log_order` one after the other, and a report of them.
+"""One audit: the queries of `rules` and of the order of the logs one by one, and a report of them.
 
 What is rare is asked for only when something points to it: ids that stand twice, which can't be
 while ids rise along the log.
@@ -10,12 +10,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.pipelines.audit import rules as sql
 from penstock.pipelines.audit.channel_state import Answer, Ask
-from penstock.pipelines.audit.log_order import Log, Query, Row, checked
 from penstock.pipelines.audit.report import (
     ARCHIVE,
     LOG,
@@ -28,16 +27,18 @@ from penstock.pipelines.audit.report import (
     Report,
     Waits,
     in_order,
-    message_example,
     percentile,
 )
 from penstock.pipelines.audit.rules import Rules, fine_us
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
-from penstock.pipelines.times import duration, micros
+from penstock.pipelines.times import at, duration, micros, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+Row = dict[str, Any]
+Query = Callable[[str], list[Row]]  # its text has {rows} for the rows
 
 _EXCUSES = {"lost": (Answer.HELD, Answer.AHEAD, Answer.GONE), "stuck": (Answer.DONE, Answer.GONE)}
 _EXCUSED = {
@@ -178,8 +179,8 @@ class Audit:
         for row in engine.rows(sql.first_cases(kept)):
             age = duration(micros(self._rules.as_of) - row["us"])
             note = _NOTES[row["kind"]].format(age=age, **row)
-            log = row["partition"], row["offset"], row["message_id"], row["us"]
-            shown[row["kind"], row["channel"]].append(message_example(*log, note))
+            log = row["partition"], row["offset"], row["message_id"], at(row["us"])
+            shown[row["kind"], row["channel"]].append(Example(*log, note))
         counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         for row in engine.rows(sql.CASE_COUNTS):
             counts[row["kind"], row["channel"]][row["partition"]] = row["amount"]
@@ -296,3 +297,91 @@ def percentiles(counts: Mapping[int, int]) -> Waits:
     """Of a histogram with fine bars."""
     found = {name: fine_us(percentile(counts, share)) for name, share in PERCENTS.items()}
     return Waits(found, fine_us(max(counts)))
+
+
+# --- whether the rows of a log are in order: offsets, ids, times beside those of the row before ---
+#
+# The same SQL for DuckDB and for Spark, which reads the archive and the log itself. Rows have
+# (partition, place, id, us): `place` is the offset, and ids are texts that sort as their numbers
+# do. One query counts; what is broken is looked at once more, as that is rare.
+
+# Kind of finding: how much of it a row is, beside the row before.
+_BREAKS = {
+    "repeated_offset": "CASE WHEN place = place_before THEN 1 ELSE 0 END",
+    "id_falls": "CASE WHEN place > place_before AND id < id_before THEN 1 ELSE 0 END",
+    "gap": "CASE WHEN place > place_before + 1 THEN place - place_before - 1 ELSE 0 END",
+    "time_falls": "CASE WHEN place > place_before AND us < us_before THEN 1 ELSE 0 END",
+}
+_SAME_ID = "CASE WHEN place > place_before AND id = id_before THEN 1 ELSE 0 END"
+_POINT_TO_IDS = ("repeated_offset", "id_falls", "neighbours")
+_PAIRS = """(SELECT partition, place, id, us, lag(place) OVER log AS place_before,
+        lag(id) OVER log AS id_before, lag(us) OVER log AS us_before
+    FROM {rows} WINDOW log AS (PARTITION BY partition ORDER BY place, id))"""
+_COUNTS = ", ".join(
+    f"sum({amount}) AS {kind}" for kind, amount in {**_BREAKS, "neighbours": _SAME_ID}.items()
+)
+# An id in several places: the last of these, with the first.
+_SAME_IDS = """(SELECT * FROM (
+        SELECT partition, place, id, us, first_value(partition) OVER up AS partition_before,
+            first_value(place) OVER up AS place_before,
+            row_number() OVER (PARTITION BY id ORDER BY partition DESC, place DESC) AS back
+        FROM {rows} WINDOW up AS (PARTITION BY id ORDER BY partition, place)) AS ids
+    WHERE back = 1 AND (partition <> partition_before OR place <> place_before))"""
+
+
+class Broken(NamedTuple):
+    counts: dict[int, int]  # by partition
+    examples: list[Example]
+
+
+class Log(NamedTuple):
+    spans: dict[int, tuple[int, int, int]]  # by partition: least and greatest offset, rows
+    broken: dict[str, Broken]  # by kind of finding
+
+
+def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
+    """`kinds` of breaks; ids that stand twice are found in any case."""
+    counts = query(
+        "SELECT partition, count(*) AS amount, min(place) AS least, max(place) AS most,"
+        f" {_COUNTS} FROM {_PAIRS} AS pairs GROUP BY partition ORDER BY partition"
+    )
+    found = {}
+    for kind in kinds:
+        amounts = {row["partition"]: int(row[kind]) for row in counts if row[kind]}
+        if amounts:
+            rows = query(
+                f"SELECT *, {_BREAKS[kind]} AS amount FROM {_PAIRS} AS pairs"
+                f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, place LIMIT {shown}"
+            )
+            found[kind] = Broken(amounts, [_example(row, kind) for row in rows])
+    if any(row[kind] for row in counts for kind in _POINT_TO_IDS):
+        same = query(
+            f"SELECT partition, count(*) AS amount FROM {_SAME_IDS} AS ids"
+            " GROUP BY partition ORDER BY partition"
+        )
+        rows = query(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
+        if same:
+            amounts = {row["partition"]: row["amount"] for row in same}
+            found["same_id"] = Broken(amounts, [_example(row, "same_id") for row in rows])
+    spans = {row["partition"]: (row["least"], row["most"], row["amount"]) for row in counts}
+    return Log(spans, found)
+
+
+def _example(row: Row, kind: str) -> Example:
+    """The fault between a row and its neighbour, in words."""
+    place, before = int(row["place"]), int(row["place_before"])
+    if kind == "repeated_offset":
+        is_same = row["id"] == row["id_before"]
+        note = "two rows; " + ("the same id" if is_same else f"also the id {row['id_before']}")
+    elif kind == "gap":
+        last = f" to {place - 1}" if row["amount"] > 1 else ""
+        note = f"before it {before + 1}{last} is missing"
+    elif kind == "id_falls":
+        note = f"offset {before} has the higher id {row['id_before']}"
+    elif kind == "time_falls":
+        note = f"offset {before} was published at {moment(at(row['us_before']))}"
+    elif row["partition_before"] == row["partition"]:
+        note = f"also at {before}"
+    else:
+        note = f"also at offset {before} of partition {row['partition_before']}"
+    return Example(row["partition"], place, row["id"], at(row["us"]), note)

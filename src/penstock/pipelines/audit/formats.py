@@ -205,7 +205,8 @@ def _shown(part: Part, clean: bool) -> Iterator[str]:
         yield f'<p class="{part.kind}"><b>{label}</b> {text}</p>'
     elif part.kind in ("table", "chapter"):
         yield f"<h2>{text}</h2>"
-        yield _table(part) if part.rows else ""
+        rows = [_row("th", part.heads), *(_row("td", row) for row in part.rows)]
+        yield f'<div class="scroll"><table>{"".join(rows)}</table></div>' if part.rows else ""
     elif part.kind == "finding":
         said = "".join(f"<p>{escape(line)}</p>" for line in part.lines)
         yield f'<div class="finding"><h3>{text}</h3><p>{label}.</p>{said}</div>'
@@ -213,11 +214,6 @@ def _shown(part: Part, clean: bool) -> Iterator[str]:
         yield f"<h3>{label}</h3>{part.text}" if label else part.text
     else:
         yield f'<p class="faint">{label} {text}</p>'
-
-
-def _table(part: Part) -> str:
-    rows = [_row("th", part.heads), *(_row("td", row) for row in part.rows)]
-    return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ an audit of the same tables then says the same tomorrow.
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi import calls
 from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.formats import lines, page, verdict
@@ -80,7 +80,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     progress.note(table=settings.text("trace") or settings.text("archive"))
     with ExitStack() as stack:
         tables = tables_of(session, settings, rules, stack.enter_context(Engine()))
-        asker = _asker(settings, stack)
+        asker = None
+        if settings.text("trace") and "url" in settings.explicit:  # somebody has said whom to ask
+            asker = Asker(stack.enter_context(nsqd_of(settings)), topic)
         audit = Audit(tables, rules, topic, settings.number("examples"), asker)
         report = audit.run(progress.say)
     if asker is not None and asker.trouble:
@@ -93,32 +95,20 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if html:
         Path(html).write_text(shown, "utf-8")
         progress.say(f"the page is in {html}")
-    _show(report, settings.flag("json"))
+    as_json = settings.flag("json")
+    said = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
+    sys.stdout.write(said + "\n")
+    sys.stdout.flush()
     return DONE if report.clean else FINDINGS
 
 
 def _note(progress: Progress, report: Report, shown: str) -> None:
     """For those who look from elsewhere."""
-    document = json.dumps(report.document(), ensure_ascii=False)
+    document = report.as_json()
     outcome = f"topic {report.topic}: {verdict(report)}"
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
         outcome += "; its page is too long to be kept: write it to a file with --html"
     progress.note(outcome=outcome, pages=(("html", shown), ("json", document)))
-
-
-def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
-    """Nobody is asked unless somebody has said whom."""
-    if not settings.text("trace") or "url" not in settings.explicit:
-        return None
-    return Asker(stack.enter_context(nsqd_of(settings)), settings.text("topic"))
-
-
-def _show(report: Report, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps({"audit": report.document()}, ensure_ascii=False) + "\n")
-    else:
-        sys.stdout.write("\n".join(lines(report)) + "\n")
-    sys.stdout.flush()
 
 
 # --- times ---
@@ -233,8 +223,8 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
         if spans is None:
             raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
         count = sum(
-            api.offset_at(topic, partition, marks["endingTimestamp"])
-            - api.offset_at(topic, partition, marks["startingTimestamp"])
+            api.ask(calls.offset_at(topic, marks["endingTimestamp"], partition))
+            - api.ask(calls.offset_at(topic, marks["startingTimestamp"], partition))
             for partition in spans.partitions
         )
     return frame.load().selectExpr(*_AS_ROWS), count

@@ -6,12 +6,13 @@ somebody who has never seen one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.pipelines.times import at, moment
+from penstock.pipelines.times import moment
 
 
 class Kind(NamedTuple):
@@ -118,10 +119,6 @@ class Example:
     note: str  # what is wrong with this one
 
 
-def message_example(partition: int, offset: int, name: str, us: int, note: str) -> Example:
-    return Example(partition, offset, name, at(us), note)
-
-
 @dataclass(frozen=True)
 class Finding:
     kind: str
@@ -207,22 +204,13 @@ class Report:
         """Partitions, so that it matters which one."""
         return any(one.partition > 0 for one in self.partitions)
 
-    def document(self) -> dict[str, Any]:
-        """For JSON."""
+    def as_json(self) -> str:
         shown: dict[str, Any] = asdict(self)
         shown["clean"] = self.clean
         shown["coverage"]["share"] = self.coverage.share
         for channel in shown["channels"]:
             del channel["slots"]
-        return {name: _plain(value) for name, value in shown.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return moment(value)
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return json.dumps(shown, ensure_ascii=False, default=moment)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:

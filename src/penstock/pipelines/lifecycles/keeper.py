@@ -20,12 +20,11 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
 from penstock import limits
@@ -33,7 +32,6 @@ from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.pipelines.delta_reader import Among, LakeFile, LakeTable
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, files_of, text
 from penstock.pipelines.lifecycles.lives import (
-    COLUMNS,
     ENDED_RANGES,
     OF_MESSAGES,
     SHAPE,
@@ -45,9 +43,9 @@ from penstock.pipelines.lifecycles.lives import (
     rows_of,
     view_islands,
 )
-from penstock.pipelines.maintenance import Background, vacuum
+from penstock.pipelines.maintenance import Beside, vacuum
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import Stager, store
+from penstock.spark.delta_files import store, write
 from penstock.spark.delta_table import Place, Replaced, Staged, commit
 
 _EVER = 1 << 62
@@ -75,7 +73,7 @@ class LifeTable:
         self._check_is_ours(app)
         events = 0
         while True:
-            version = self._there().transaction_version(app) or 0
+            version = self._there().delta.transaction_version(app) or 0
             end, files = _next(trace.files(), version, events_max)
             if not files:
                 return events
@@ -83,7 +81,7 @@ class LifeTable:
 
     def _check_is_ours(self, app: str) -> None:
         there = self._there()
-        if there.transaction_version(app) is None and there.files():
+        if there.delta.transaction_version(app) is None and there.files():
             rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
             raise ConfigError("lifecycles", self._place.uri, rule)
 
@@ -107,7 +105,10 @@ class LifeTable:
                 there = table.files([Among("topic", (name,))])
                 parts, gone = self._merge(name, state, engine, there)
                 added += parts
-                removed += [_replaced(file, name) for file in gone]
+                removed += [
+                    Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": name})
+                    for file in gone
+                ]
         self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
@@ -136,30 +137,13 @@ class LifeTable:
                 WHERE "offset" >= {first}::DOUBLE AND "offset" < {end}::DOUBLE LIMIT 1"""
             if number not in touched and not engine.rows(fresh):
                 continue
-            old = COLUMNS.empty_table()
-            if number < len(files):
-                gone.append(files[number])
-                with self._there().opened(files[number]) as opened:
-                    old = pq.read_table(opened)
-            engine.view("old", old)
+            replaced = files[number : number + 1]
+            gone += replaced
+            engine.view("old", self._there().dataset(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
-                added += self._write(part)
+                added += write(self._place, SHAPE, part.combine_chunks().to_batches())
         return added, gone
-
-    def _write(self, rows: pa.Table) -> list[Staged]:
-        stager = Stager(self._place, SHAPE)
-        try:
-            for batch in rows.combine_chunks().to_batches():
-                stager.add(batch)
-            return stager.finish()
-        except BaseException:
-            stager.abandon()
-            raise
-
-
-def _replaced(file: LakeFile, topic: str) -> Replaced:
-    return Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": topic})
 
 
 # --- the trace table ---
@@ -211,30 +195,23 @@ def _in_ranges(ranges: list[Range], files: list[LakeFile]) -> set[int]:
 # --- beside the query ---
 
 
-class LifeKeeper:
+class LifeKeeper(Beside):
     """Updates now and then beside the query, and at its end, when what goes wrong is an error."""
 
     def __init__(self, table: LifeTable, path: str, every_s: float, progress: Progress) -> None:
+        super().__init__(progress, "the lifecycles were not brought up to date")
         self._table, self._path, self._every_s = table, path, every_s
-        self._progress = progress
-        self._background = Background(progress, "the lifecycles were not brought up to date")
         self._began_s = self._vacuumed_s = time.monotonic()
 
-    def __enter__(self) -> Self:
-        return self
+    def _finish(self) -> None:
+        events = self._table.update()
+        self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._background.join()
-        if kind is None:
-            events = self._table.update()
-            self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
-
-    def after_batches(self, batches: int) -> None:
-        now_s = time.monotonic()
-        is_due = now_s - self._began_s >= self._every_s
-        if batches and is_due and not self._background.is_busy:
-            self._began_s = now_s
-            self._background.start(self._work)
+    def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
+        if not batches or now_s - self._began_s < self._every_s:
+            return None
+        self._began_s = now_s
+        return self._work
 
     def _work(self) -> None:
         self._table.update()
@@ -298,11 +275,10 @@ class Notes:
 
     def forget_all_but(self, version: int) -> None:
         files = self._place.files()
-        folder = self._place.full(_FOLDER)
-        for found in files.get_file_info(FileSelector(folder, allow_not_found=True)):
-            name = str(found.path).rpartition("/")[2]
-            if name.endswith(".json") and name != f"{version}.json":
-                files.delete_file(f"{folder}/{name}")
+        folder = FileSelector(self._place.full(_FOLDER), allow_not_found=True)
+        for found in files.get_file_info(folder):
+            if found.extension == "json" and found.base_name != f"{version}.json":
+                files.delete_file(found.path)
 
     def _path(self, version: int) -> str:
         return self._place.full(f"{_FOLDER}/{version}.json")
