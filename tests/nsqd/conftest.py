@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.daemon import Daemon
 from unsynced import unsynced as unsynced
 
-from .process import Process
 from .world import Running
 
 
@@ -19,16 +19,7 @@ def nsqd(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 
 @pytest.fixture
-def data_path(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def nsqd_process(data_path: Path) -> Iterator[Process]:
-    process = Process(data_path)
-    yield process
-    if process.process.poll() is None:
-        process.process.kill()
-        process.process.wait()
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A process of its own, for signals."""
+    with Daemon(tmp_path / "data") as daemon:
+        yield daemon
