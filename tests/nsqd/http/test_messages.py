@@ -152,31 +152,6 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         assert [row["id"] for row in listed(nsqd, "dead")] == [ids[0].decode()]
 
 
-REFUSED = [
-    ("GET", "messages", "channel=c", 400, "MISSING_ARG_TOPIC"),
-    ("GET", "messages", "topic=t", 400, "MISSING_ARG_CHANNEL"),
-    ("GET", "messages", "topic=u&channel=c", 404, "TOPIC_NOT_FOUND"),
-    ("GET", "messages", "topic=t&channel=d", 404, "CHANNEL_NOT_FOUND"),
-    ("GET", "messages", HERE + "&state=gone", 400, "INVALID_ARG_STATE 'gone': one of in_flight,"),
-    ("GET", "messages", HERE + "&limit=1001", 400, "INVALID_ARG_LIMIT '1001'"),
-    ("POST", "messages", HERE, 405, "METHOD_NOT_ALLOWED"),
-    ("GET", "message/finish", HERE, 405, "METHOD_NOT_ALLOWED"),
-    ("POST", "message/finish", HERE, 400, "MISSING_ARG_ID"),
-    ("POST", "message/finish", HERE + "&id=xyz", 400, "INVALID_ARG_ID 'xyz': 16 hex digits"),
-    ("POST", "message/finish", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
-    ("POST", "message/requeue", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
-    ("POST", "message/requeue", HERE + f"&id={1:016x}&delay_ms=-1", 400, "INVALID_ARG_DELAY_MS"),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "query", "status", "text"), REFUSED)
-def test_what_is_refused(
-    nsqd: Running, method: str, path: str, query: str, status: int, text: str
-) -> None:
-    got, document = nsqd.ask(method, f"/channel/{path}?{query}")
-    assert (got, document["message"][: len(text)]) == (status, text)
-
-
 # --- youzan's verbs for channels that are stuck: on a topic with one partition and with four ---
 
 
@@ -274,28 +249,6 @@ def test_where_it_stands(node: Running) -> None:
     assert (status, answer) == (
         200, {"topic_name": "t", "channel_name": "ch", "partitions": partitions},
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("path", "query", "status", "said"),
-    [
-        ("/message/finish", "", 400, "MISSING_ARG_MSGID"),
-        ("/message/finish", "&msgid=x", 400, "INVALID_ARG_MSGID 'x'"),
-        ("/message/finish", "&msgid=000000000000000g", 400, "INVALID_ARG_ID"),
-        ("/message/finish", "&msgid=7", 404, "MESSAGE_NOT_FOUND"),
-        ("/message/finish", "&msgid=7&partition=x", 400, "E_BAD_PARTITION"),
-        ("/channel/requeuedelayed", "", 400, "MISSING_ARG_OFFSET"),
-        ("/channel/requeuedelayed", "&offset=-1", 400, "INVALID_ARG_OFFSET '-1': a whole number"),
-        ("/channel/emptydelayed", "&channel=no", 404, "CHANNEL_NOT_FOUND"),
-    ],
-)
-def test_what_is_refused_of_repair(
-    node: Running, path: str, query: str, status: int, said: str
-) -> None:
-    where = HERE_REPAIR.replace("channel=ch", "") if "channel=" in query else HERE_REPAIR
-    answer = node.request("POST", f"{path}?{where}{query}")
-    assert answer.status == status
-    assert json.loads(answer.body)["message"].startswith(said)
 
 
 def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
