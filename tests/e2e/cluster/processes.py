@@ -80,6 +80,12 @@ class Node(Daemon):
         except urllib.error.HTTPError as error:
             return error.code
 
+    def leads(self, topic: str) -> int | None:
+        """Who does, as this node has it."""
+        rows = self.ask("/cluster")["partitions"]
+        leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
+        return leader
+
     @property
     def is_up(self) -> bool:
         return self.process is not None
@@ -138,6 +144,11 @@ class Cluster:
         """What each node says of itself and the others, for a story that failed."""
         states = [json.dumps(node.ask("/cluster")) for node in self.up()]
         return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])
+
+    def is_alive(self, node: Node) -> bool:
+        """As another one that is up has it."""
+        rows = next(one for one in self.up() if one is not node).ask("/cluster")["nodes"]
+        return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes if node.is_up]
