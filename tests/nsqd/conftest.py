@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.replicas.cluster_world import Cluster
 from e2e.daemon import Daemon
+from penstock import kernel
 from unsynced import unsynced as unsynced
 
 from .world import Running
@@ -23,3 +25,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A process of its own, for signals."""
     with Daemon(tmp_path / "data") as daemon:
         yield daemon
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Three replicas of one partition, played."""
+    made = Cluster(kernel)
+    made.place([0])
+    yield made
+    for node in made.up():
+        node.engine.close()

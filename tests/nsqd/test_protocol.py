@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from broker.replicas.cluster_world import Cluster
-from penstock import kernel
 from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
@@ -146,15 +145,6 @@ class Client:
         self.commands.until_held(
             session, leaders, Fault.SUB_FAILED, lambda: self.told.append("held")
         )
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(kernel)
-    made.place([0])
-    yield made
-    for node in made.up():
-        node.engine.close()
 
 
 def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:

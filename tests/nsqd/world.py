@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import struct
@@ -17,6 +16,7 @@ from penstock.wire import frames
 from penstock.wire.frames import Frame, FrameType, Message
 
 from .inthread import TIMEOUT_SECONDS, InThread
+from .inthread import Answer as Answer
 
 
 def ok(data: bytes = b"OK") -> Frame:
@@ -50,18 +50,6 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
-    def request(
-        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> Answer:
-        address = self.daemon.http_address
-        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
-        try:
-            connection.request(method, target, body or None, headers or {})
-            response = connection.getresponse()
-            return Answer(response.status, response.read(), dict(response.getheaders()))
-        finally:
-            connection.close()
-
     def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """The status, and the document if there is one."""
         answer = self.request(method, target, body)
@@ -75,11 +63,6 @@ class Running(InThread):
         rows = self.stats(f"&topic={topic}&channel={channel}")["topics"]
         found: dict[str, Any] = rows[0]["channels"][0]
         return found
-
-
-class Answer:
-    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.status, self.body, self.headers = status, body, headers
 
 
 class V2:

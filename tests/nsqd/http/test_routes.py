@@ -140,6 +140,9 @@ REFUSALS = [
     ("POST /topic/greedyclean", 400, "MISSING_ARG_TOPIC"),
     ("POST /topic/greedyclean?topic=t&bytes=x", 400, "INVALID_ARG_BYTES 'x'"),
     ("POST /topic/cleanunused?dryrun=x", 400, "INVALID_ARG_DRYRUN 'x': true or false"),
+    ("POST /topic/concede", 400, "MISSING_ARG_TOPIC"),
+    ("POST /topic/concede?topic=no", 404, "TOPIC_NOT_FOUND"),
+    ("POST /topic/concede?topic=p&partition=7", 400, "E_BAD_PARTITION"),
     # of channels
     ("POST /channel/config", 400, "MISSING_ARG_TOPIC"),
     ("POST /channel/config?topic=t", 400, "MISSING_ARG_CHANNEL"),
@@ -236,6 +239,8 @@ REFUSALS = [
     (f"GET /message/get?topic=t&offset=1&id={NONE}", 400, "MISSING_ARG_ID"),
     ("GET /message/get?topic=p&offset=0", 400, "MISSING_ARG_PARTITION"),
     # figures
+    *[(f"GET /stats?partition={text}", 400, f"INVALID_ARG_PARTITION '{text}'")
+      for text in ("x", "255", "-2")],
     ("GET /message/stats", 400, "MISSING_ARG_TOPIC"),
     ("GET /message/stats?topic=no", 404, "TOPIC_NOT_FOUND"),
     ("GET /message/stats?topic=t&channel=no", 404, "CHANNEL_NOT_FOUND"),
