@@ -35,3 +35,14 @@ def cluster() -> Iterator[Cluster]:
     yield made
     for node in made.up():
         node.engine.close()
+
+
+@pytest.fixture(params=[1, 4])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Channel `ch` of a topic `t` with one partition, and with four."""
+    flags = ("--durability=os", "--node-id=7", "--max-req-timeout=72h")
+    with Running(tmp_path / "data", *flags) as running:
+        made = f"/topic/create?topic=t&partition_num={request.param}"
+        assert running.request("POST", made).status == 200
+        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
+        yield running

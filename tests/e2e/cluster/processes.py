@@ -61,24 +61,21 @@ class Node(Daemon):
         return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
+        status, data = self._request(path, method, body)
+        assert status < 400, f"{path}: {status} {data!r}"
+        return json.loads(data) if data.startswith((b"{", b"[")) else data
+
+    def status(self, path: str) -> int:
+        return self._request(path, "POST", None)[0]
+
+    def _request(self, path: str, method: str, body: bytes | None) -> tuple[int, bytes]:
         url = f"http://{self.host}:{self.ports[1]}{path}"
         request = urllib.request.Request(url, data=body, method=method)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
-                data = answer.read()
+                return answer.status, answer.read()
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
-        return json.loads(data) if data.startswith((b"{", b"[")) else data
-
-    def status(self, path: str, method: str = "POST") -> int:
-        url = f"http://{self.host}:{self.ports[1]}{path}"
-        try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, method=method), timeout=20
-            ) as it:
-                return int(it.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+            return error.code, error.read()
 
     def leads(self, topic: str) -> int | None:
         """Who does, as this node has it."""

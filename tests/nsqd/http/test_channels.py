@@ -92,15 +92,6 @@ def test_there_and_back(nsqd: Running) -> None:
 # --- A rate for a channel, and a bound of RDY for its consumers, over HTTP ---
 
 
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", f"/channel/create?{HERE}").status == 200
-        yield running
-
-
 def test_a_rate_holds_a_consumer_back(node: Running) -> None:
     told = {"topic_name": "t", "channel_name": "ch", "bytes_per_second": 1024}
     assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (200, told)

@@ -159,15 +159,6 @@ HERE_REPAIR = "topic=t&channel=ch"
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--max-req-timeout=72h") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", f"/channel/create?{HERE_REPAIR}").status == 200
-        yield running
-
-
 def ask(node: Running, path: str, query: str = "") -> tuple[int, Any]:
     answer = node.request("POST", f"{path}?{HERE_REPAIR}{query}")
     return answer.status, json.loads(answer.body) if answer.body else None

@@ -130,15 +130,6 @@ def test_the_level_of_the_log(nsqd: Running) -> None:
 # --- youzan's figures, and room on the disk by hand: with one partition and with four ---
 
 
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os", "--node-id=7") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
-        yield running
-
-
 def count_of(node: Running) -> int:
     return len(node.daemon.broker.find_topic("t").leaders)
 
