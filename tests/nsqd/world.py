@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 from penstock.wire import frames
-from penstock.wire.frames import Frame, FrameType, Message
+from penstock.wire.frames import Frame, FrameType
 
 from .inthread import TIMEOUT_SECONDS, InThread
 from .inthread import Answer as Answer
@@ -65,6 +66,14 @@ class Running(InThread):
         return found
 
 
+def stored(nsqd: Running, topic: str) -> list[list[Message]]:
+    """The messages of each partition, as they are in its log."""
+    return [
+        [leader.log.message(offset) for offset in range(leader.tail.committed_end)]
+        for leader in nsqd.daemon.broker.topics[topic].leaders
+    ]
+
+
 class V2:
     """A client that sends what it is told and hands out frames."""
 
@@ -106,7 +115,7 @@ class V2:
         self.send(data)
         return self.read()
 
-    def message(self, timeout: float = TIMEOUT_SECONDS) -> Message:
+    def message(self, timeout: float = TIMEOUT_SECONDS) -> frames.Message:
         frame = self.read(timeout)
         assert frame.type == FrameType.MESSAGE, frame
         return frames.decode_message(frame.data)

@@ -48,10 +48,6 @@ LEASE_NS = 2 * SECOND
 NO_SECRETS = Secrets()
 
 
-def fail(error: Exception) -> None:
-    raise AssertionError("a callback has failed") from error
-
-
 class Desk:
     """A coordinator of either kind, and answers that are waited for."""
 

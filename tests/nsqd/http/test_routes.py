@@ -34,6 +34,9 @@ ERRORS = [
     ("POST", "/mpub?topic=t&binary=true", b"\0\0\0", 413, "BAD_BODY"),
     ("POST", "/mpub?topic=t&binary=true", u32(-1), 413, "BAD_BODY"),
     ("POST", "/mpub?topic=t&binary=", u32(1) + u32(5) + b"abc", 413, "BAD_MESSAGE"),
+    ("POST", "/mpubtrace?topic=t", b"", 400, "BAD_BODY"),
+    ("POST", "/mpubtrace?topic=t", u32(1) + u32(8) + bytes(8), 400, "BAD_BODY"),
+    ("POST", "/mpubtrace?topic=t", u32(1) + u32(109) + bytes(109), 413, "MSG_TOO_BIG"),
     ("POST", "/topic/create", b"", 400, "MISSING_ARG_TOPIC"),
     ("POST", "/topic/empty", b"", 400, "MISSING_ARG_TOPIC"),
     ("POST", "/topic/pause", b"", 400, "MISSING_ARG_TOPIC"),
@@ -91,7 +94,7 @@ def look(nsqd: Running) -> list[object]:
         for topic in nsqd.stats()["topics"]
         for one in topic["channels"]
     ]
-    return [*shown, sorted(counts)]
+    return [*shown, sorted(counts), nsqd.ask("GET", "/drain")[1]["state"]]
 
 
 C = "topic=t&channel=c"
@@ -260,7 +263,21 @@ REFUSALS = [
          " producer that numbers its messages has a partition of its own"),
         (f"POST {path}?topic=p&partition=x&key=k x", 400, "E_BAD_PARTITION"),
     )],
+    *[(f"POST {path}?topic=t&{stamp} x", 400, said)
+      for path in ("/pub", "/mpub")
+      for stamp, said in (
+          ("producer_id=1", "MISSING_ARG_SEQUENCE"),
+          ("sequence=1", "MISSING_ARG_PRODUCER_ID"),
+          ("producer_epoch=1", "MISSING_ARG_PRODUCER_ID"),
+          ("producer_id=0&sequence=0", "INVALID_PRODUCER_ID"),
+          (f"producer_id={1 << 64}&sequence=0", "INVALID_PRODUCER_ID"),
+          ("producer_id=1&sequence=-1", "INVALID_SEQUENCE"),
+          ("producer_id=1&sequence=4294967295", "INVALID_SEQUENCE"),
+          ("producer_id=1&sequence=%C2%B2", "INVALID_SEQUENCE"),
+          ("producer_id=1&sequence=0&producer_epoch=65536", "INVALID_PRODUCER_EPOCH"),
+      )],
     # switches
+    ("POST /drain?delayed=maybe", 400, "INVALID_ARG_DELAYED 'maybe': true or false"),
     ("POST /disable/write", 400, "INVALID_ARG_TYPE '': one of all, ordered, none"),
     ("POST /disable/write?type=some", 400, "INVALID_ARG_TYPE 'some': one of all, ordered, none"),
     ("POST /loglevel/set", 400, "INVALID_ARG_LOGLEVEL ''"),

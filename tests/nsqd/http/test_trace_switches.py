@@ -12,11 +12,10 @@ import pytest
 
 from penstock import limits
 from penstock.kernel import Section
-from penstock.log.reader import Message
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
 from penstock.wire import frames
 
-from ..world import Running, error, eventually, ok, pub
+from ..world import Running, error, eventually, ok, pub, stored
 
 
 @pytest.fixture
@@ -30,11 +29,6 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
 def rates(nsqd: Running) -> tuple[Any, Any]:
     (topic,) = nsqd.stats("&topic=orders")["topics"]
     return topic["trace_rate"], topic["channels"][0]["trace_rate"]
-
-
-def message_of(nsqd: Running, method: str, target: str) -> tuple[int, str]:
-    answer = nsqd.request(method, target)
-    return answer.status, json.loads(answer.body)["message"]
 
 
 def test_the_switches_of_youzan(nsqd: Running) -> None:
@@ -106,9 +100,7 @@ def node(tmp_path: Path) -> Iterator[Running]:
 
 
 def sections(node: Running, topic: str = "e") -> list[dict[int, int | bytes]]:
-    leader = node.daemon.broker.topics[topic].leader()
-    found: list[Message] = [leader.log.message(n) for n in range(leader.tail.committed_end)]
-    return [message.sections for message in found]
+    return [message.sections for message in stored(node, topic)[0]]
 
 
 def post(node: Running, target: str, headers: dict[str, str]) -> bytes:
