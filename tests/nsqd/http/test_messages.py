@@ -119,21 +119,6 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         assert listed(nsqd, "held") == []
 
 
-def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b", b"c")
-        ids = [client.message().id for _ in range(3)]
-        assert settle(nsqd, "finish", ids[1])[0] == 200
-        assert settle(nsqd, "requeue", ids[2], "&delay_ms=600000")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert counts(again) == (1, 0, 1)
-        assert [row["id"] for row in listed(again, "deferred")] == [ids[2].decode()]
-        with consumer(again) as client:
-            assert client.message().id == ids[0]
-            assert client.is_silent()
-
-
 def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
     assert listed(nsqd, "dead") == []

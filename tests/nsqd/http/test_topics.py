@@ -93,18 +93,6 @@ def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
         assert client.ask(pub(b"t", b"5")) == ok()
 
 
-@pytest.mark.parametrize(
-    ("query", "body"), [("", b"1\n2\n3\n"), ("&binary=true", b"\0\0\0\3" + b"\0\0\0\1x" * 3)]
-)
-def test_a_list_is_taken_whole_or_not_at_all(nsqd: Running, query: str, body: bytes) -> None:
-    assert ask(nsqd, "POST", "topic=t&max_depth=5")[0] == 200
-    assert nsqd.request("POST", f"/mpub?topic=t{query}", body).status == 200
-    answer = nsqd.request("POST", f"/mpub?topic=t{query}", body)
-    said = "FAILED topic depth limit of 5 messages is reached: 3 are more than the 2 left"
-    assert (answer.status, json.loads(answer.body)["message"]) == (503, said)
-    assert nsqd.stats("&topic=t")["topics"][0]["depth"] == 3
-
-
 # --- how topics get their number of partitions ---
 
 
