@@ -123,6 +123,7 @@ class ReplicaHost:
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
         self._led_here: dict[Target, ReplicatedPartition] = {}
+        self._starting: dict[Target, ReplicatedPartition] = {}  # of these, what does not serve yet
         self._leadership_changes: list[LeadershipChange] = []
         self._linked: dict[int, None] = {}
         self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
@@ -272,6 +273,7 @@ class ReplicaHost:
         self._stirred.pop(replicated, None)
         self._awake.pop(replicated, None)
         self._led_here.pop(target, None)
+        self._starting.pop(target, None)
         del topic.replicas[replica.number]
         replica.close()
         topic.refresh_refusal()
@@ -497,12 +499,13 @@ class ReplicaHost:
         heard_ns = self.replication.heard.from_all(known)
         is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
+        led_here = list(self._led_here.values())
+        if not is_steady:
+            return led_here
         self._tick_number += 1
-        return [
-            replicated
-            for number, replicated in enumerate(self._led_here.values(), self._tick_number)
-            if not (is_steady and number % 10 and replicated.led is not None)
-        ]
+        self._starting = {target: one for target, one in self._starting.items() if one.led is None}
+        resting = led_here[self._tick_number % 10 :: 10]
+        return list(dict.fromkeys([*self._starting.values(), *resting]))
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """About once a second: replicas to which something came lately, or in which something is
@@ -528,9 +531,10 @@ class ReplicaHost:
     def note_leadership(self, target: Target, machine: PartitionLeader, began: bool) -> None:
         self._leadership_changes.append(LeadershipChange(target, machine, began))
         if began:
-            self._led_here[target] = self._replicas[target]
+            self._led_here[target] = self._starting[target] = self._replicas[target]
         else:
             self._led_here.pop(target, None)
+            self._starting.pop(target, None)
 
     @property
     def awake(self) -> Iterable[ReplicatedPartition]:
