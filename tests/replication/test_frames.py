@@ -27,18 +27,13 @@ from penstock.replication.matching import NO_BATCH, Chain, Extent
 from penstock.replication.side_frames import (
     JOURNAL_KINDS,
     AskRange,
-    AskStage,
     BatchAnswered,
     Ending,
     HasTable,
     SendBatch,
     SendRange,
-    SendStage,
     SendTable,
-    StageStored,
-    asked_stage,
     lacking,
-    stage_stored,
 )
 
 NODE = 3
@@ -202,40 +197,3 @@ def test_a_replica_says_up_to_where_it_lacks_a_range() -> None:
 
 def test_an_answer_may_leave_it_open() -> None:
     assert SendRange(1, 7, NO_BATCH, b"").lacks_until == 0
-
-
-# --- frames of stages, to bytes and back ---
-
-
-TARGET_STAGEFRAMES = Target(0xA1, 3)
-NUMBER = 5 << 32 | 1
-
-
-@each(
-    "frame",
-    [
-        SendStage(9, NUMBER, b"line\nbatches"),
-        SendStage(9, NUMBER, bytes(range(256)) * 3_000),  # in pieces
-        StageStored(9, 101, NUMBER),
-        StageStored(9, 101, NUMBER, "the disk is full"),
-        AskStage(9, 101, NUMBER),
-    ],
-)
-def test_they_come_as_they_were_sent(frame: Frame) -> None:
-    data = b"".join(bytes(part) for parts in encode(TARGET_STAGEFRAMES, frame) for part in parts)
-    assert list(Frames(1).feed(data)) == [(TARGET_STAGEFRAMES, frame)]
-
-
-def test_answers_of_a_wrong_length_or_that_contradict_themselves_are_refused() -> None:
-    with pytest.raises(ValueError, match="an answer to a stage of 3 bytes"):
-        stage_stored(9, b"abc")
-    with pytest.raises(ValueError, match="an answer to a stage that is stored: 0"):
-        stage_stored(9, bytes(17))
-    with pytest.raises(ValueError, match="a question for a stage of 18 bytes"):
-        asked_stage(9, bytes(18))
-
-
-def test_a_broken_answer_ends_the_link() -> None:
-    good = b"".join(map(bytes, encode(TARGET_STAGEFRAMES, StageStored(9, 101, NUMBER, "why"))[0]))
-    with pytest.raises(FrameBroken):
-        list(Frames(1).feed(good[:-1] + b"?"))

@@ -29,7 +29,7 @@ from penstock.errors import (
 from penstock.kernel import encode_batch
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
-from penstock.replication.producers import Known, Stamped
+from penstock.replication.producers import Known
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
@@ -121,26 +121,6 @@ def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
     assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
     assert ordinary.stored
     assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
-
-
-def test_what_a_new_leader_finds_above_the_committed_end_is_answered_when_it_is(
-    start: Start,
-) -> None:
-    world = start()
-    stamped = world.broker.topic("t").leader().stamped
-    stamped.inherit([Stamped(2, 7, 0, 2, 0), Stamped(3, 7, 0, 3, 0)])
-    first, second = send(world, 0, b"a", b"b"), send(world, 2, b"c")
-    with pytest.raises(SequenceGap) as gap:
-        send(world, 4, b"x")
-    assert gap.value.expected == 3
-    stamped.committed_to(1)
-    assert (first.told, second.told) == ([], [])
-    stamped.committed_to(2)
-    assert (first.told, second.told) == (REPEATED, [])
-    stamped.committed_to(9)
-    assert second.told == REPEATED
-    assert send(world, 1, b"b", b"c").told == REPEATED
-    assert send(world, 3, b"d").told == STORED
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])

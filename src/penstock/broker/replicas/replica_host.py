@@ -31,7 +31,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Trouble
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.clustered_topic import (
@@ -59,7 +58,6 @@ from penstock.replication.frames import Row, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
@@ -95,14 +93,11 @@ class ReplicaHost:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
-        stages: Stages,
         open_remote: Callable[[TopicFile], Topic],
         drop_remote: Callable[[Topic, bool], None],
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        self.stages = stages
-        self.stage_row = JobRow(context.syncs)
         self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
@@ -140,7 +135,6 @@ class ReplicaHost:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
-        stages: Stages,
         open_remote: Callable[[TopicFile], Topic],
         drop_remote: Callable[[Topic, bool], None],
     ) -> ReplicaHost:
@@ -150,8 +144,7 @@ class ReplicaHost:
             node, incarnation, generation, epoch_ledger, peers, heard, isolation
         )
         return cls(
-            context, replication, records, topics, files, open_topic, drop_topic, stages,
-            open_remote,
+            context, replication, records, topics, files, open_topic, drop_topic, open_remote,
             drop_remote,
         )  # fmt: skip
 
