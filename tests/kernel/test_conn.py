@@ -16,14 +16,7 @@ from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, 
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
-
-
-@pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
-    yield side
-    side.validate()
-    side.close()
+LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 
 
 def line(conn: Any, *params: bytes) -> tuple[Any, ...]:

@@ -217,23 +217,6 @@ def taken(side: Side, conn: Any) -> list[bytes]:
     return bodies(conn.take_output())
 
 
-def test_messages_go_to_consumers_with_their_tag(side: Side, tail: Any, window: Any) -> None:
-    a, b, plain = (consumer_tagged(side, window, tag) for tag in (b"a", b"b", b""))
-    publish_tagged(side, tail, "a", None, "b", "a", "c", None)
-    assert taken(side, a) == [b"a0", b"a3"]
-    assert taken(side, b) == [b"b2"]
-    assert taken(side, plain) == [b"-1", b"c4", b"-5"]
-    assert (window.depth, window.in_flight, window.next) == (0, 6, 6)
-
-
-def test_without_a_consumer_of_that_tag_it_is_for_those_without(
-    side: Side, tail: Any, window: Any
-) -> None:
-    plain = consumer_tagged(side, window)
-    publish_tagged(side, tail, "a", None)
-    assert taken(side, plain) == [b"a0", b"-1"]
-
-
 def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     bound = limits.TAG_ASIDE_MAX
     tail = side.tail(memory=1 << 26)

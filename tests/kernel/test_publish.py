@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,14 +13,7 @@ from .turns import MS, OK, Side, fin, frames, mpub, mpub_ext, pub, pub_ext, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
-
-
-@pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
-    yield side
-    side.validate()
-    side.close()
+LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 
 
 def line(conn: Any, *params: bytes) -> tuple[Any, ...]:
@@ -374,13 +365,6 @@ def test_one_may_wait_and_more_up_to_the_bound(
     write(side, tail)
     assert tail.waiting_bytes == 0
     assert [frames(conn.take_output()) for conn in (first, second, third)] == [[OK], [OK], []]
-
-
-def test_one_may_always_wait(side: Side) -> None:
-    tail = full(side, 1)
-    conn = side.connect()
-    assert say(side, conn, pub(b"t", BODY)) == []
-    assert tail.waiting_bytes == len(BODY)
 
 
 def test_what_waits_elsewhere_counts(side: Side) -> None:
