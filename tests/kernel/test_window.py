@@ -9,7 +9,7 @@ import pytest
 from penstock.kernel import Held, Section, Source, Stray, StrayRecord
 from penstock.limits import ALLOWANCE_ALL
 
-from .turns import MS, SECOND, Side, cursor, fin, finished, gone, last_of_each, stray
+from .turns import MS, SECOND, Side, cursor, fin, finished, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -80,23 +80,6 @@ def test_finishing_out_of_order_is_kept_as_ranges(side: Side, tail: Any, window:
 # --- requeue ---
 
 
-def test_a_requeued_message_comes_again(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    assert window.requeue(conn.serial, id, 0, side.wall_ns) == Held.DONE
-    assert (window.depth, window.in_flight, conn.in_flight) == (1, 0, 0)
-    assert (window.requeue_count, conn.requeue_count, window.timeout_count) == (1, 1, 0)
-    assert last_of_each(side.journal(window)) == [cursor(1, 1), stray(0, id, 1, Stray.WAITING)]
-    (message,) = side.received(conn)
-    assert (message.attempts, message.id, message.body) == (2, id, b"a")
-    assert side.journal(window) == [stray(0, id, 2, Stray.IN_FLIGHT)]
-    assert window.finish(conn.serial, id) == Held.DONE
-    assert side.journal(window) == [gone(0, id)]
-    assert window.message_count == 1
-    assert conn.message_count == 2
-
-
 def test_releases_come_in_the_order_of_their_due_times(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     id = side.publish(tail, b"3", b"1", b"2")
@@ -106,6 +89,7 @@ def test_releases_come_in_the_order_of_their_due_times(side: Side, tail: Any, wi
     assert window.release(side.wall_ns + 250 * MS) == 2
     assert [message.body for message in side.received(conn)] == [b"1", b"2"]
     assert window.due_ns == side.wall_ns + 300 * MS
+    assert (window.message_count, conn.message_count) == (3, 5)  # each of them once for the window
 
 
 def test_strays_and_new_messages_take_turns(side: Side, tail: Any, window: Any) -> None:
