@@ -381,18 +381,16 @@ def test_while_the_nearest_has_room_it_gets_everything(side: Side, tail: Any, wi
     assert counts(window) == (0, 0, 7)
 
 
-def test_nobody_is_shut_out(side: Side, tail: Any, window: Any) -> None:
+def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
     conns = three(side, window, 10, 3, 2)
     side.publish(tail, *[b"x"] * 9)
     assert got(side, conns) == [4, 3, 2]
     assert counts(window) == (4, 3, 2)
-
-
-def test_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
-    near = [side.consumer(window, 50, locality=Locality.ZONE) for _ in range(2)]
-    far = side.consumer(window, 50, locality=Locality.GLOBAL)
+    window.empty()
+    conns[2].rdy = 50
+    conns.append(side.consumer(window, 50, locality=Locality.ZONE))
     side.publish(tail, *[b"x"] * 40)
-    assert got(side, [*near, far]) == [20, 20, 0]
+    assert got(side, conns) == [0, 0, 20, 20]
 
 
 def test_a_large_window_nearby_does_not_wait_for_a_better_refill(

@@ -55,35 +55,23 @@ def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
     assert (tmp_path / "topic" / "0").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_missing_partition_is_a_loss(disk: OsDisk, tmp_path: Path) -> None:
+def test_a_partition_is_made_once_and_never_in_place_of_a_lost_one(
+    disk: OsDisk, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
     with pytest.raises(PartitionMissing):
-        PartitionLog.open(disk, tmp_path / "0", SMALL)
-    (tmp_path / "0").mkdir()
+        PartitionLog.open(disk, path, SMALL)
+    path.mkdir()
     with pytest.raises(PartitionMissing):
-        PartitionLog.open(disk, tmp_path / "0", SMALL)
-
-
-def test_create_refuses_to_overwrite_a_log(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
+        PartitionLog.open(disk, path, SMALL)
+    (path / "00000000000000000000.log").touch()  # an interrupted creation left it
+    log, writer = new_log(disk, path)
+    with pytest.raises(ValueError, match="ends at 0"):
+        log.write([b"x"], 1, 7, 1, 1, 1, NOW_NS)
     writer.fill(1)
     log.close()
     with pytest.raises(WriteRefused):
-        PartitionLog.create(disk, tmp_path / "0", SMALL)
-
-
-def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_path: Path) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "00000000000000000000.log").touch()
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(1)
-    log.close()
-
-
-def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> None:
-    log, _ = new_log(disk, tmp_path / "0")
-    with pytest.raises(ValueError, match="ends at 0"):
-        log.write([b"x"], 1, 7, 1, 1, 1, NOW_NS)
-    log.close()
+        PartitionLog.create(disk, path, SMALL)
 
 
 # --- syncing ---
