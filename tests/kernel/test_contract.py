@@ -168,25 +168,18 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_compiled_functions_are_taken() -> None:
-    done = run(REPORT)
-    assert (done.stdout, done.stderr, done.returncode) == ("penstock.kernel._codec\n", "", 0)
-
-
-def test_without_them_plain_ones_are_taken_in_silence() -> None:
-    done = run(WITHOUT_COMPILED + REPORT)
-    report = "penstock.kernel.codec.hashes\n"
-    assert (done.stdout, done.stderr, done.returncode) == (report, "", 0)
-
-
-def test_whoever_needs_no_engine_loads_none() -> None:
-    code = "from penstock import kernel; import sys; print('penstock.kernel.engine' in sys.modules)"
-    assert run(code).stdout == "False\n"
-
-
-def test_a_client_needs_no_compiled_kernel() -> None:
-    done = run(WITHOUT_COMPILED + "import penstock.client, penstock.spark.decode")
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (REPORT, "penstock.kernel._codec\n"),
+        (WITHOUT_COMPILED + REPORT, "penstock.kernel.codec.hashes\n"),  # plain ones, in silence
+        (WITHOUT_COMPILED + "import penstock.client, penstock.spark.decode", ""),
+        ("import penstock.kernel, sys; print('penstock.kernel.engine' in sys.modules)", "False\n"),
+    ],
+)
+def test_what_is_imported(code: str, said: str) -> None:
+    done = run(code)
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
 
 
 def test_nsqd_without_it_says_what_to_install() -> None:

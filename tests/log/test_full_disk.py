@@ -139,39 +139,28 @@ def test_a_log_that_cannot_be_made(disk: SimDisk) -> None:
     PartitionLog.create(disk, "data/0", SMALL).close()
 
 
-# --- a real full disk ---
+def test_a_torn_write_is_gone_for_good_before_others_stand_there(disk: SimDisk) -> None:
+    """It reached the disk whole, and failed all the same."""
+    log, writer = new_log(disk, "data/0")
+    writer.fill(1)
+    log.sync()
 
-
-class TestTornWrites:
-    """A write that reached the disk whole and failed all the same."""
-
-    def torn(self, disk: SimDisk) -> tuple[PartitionLog, Writer]:
-        log, writer = new_log(disk, "data/0")
-        writer.fill(1)
-        log.sync()
+    def tear() -> None:
         disk.inject(Fault("write", path_part=".log", written=1.0))
         write_until_refused(writer, 1)
-        return log, writer
 
-    def test_it_is_gone_for_good_before_others_stand_there(self, disk: SimDisk) -> None:
-        _, writer = self.torn(disk)
-        syncs = disk.syncs
+    tear()
+    disk.inject(Fault("truncate", path_part=".log"))
+    write_until_refused(writer, 1)  # nothing is written while it cannot be removed
+    assert log.written_end == 3
+    syncs = disk.syncs
+    writer.fill(1)
+    assert disk.syncs == syncs + 1
+    writer.fill(1)
+    assert disk.syncs == syncs + 1
+    assert bodies_from(log, 0) == [body(n) for n in range(9)]
+    tear()
+    disk.inject(Fault("sync", path_part=".log"))
+    with pytest.raises(PartitionStopped):
         writer.fill(1)
-        assert disk.syncs == syncs + 1
-        writer.fill(1)
-        assert disk.syncs == syncs + 1
-
-    def test_nothing_is_written_while_it_cannot_be_removed(self, disk: SimDisk) -> None:
-        log, writer = self.torn(disk)
-        disk.inject(Fault("truncate", path_part=".log"))
-        write_until_refused(writer, 1)
-        assert log.written_end == 3
-        writer.fill(1)
-        assert bodies_from(log, 0) == [body(n) for n in range(6)]
-
-    def test_a_sync_that_fails_there_stops_the_log(self, disk: SimDisk) -> None:
-        log, writer = self.torn(disk)
-        disk.inject(Fault("sync", path_part=".log"))
-        with pytest.raises(PartitionStopped):
-            writer.fill(1)
-        assert log.stopped is not None
+    assert log.stopped is not None
