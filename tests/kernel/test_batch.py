@@ -21,7 +21,6 @@ from .batches import (
     batch_arguments,
     section,
     short_batch,
-    short_batches,
     with_crc,
     with_trailer,
 )
@@ -359,19 +358,6 @@ class TestShort:
         forged = with_crc(bytes(batch[: length or 56]))
         wanted = BatchCheck.SOUND if (at, value) == (8, 0) else BatchCheck.BAD_FIELDS
         assert functions.check_batch(forged, 0) == (wanted, length)
-
-    @given(batches=st.lists(short_batches(), min_size=1, max_size=4))
-    def test_both_forms_agree(
-        self, kernel: ModuleType, codec: ModuleType, batches: list[bytes]
-    ) -> None:
-        data, position = b"".join(batches), 0
-        for batch in batches:
-            assert kernel.check_batch(data, position) == (BatchCheck.SOUND, len(batch))
-            for name in ("check_batch", "decode_header", "decode_bodies", "decode_sections"):
-                found = getattr(kernel, name)(data, position)
-                assert found == getattr(codec, name)(data, position)
-            position += len(batch)
-        assert kernel.decode_columns(data) == codec.decode_columns(data)
 
 
 # --- columns: what a reader gets row by row, in the layout that Arrow and numpy take as it is ---
