@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,13 +26,6 @@ from sim.brokers.node import PATH, JoinedNode
 from sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
-
-
-@pytest.fixture
-def cluster() -> Iterator[JoinedCluster]:
-    made = JoinedCluster(kernel)
-    yield made
-    made.close()
 
 
 def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from penstock import kernel
 from penstock.broker.ports import NewTopic
 from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
@@ -18,13 +14,6 @@ from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 
 TWO = NewTopic(2)  # partitions
-
-
-@pytest.fixture
-def cluster() -> Iterator[JoinedCluster]:
-    made = JoinedCluster(kernel)
-    yield made
-    made.close()
 
 
 def ask(node: JoinedNode, verb: str, *wanted: Any) -> list[PenstockError | None]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cases import each, seeds
 from penstock import limits
-from penstock.kernel import Filter, Locality, Rule, Section, Stray, TraceKind
+from penstock.kernel import Filter, Rule, Section, Stray, TraceKind
 
 from .recovery import Recovery
 from .turns import SECOND, Side, bodies, cursor, entries, fin, finished, messages
@@ -35,10 +35,8 @@ def publish(side: Side, tail: Any, *said: dict[int, int | bytes] | None) -> None
 
 
 def consumer(side: Side, window: Any, rdy: int, wanted: Filter | None) -> Any:
-    conn = side.connect()
-    assert side.poll() == []
+    conn = side.consumer(window)
     conn.set_filter(wanted)
-    conn.subscribe(window)
     conn.rdy = rdy
     side.settle()
     return conn
@@ -201,13 +199,8 @@ def publish_tagged(side: Side, tail: Any, *tags: str | None) -> None:
     tail.commit()
 
 
-def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100, **more: Any) -> Any:
-    conn = side.connect()
-    assert side.poll() == []
-    conn.tag = tag
-    conn.locality = more.get("locality", Locality.UNKNOWN)
-    conn.subscribe(window)
-    conn.rdy = rdy
+def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100) -> Any:
+    conn = side.consumer(window, rdy, tag=tag)
     side.settle()
     return conn
 
