@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Delete, Put, Transaction
+from penstock.cluster.coordinator import Delete, Transaction
 from penstock.cluster.documents import (
     ACTIVE,
     CLUSTER,
@@ -39,8 +39,8 @@ class Played:
         self.now_ns = 1_000 * SECOND
         self.store = Store()
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
-        self.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
-        self.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
+        self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
+        self.store.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
         self.assignment: list[Record] = []
         self.machine: PartitionLeader | None = None
         self.part = Participant(
@@ -52,9 +52,6 @@ class Played:
             self.assign,
             self.now_ns,
         )
-
-    def put(self, key: str, value: bytes) -> None:
-        self.store.transact(Transaction((), (Put(key, value),)))
 
     def assign(self, name: PartitionName, held: Held[Record] | None) -> None:
         assert held is not None
@@ -156,7 +153,7 @@ class Desk:
     ) -> None:
         self.store = store or Store()
         if store is None:
-            self.put("cluster", CLUSTER.encode(Cluster(1, 1, 1, 0)))
+            self.store.put("cluster", CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.port = Port(self.store)
         self.view = View()
         self.watching = Watching(self.port, self.view)
@@ -168,9 +165,6 @@ class Desk:
 
     def describe(self) -> Node:
         return Node(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
-
-    def put(self, key: str, value: bytes) -> None:
-        self.store.transact(Transaction((), (Put(key, value),)))
 
     def run(self, seconds: float = 2.0, hangs: bool = False) -> None:
         for _ in range(int(seconds * 10)):
