@@ -82,17 +82,6 @@ def test_refusals_of_a_node_count_once_in_a_while() -> None:
     assert refuse(REFUSAL_PAUSE_NS) != ""
 
 
-def test_one_missing_node_is_replaced_in_a_small_cluster() -> None:
-    failure_detector = FailureDetector(0, View())
-    for number in range(3):
-        known(failure_detector.view, number)
-    alive(failure_detector.view, 1, 1)
-    failure_detector.followed(0)
-    assert failure_detector.may_replace_nodes(SETTLED_NS)
-    del failure_detector.view.nodes[1]
-    assert not failure_detector.may_replace_nodes(SETTLED_NS)
-
-
 # --- when who was dropped comes back ---
 
 

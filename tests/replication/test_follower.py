@@ -154,15 +154,6 @@ def extent(epochs_of_batches: list[int], start: int = 0) -> Extent:
     return Extent(start, start + len(epochs_of_batches), tuple(epochs))
 
 
-def test_the_newest_epoch_of_both_decides() -> None:
-    leader, follower = extent([1, 1, 1, 2, 2, 4, 4, 4]), extent([1, 1, 1, 2, 2, 2, 3])
-    assert common_end(leader, follower) == 5
-
-
-def test_equal_ends_prove_nothing() -> None:
-    assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
-
-
 def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
     assert common_end(extent([3, 3], start=10), extent([1, 1])) is None
     assert common_end(extent([3, 3], start=10), extent([2] * 12)) is None
