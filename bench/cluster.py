@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 import urllib.request
@@ -11,9 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.daemon import START_SECONDS_MAX, Contender, Cpu, Daemon, Memory, free_port, penstock
+from bench.daemon import (
+    START_SECONDS_MAX,
+    Contender,
+    Cpu,
+    Daemon,
+    Memory,
+    free_port,
+    nats_peer,
+    penstock,
+)
 from bench.dialect import HOST, DaemonFailed, Ports
 from bench.machine import cores, pinned
+from bench.nats import Nats
 from bench.shape import PLAIN, Shape
 from bench.v2 import V2
 from penstock.tools.up_fleet import find_etcd
@@ -26,6 +37,16 @@ def clustered(durability: str, nodes: int, handed_on: bool) -> Contender:
     plain = penstock(durability)
     name = f"{plain.name}-{nodes}n" + ("-handed-on" if handed_on else "")
     return replace(plain, name=name, nodes=nodes, handed_on=handed_on)
+
+
+def nats_clustered(durability: str, configs: Path, nodes: int) -> Contender:
+    """A stream with as many replicas, and clients of its leader."""
+    plain = nats_peer(durability, configs)
+    return replace(plain, name=f"{plain.name}-{nodes}n", nodes=nodes)
+
+
+def cluster_of(contender: Contender, data: Path) -> Several:
+    return (NatsCluster if contender.dialect is Nats else Cluster)(contender, data)
 
 
 class Node(Daemon):
@@ -67,6 +88,13 @@ class ClusterDialect(V2):
         super().prepare(topic, channels, shape)
         chosen = (leader + 1) % count if self._handed_on else leader
         self._ports: Ports = self._nodes[chosen].ports
+        self._leader_dialect = V2(self._nodes[leader].ports)
+
+    def consumer(
+        self, topic: str, channel: str, credit: int, shape: Shape = PLAIN
+    ) -> tuple[socket.socket, bytes]:
+        """Of the leader, as one that looks up: another node has nothing to send."""
+        return self._leader_dialect.consumer(topic, channel, credit, shape)
 
     def _leader(self, topic: str) -> int | None:
         """Once all replicas are in sync, and the leader is the one that is to stay."""
@@ -78,14 +106,39 @@ class ClusterDialect(V2):
         return leader if leader == found["preferred"][0] else None
 
 
-class Cluster(Daemon):
-    """Processor time and memory are those of all nodes, without etcd's."""
+class Several(Daemon):
+    """Processor time and memory are those of all nodes, without a coordinator's."""
 
+    nodes: Sequence[Daemon] = ()
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def cpu(self) -> Cpu:
+        each = [node.cpu() for node in self.nodes]
+        return Cpu(sum(one.ran_ns for one in each), sum(one.waited_ns for one in each))
+
+    def memory(self) -> Memory:
+        each = [node.memory() for node in self.nodes]
+        return Memory(sum(one.rss_kb for one in each), sum(one.anonymous_kb for one in each))
+
+    def _start_nodes(self) -> None:
+        for node in self.nodes:
+            node.data.mkdir(parents=True, exist_ok=True)
+            node.start()
+
+
+class Cluster(Several):
     def __init__(self, contender: Contender, data: Path) -> None:
         super().__init__(contender, data)
         self._etcd_ports = free_port(), free_port()
         etcd = f"{HOST}:{self._etcd_ports[0]}"
-        self.nodes = [
+        self.nodes: list[Node] = [
             Node(contender, data / str(number), number, etcd) for number in range(contender.nodes)
         ]
         self.dialect = ClusterDialect(self.nodes, contender.handed_on)
@@ -94,9 +147,7 @@ class Cluster(Daemon):
     def start(self) -> float:
         began = time.monotonic()
         self._start_etcd()
-        for node in self.nodes:
-            node.data.mkdir(parents=True, exist_ok=True)
-            node.start()
+        self._start_nodes()
         while any(one["linked"] + one["alive"] < 2 for one in self._known()):
             if time.monotonic() - began > START_SECONDS_MAX:
                 raise DaemonFailed("the nodes do not find one another")
@@ -120,13 +171,11 @@ class Cluster(Daemon):
             self._etcd = subprocess.Popen(command, stdout=log, stderr=log)
 
     def stop(self) -> None:
-        for node in self.nodes:
-            node.stop()
+        super().stop()
         self._stop_etcd()
 
     def kill(self) -> None:
-        for node in self.nodes:
-            node.kill()
+        super().kill()
         self._stop_etcd()
 
     def _stop_etcd(self) -> None:
@@ -134,10 +183,72 @@ class Cluster(Daemon):
             self._etcd.kill()
             self._etcd.wait()
 
-    def cpu(self) -> Cpu:
-        each = [node.cpu() for node in self.nodes]
-        return Cpu(sum(one.ran_ns for one in each), sum(one.waited_ns for one in each))
 
-    def memory(self) -> Memory:
-        each = [node.memory() for node in self.nodes]
-        return Memory(sum(one.rss_kb for one in each), sum(one.anonymous_kb for one in each))
+# --- NATS ---
+
+
+class NatsNode(Daemon):
+    def __init__(self, contender: Contender, data: Path, number: int) -> None:
+        super().__init__(contender, data)
+        self.name, self.route = f"n{number}", f"{HOST}:{free_port()}"
+        self.routes: list[str] = []  # of all nodes
+
+    def command(self) -> list[str]:
+        routes = ",".join(f"nats://{route}" for route in self.routes)
+        return [
+            *super().command(), "--name", self.name, "--cluster_name", "bench",
+            "--cluster", f"nats://{self.route}", "--routes", routes,
+        ]  # fmt: skip
+
+
+class NatsClusterDialect(Nats):
+    """Clients of the server that leads the stream; `prepare` finds it."""
+
+    def __init__(self, nodes: Sequence[NatsNode]) -> None:
+        super().__init__(nodes[0].ports)
+        self._nodes = nodes
+        self.replicas = len(nodes)
+
+    def prepare(self, topic: str, channels: Sequence[str], shape: Shape = PLAIN) -> None:
+        super().prepare(topic, channels, shape)
+        deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
+        while (leader := self._leader(topic)) is None:
+            if time.monotonic() > deadline:
+                raise DaemonFailed(f"stream {topic} has no {self.replicas} replicas in sync")
+            time.sleep(0.1)
+        self._port = leader.ports.tcp
+
+    def _leader(self, topic: str) -> NatsNode | None:
+        """Once all replicas are in sync."""
+        found = self.info(topic)["cluster"]
+        if not all(one["current"] for one in found.get("replicas", [])):
+            return None
+        return next((node for node in self._nodes if node.name == found.get("leader")), None)
+
+
+class NatsCluster(Several):
+    def __init__(self, contender: Contender, data: Path) -> None:
+        super().__init__(contender, data)
+        self.nodes: list[NatsNode] = [
+            NatsNode(contender, data / str(number), number) for number in range(contender.nodes)
+        ]
+        for node in self.nodes:
+            node.routes = [one.route for one in self.nodes]
+        self.dialect = NatsClusterDialect(self.nodes)
+
+    def start(self) -> float:
+        began = time.monotonic()
+        self._start_nodes()
+        while not self._is_ready():
+            if time.monotonic() - began > START_SECONDS_MAX:
+                raise DaemonFailed("the servers elect no leader of JetStream")
+            time.sleep(0.2)
+        return time.monotonic() - began
+
+    def _is_ready(self) -> bool:
+        """It makes a stream of all replicas."""
+        try:
+            self.dialect.prepare("ready", ())
+        except (DaemonFailed, OSError):
+            return False
+        return True

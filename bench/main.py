@@ -87,13 +87,15 @@ def contenders(options: argparse.Namespace, configs: Path) -> list[Contender]:
     found = [] if options.no_penstock else [penstock(mode) for mode in modes]
     found += [encoded(plain, form, configs) for plain in list(found) for form in options.form]
     if options.nodes > 1:
-        from bench.cluster import clustered
+        from bench.cluster import clustered, nats_clustered
 
         found += [clustered(mode, options.nodes, on) for mode in modes for on in (False, True)]
     for peer in options.peer:
         name, equals, command = peer.partition("=")
         if peer == "nats":
             found += [nats_peer(mode, configs) for mode in modes]
+            if options.nodes > 1:
+                found += [nats_clustered(mode, configs, options.nodes) for mode in modes]
         elif equals and command:
             found.append(nsq_peer(name, command))
         else:

@@ -76,6 +76,7 @@ class Line:
 class Nats:
     nats = True
     batches = False
+    replicas = 1
 
     def __init__(self, ports: Ports) -> None:
         self._port = ports.tcp
@@ -86,7 +87,10 @@ class Nats:
     def prepare(self, topic: str, channels: Sequence[str], shape: Shape = PLAIN) -> None:
         line = Line(self._port)
         try:
-            stream = {"name": topic, "subjects": [topic], "storage": "file", "retention": "limits"}
+            stream = {
+                "name": topic, "subjects": [topic], "storage": "file", "retention": "limits",
+                "num_replicas": self.replicas,
+            }  # fmt: skip
             line.ask(f"$JS.API.STREAM.CREATE.{topic}", stream)
         finally:
             line.close()
@@ -127,9 +131,12 @@ class Nats:
     def frame_bytes(self, body_bytes: int, shape: Shape = PLAIN) -> int:
         return body_bytes
 
-    def stored(self, topic: str) -> int:
+    def info(self, topic: str) -> dict[str, Any]:
         line = Line(self._port)
         try:
-            return int(line.ask(f"$JS.API.STREAM.INFO.{topic}", {})["state"]["messages"])
+            return line.ask(f"$JS.API.STREAM.INFO.{topic}", {})
         finally:
             line.close()
+
+    def stored(self, topic: str) -> int:
+        return int(self.info(topic)["state"]["messages"])

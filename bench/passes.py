@@ -76,9 +76,9 @@ def can_run(scenario: Scenario, contender: Contender, contender_batches: bool) -
 
 def run(scenario: Scenario, plan: Plan, contender: Contender, data: Path) -> Measure | None:
     """None when this daemon's protocol cannot do it."""
-    kind = Daemon
+    kind: Callable[[Contender, Path], Daemon] = Daemon
     if contender.nodes > 1:
-        from bench.cluster import Cluster as kind  # it needs etcd, and the client of a cluster
+        from bench.cluster import cluster_of as kind  # it needs etcd, and the client of a cluster
     with kind(contender, data) as daemon:
         if not can_run(scenario, contender, daemon.dialect.batches):
             return None

@@ -58,6 +58,10 @@ class Store:
     def may_apply(self, transaction: Transaction) -> bool:
         return all(holds(one, self.entries.get(one.key)) for one in transaction.compares)
 
+    def put(self, key: str, value: bytes, lease: int = NO_LEASE) -> Settled:
+        """Whatever is there."""
+        return self.transact(Transaction((), (Put(key, value, lease),)))
+
     def transact(self, transaction: Transaction) -> Settled:
         """Raises TransactionTooLarge."""
         transaction.check()

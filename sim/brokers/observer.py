@@ -6,7 +6,7 @@
 | I18 | a channel gets every message that was answered OK |
 | I19 | what comes was published, to this topic |
 | I23 | a channel that was made late gets all that was published after its making was answered |
-| I24 | nothing of a topic that was deleted comes from the one that was made under its name |
+| I24 | nothing that a deleted topic has stored comes from the one that was made under its name |
 | I27 | nothing comes before it is due |
 | I30, I31 | a publish is stored once, or not at all |
 | I36 | what was refused is never stored; every publish is answered |
@@ -56,6 +56,10 @@ class Publish:
         self.answers.append(error)
         self.answered_ns = self._now()
 
+    def was_answered(self, now_ns: int) -> bool:
+        """One that was not may be stored by the next topic of the same name."""
+        return self.answered_ns is not None and self.answered_ns < now_ns
+
     @property
     def is_ok(self) -> bool:
         return self.answers == [None]
@@ -99,12 +103,13 @@ class Observer:
     def seen(self, feed: Feed) -> Seen:
         return self.feeds.setdefault(feed, Seen())
 
-    def came(self, feed: Feed, message: Message, wall_ns: int) -> None:
+    def came(self, feed: Feed, message: Message, wall_ns: int, made_ns: int) -> None:
+        """`made_ns`: when the topic was made that the feed belongs to."""
         body = message.body
         publish = self.publishes.get(body)
         if publish is None or publish.topic != feed.topic:
             raise Breach("I19", f"{feed.channel} got {body!r}, which {feed.topic} was never sent")
-        if publish.incarnation != feed.incarnation:
+        if publish.incarnation != feed.incarnation and publish.was_answered(made_ns):
             raise Breach("I24", f"{feed.channel} got {body!r} of a topic that was deleted")
         if publish.is_refused:
             raise Breach("I36", f"{feed.channel} got {body!r}, whose publish was refused")

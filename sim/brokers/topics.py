@@ -52,6 +52,7 @@ class Topics:
         self.phases = dict.fromkeys((plan.name for plan in PLANS), Phase.THERE)
         self.incarnations = dict.fromkeys((plan.name for plan in PLANS), 0)
         self.partitions = {plan.name: plan.partitions for plan in PLANS}  # now
+        self.made_ns = dict.fromkeys((plan.name for plan in PLANS), 0)
         self._incarnation_of: dict[str, int] = {}  # by identity
         self.made = self.grown = 0
         for plan in PLANS:
@@ -150,6 +151,7 @@ class Topics:
             for channel in plan.channels:
                 cluster.put_channel(wanted.identity, plan.name, channel)
             self.incarnations[plan.name] += 1
+            self.made_ns[plan.name] = cluster.clock.since_ns
             self.partitions[plan.name] = plan.partitions
             self.phases[plan.name] = Phase.COMING
 

@@ -164,7 +164,8 @@ class BrokersWorld:
             if self.canary and self._is_lost(feed, message):
                 consumer.finish(message)
                 continue
-            self.observer.came(feed, message, self._latest_ns())
+            made_ns = self.topics.made_ns[feed.topic]
+            self.observer.came(feed, message, self._latest_ns(), made_ns)
             fate = self.dice.random() if self.forgets else 0.0
             if fate < 0.75:
                 done.append(message)

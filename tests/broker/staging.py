@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock import kernel
 from penstock.broker.commits.apps import NOBODY, Ref
@@ -15,6 +16,7 @@ from sim.disk import SimDisk
 
 from .world import World
 
+T = TypeVar("T")
 TURNS_MAX = 400
 
 
@@ -64,6 +66,21 @@ def commit(world: World, app: str, version: int, *refs: tuple[str, str, *tuple[i
     world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)
     settle(world)
     return told
+
+
+def step_by_step(world: World, told: Told, look: Callable[[], T]) -> set[T]:
+    """One job of the sync threads a turn, until it is told; what was seen after each turn."""
+    seen = set()
+    for _ in range(TURNS_MAX):
+        world.turn()
+        seen.add(look())
+        if told.told:
+            return seen
+        job, *rest = world.threads.waiting
+        world.threads.held, world.threads.waiting = False, [job]
+        world.threads.run()
+        world.threads.held, world.threads.waiting = True, [*world.threads.waiting, *rest]
+    raise AssertionError("nothing was told")
 
 
 def done(messages: int) -> list[Any]:

@@ -3,7 +3,7 @@ that it places, refused by whoever would make them here all the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +17,6 @@ from penstock.errors import PenstockError, Refused
 
 from .replicas.cluster_world import Cluster
 from .world import World
-
-Change = Callable[[Topic, Channel, Any], None]
 
 
 class Answers:
@@ -38,32 +36,12 @@ class Metadata:
         self.asked: list[tuple[Any, ...]] = []
         self.waiting: list[Any] = []
 
-    def make_channel(self, topic: str, channel: str, done: Any) -> None:
-        self._note(done, "make", topic, channel)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def note(*asked: Any) -> None:
+            self.asked.append((name, *asked[:-1]))
+            self.waiting.append(asked[-1])
 
-    def delete_channel(self, topic: str, channel: str, done: Any) -> None:
-        self._note(done, "delete", topic, channel)
-
-    def change_channel(
-        self, topic: str, channel: str, changes: Mapping[str, Any], done: Any
-    ) -> None:
-        self._note(done, "channel", topic, channel, dict(changes))
-
-    def grow_topic(self, topic: str, partitions: int, done: Any) -> None:
-        self._note(done, "grow", topic, partitions)
-
-    def delete_topic(self, topic: str, done: Any) -> None:
-        self._note(done, "delete topic", topic)
-
-    def skip(self, topic: str, channel: str, act: Any, done: Any) -> None:
-        self._note(done, "skip", topic, channel, act)
-
-    def change_topic(self, topic: str, changes: Mapping[str, Any], done: Any) -> None:
-        self._note(done, "topic", topic, dict(changes))
-
-    def _note(self, done: Any, *asked: Any) -> None:
-        self.asked.append(asked)
-        self.waiting.append(done)
+        return note
 
 
 def skips_tests(before: Skipped) -> Skipped:
@@ -74,58 +52,31 @@ def skips_all(before: Skipped) -> Skipped:
     return before.begun(ANY, 1)
 
 
-CHANGES: list[tuple[Change, tuple[Any, ...]]] = [
-    (
-        lambda topic, channel, done: changes.pause_topic(topic, done),
-        ("topic", "orders", {"paused": True}),
-    ),
-    (
-        lambda topic, channel, done: changes.unpause_topic(topic, done),
-        ("topic", "orders", {"paused": False}),
-    ),
-    (
-        lambda topic, channel, done: changes.configure_topic(topic, {"max_depth": 7}, done),
-        ("topic", "orders", {"max_depth": 7}),
-    ),
-    (
-        lambda topic, channel, done: changes.extend_topic(topic, done),
-        ("topic", "orders", {"extended": True}),
-    ),
-    (
-        lambda topic, channel, done: changes.pause_channel(channel, done),
-        ("channel", "orders", "billing", {"paused": True}),
-    ),
-    (
-        lambda topic, channel, done: changes.unpause_channel(channel, done),
-        ("channel", "orders", "billing", {"paused": False}),
-    ),
-    (
-        lambda topic, channel, done: changes.configure_channel(channel, {"max_attempts": 4}, done),
-        ("channel", "orders", "billing", {"max_attempts": 4}),
-    ),
-    (
-        lambda topic, channel, done: changes.skip(channel, skips_tests, done),
-        ("skip", "orders", "billing", skips_tests),
-    ),
-    (
-        lambda topic, channel, done: changes.skip(channel, skips_all, done),
-        ("skip", "orders", "billing", skips_all),
-    ),
-    (
-        lambda topic, channel, done: changes.ask_for_channel(topic, "new", done),
-        ("make", "orders", "new"),
-    ),
-    (
-        lambda topic, channel, done: changes.delete_channel(topic, "billing", done),
-        ("delete", "orders", "billing"),
-    ),
-]
-NAMES = [
-    "pause topic", "unpause topic", "configure topic", "extend topic", "pause channel",
-    "unpause channel", "configure channel", "skip tests", "skip", "make", "delete",
-]  # fmt: skip
-UNPAUSE_TOPIC, UNPAUSE_CHANNEL = NAMES.index("unpause topic"), NAMES.index("unpause channel")
-OF_CHANNELS_MADE = NAMES.index("make")
+def metadata_of(node: Any) -> Any:
+    node.replica_host.metadata = Metadata()
+    return node.replica_host.metadata
+
+
+SEVEN, FOUR = {"max_depth": 7}, {"max_attempts": 4}
+# What is called, of what and with what; what the metadata are asked for, and with what.
+CHANGES: dict[str, tuple[Callable[..., None], type, list[Any], str, Any]] = {
+    "pause topic": (changes.pause_topic, Topic, [], "change_topic", {"paused": True}),
+    "unpause topic": (changes.unpause_topic, Topic, [], "change_topic", {"paused": False}),
+    "configure topic": (changes.configure_topic, Topic, [SEVEN], "change_topic", SEVEN),
+    "extend topic": (changes.extend_topic, Topic, [], "change_topic", {"extended": True}),
+    "pause channel": (changes.pause_channel, Channel, [], "change_channel", {"paused": True}),
+    "unpause channel": (changes.unpause_channel, Channel, [], "change_channel", {"paused": False}),
+    "configure channel": (changes.configure_channel, Channel, [FOUR], "change_channel", FOUR),
+    "skip tests": (changes.skip, Channel, [skips_tests], "skip", skips_tests),
+    "skip": (changes.skip, Channel, [skips_all], "skip", skips_all),
+    "make": (changes.ask_for_channel, Topic, ["new"], "make_channel", "new"),
+    "delete": (changes.delete_channel, Topic, ["billing"], "delete_channel", "billing"),
+}
+
+
+def make(change: str, world: World, answers: Answers) -> None:
+    function, kind, arguments, *_ = CHANGES[change]
+    function(topic_and_channel(world)[kind is Channel], *arguments, answers)
 
 
 @pytest.fixture
@@ -155,20 +106,18 @@ def state(topic: Topic, channel: Channel) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change", [change for change, _ in CHANGES[:OF_CHANNELS_MADE]], ids=NAMES[:OF_CHANNELS_MADE]
-)
+@pytest.mark.parametrize("change", [one for one in CHANGES if one not in ("make", "delete")])
 def test_a_topic_of_this_node_has_changed_when_the_function_returns(
-    own: World, change: Change
+    own: World, change: str
 ) -> None:
     topic, channel = topic_and_channel(own)
-    if change is CHANGES[UNPAUSE_TOPIC][0]:
+    if change == "unpause topic":
         topic.pause()
-    if change is CHANGES[UNPAUSE_CHANNEL][0]:
+    if change == "unpause channel":
         channel.pause()
     before = state(topic, channel)
     answers = Answers()
-    change(topic, channel, answers)
+    make(change, own, answers)
     assert answers.told == [None]
     assert state(topic, channel) != before
 
@@ -184,17 +133,19 @@ def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: 
     assert str(answers.told[-1]) == "no such channel: billing"
 
 
-@pytest.mark.parametrize(("change", "asked"), CHANGES, ids=NAMES)
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
-    cluster: Cluster, change: Change, asked: tuple[Any, ...]
+    cluster: Cluster, change: str
 ) -> None:
     node = cluster.nodes[0]
-    metadata = node.replica_host.metadata = Metadata()
+    metadata = metadata_of(node)
     topic, channel = topic_and_channel(node)
     before = state(topic, channel)
     answers = Answers()
-    change(topic, channel, answers)
-    assert metadata.asked == [asked]
+    make(change, node, answers)
+    _, kind, _, verb, said = CHANGES[change]
+    names = ("orders", "billing") if kind is Channel else ("orders",)
+    assert metadata.asked == [(verb, *names, said)]
     assert (answers.told, state(topic, channel)) == ([], before)
     refusal = Refused("the coordinator said no")
     metadata.waiting[0](refusal)
@@ -213,10 +164,10 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
     assert own.broker.topics == {}
 
     node = cluster.nodes[0]
-    metadata = node.replica_host.metadata = Metadata()
+    metadata = metadata_of(node)
     changes.grow_topic(node.broker, node.topic, 3, False, answers)
     changes.delete_topic(node.broker, node.topic, answers)
-    assert metadata.asked == [("grow", "orders", 3), ("delete topic", "orders")]
+    assert metadata.asked == [("grow_topic", "orders", 3), ("delete_topic", "orders")]
     assert len(answers.told) == 3
     changes.grow_topic(node.broker, node.topic, 3, True, answers)
     assert "are not rehashed yet" in str(answers.told[3])
@@ -224,7 +175,7 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
 
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    metadata = node.replica_host.metadata = Metadata()
+    metadata = metadata_of(node)
     node.broker.exiting = True
     answers = Answers()
     changes.ask_for_channel(node.topic, "new", answers)

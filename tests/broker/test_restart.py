@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.record import CommitFile, Part, RecordJob
 from penstock.broker.partition.idempotent import Stamp
-from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
+from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
@@ -169,20 +169,6 @@ def test_a_torn_journal_is_believed_up_to_the_tear(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
     world = world.killed()  # a fresh generation was begun, the torn one is not built on
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
-
-
-def test_a_missing_partition_is_a_loss_and_not_a_new_one(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    world.close()
-    partition = world.path / "topics" / "news" / "0"
-    partition.rename(world.path / "elsewhere")
-    with pytest.raises(PartitionMissing) as caught:
-        world.restart()
-    assert "topic news" in str(caught.value)
-    (world.path / "elsewhere").rename(partition)
-    world = world.restart()  # the lock was let go
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
 
 # Which file of the topic `news` is changed, how, and what is said.

@@ -18,7 +18,7 @@ from penstock.cluster.channel_starts import (
     Seen,
     Verdict,
 )
-from penstock.cluster.coordinator import Put, RevisionIs, Transaction
+from penstock.cluster.coordinator import Put, RevisionIs
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replication.leader import Outcome
@@ -137,7 +137,7 @@ def test_many_at_once_get_numbers_of_their_own() -> None:
 def make_many(dice: random.Random) -> None:
     store = Store()
     topic = TOPIC.encode(TOPIC_SEEN.document)
-    store.transact(Transaction((), (Put(keys.topic("t"), topic),)))
+    store.put(keys.topic("t"), topic)
     names = [keys.ChannelName("t", f"c{number % 6}") for number in range(10)]
     channel_creations = [(name, ChannelCreation(name, 0, document)) for name in names]
     while any(making.out for _, making in channel_creations):

@@ -108,9 +108,8 @@ class TestOffice:
         transaction = transaction_of(Propose(9, (change,)))
         assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
         store = Store()
-        store.transact(Transaction((), (Put(keys.CONTROLLER, b"66"),)))
-        put = Put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
-        store.transact(Transaction((), (put,)))
+        store.put(keys.CONTROLLER, b"66")
+        store.put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
         revision = store.revision
         late = Change(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
         assert store.transact(transaction_of(Propose(9, (late,)))).outcome is Outcome.REFUSED
@@ -236,7 +235,7 @@ class World:
         self.newest = self.late = 0
 
     def put(self, name: PartitionName, one: Record) -> None:
-        self.store.transact(Transaction((), (Put(keys.partition(*name), RECORD.encode(one)),)))
+        self.store.put(keys.partition(*name), RECORD.encode(one))
 
     def partition(self, name: PartitionName) -> PartitionSeen:
         entry = self.store.entries[keys.partition(*name)]

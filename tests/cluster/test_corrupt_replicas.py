@@ -133,14 +133,11 @@ HISTORIES = 6
 
 
 def test_what_rots_is_delivered_and_repaired() -> None:
-    for seed in range(HISTORIES):
-        World(seed).play()
-
-
-def test_the_histories_have_in_them_what_they_are_about() -> None:
-    world = World(0)
-    world.play()
-    assert (world.rotten, world.given_up > 0) == (4, True)
+    worlds = [World(seed) for seed in range(HISTORIES)]
+    for world in worlds:
+        world.play()
+    assert sum(world.rotten for world in worlds) >= 4 * HISTORIES
+    assert sum(world.given_up for world in worlds) > 0  # else nothing was shown
 
 
 # --- A node elected while its view is behind ---
@@ -216,11 +213,6 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_slices")
 def test_who_is_in_leadership_has_seen_what_was_written_before() -> None:
     for seed in range(HISTORIES_SLOW_VIEW):
-        SlowView(seed).play()
-
-
-@pytest.mark.usefixtures("small_slices")
-def test_the_histories_have_in_them_what_they_are_about_of_slow_view() -> None:
-    world = SlowView(0)
-    world.play()
-    assert world.proposals > STEPS
+        world = SlowView(seed)
+        world.play()
+        assert world.proposals > STEPS  # else nothing was shown

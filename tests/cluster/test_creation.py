@@ -10,7 +10,7 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Put, Settled, Transaction
+from penstock.cluster.coordinator import Settled, Transaction
 from penstock.cluster.creation import (
     Wanted,
     clearance,
@@ -50,7 +50,7 @@ class Desk:
     def __init__(self) -> None:
         self.now_ns = 0
         self.store = Store()
-        self.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
+        self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         for node in range(3):
             self.member(node, generation=node + 5)
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
@@ -59,12 +59,9 @@ class Desk:
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
         self.look()
 
-    def put(self, key: str, value: bytes) -> None:
-        self.store.transact(Transaction((), (Put(key, value),)))
-
     def member(self, node: int, generation: int, state: str = ACTIVE) -> None:
         document = Membership(node + 1, generation, "", 0, 9, 0, state)
-        self.put(keys.member(node), MEMBERSHIP.encode(document))
+        self.store.put(keys.member(node), MEMBERSHIP.encode(document))
 
     def look(self) -> View:
         for _ in range(6):
@@ -88,7 +85,7 @@ class Desk:
         for _ in range(epochs):
             first = record.members[0]
             record = elected(record, Seat(first.node, 9, first.replica), ())
-        self.put(keys.partition(*name), RECORD.encode(record))
+        self.store.put(keys.partition(*name), RECORD.encode(record))
         self.look()
 
     def delete(self, name: str) -> None:
@@ -179,7 +176,7 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:
     desk.make()
     for number in range(100):
         document = Channel(0xA1, number + 1, False, (), False)
-        desk.put(keys.channel("orders", f"c{number}"), CHANNEL.encode(document))
+        desk.store.put(keys.channel("orders", f"c{number}"), CHANNEL.encode(document))
     desk.look()
     desk.do(deletion(desk.view, "orders"))
     for node in (0, 1, 2):

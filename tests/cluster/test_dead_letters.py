@@ -167,12 +167,14 @@ def world() -> Iterator[JoinedCluster]:
 class Asked:
     """A client's wish at one node, and what it was answered."""
 
-    def __init__(self, node: JoinedNode, channel: str, deletes: bool = False) -> None:
+    def __init__(
+        self, node: JoinedNode, channel: str, deletes: bool = False, topic: str = "orders"
+    ) -> None:
         self.answers: list[PenstockError | None] = []
         metadata = node.cluster_node.replica_host.metadata
         assert metadata is not None
         act = metadata.delete_channel if deletes else metadata.make_channel
-        act("orders", channel, self.answers.append)
+        act(topic, channel, self.answers.append)
 
     @property
     def is_made(self) -> bool:
@@ -185,14 +187,8 @@ class Asked:
         return error
 
 
-def make(world: JoinedCluster, node: JoinedNode, channel: str) -> None:
-    asked = Asked(node, channel)
-    world.until(lambda: asked.answers)
-    assert asked.is_made, asked.answers
-
-
-def delete(world: JoinedCluster, node: JoinedNode, channel: str) -> None:
-    asked = Asked(node, channel, deletes=True)
+def make(world: JoinedCluster, node: JoinedNode, channel: str, deletes: bool = False) -> None:
+    asked = Asked(node, channel, deletes)
     world.until(lambda: asked.answers)
     assert asked.is_made, asked.answers
 
@@ -274,7 +270,7 @@ def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
     """Its key is older than the partition."""
     make(world, world.nodes[0], "stays")
     make(world, world.nodes[0], "goes")
-    delete(world, world.nodes[0], "goes")
+    make(world, world.nodes[0], "goes", deletes=True)
     world.grow("orders", 4)
     assert publish(world, b"old", 3)
     make(world, world.nodes[0], "goes")
@@ -284,14 +280,9 @@ def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
 
 
 def test_what_is_not_there_is_not_found(world: JoinedCluster) -> None:
-    for deletes in (False, True):
-        answers: list[PenstockError | None] = []
-        metadata = world.nodes[0].cluster_node.replica_host.metadata
-        assert metadata is not None
-        act = metadata.delete_channel if deletes else metadata.make_channel
-        act("nothing", "c", answers.append)
-        assert isinstance(answers[0], NotFound)
-    assert isinstance(Asked(world.nodes[0], "nothing", deletes=True).error, NotFound)
+    for channel, deletes, topic in (("c", False, "nothing"), ("c", True, "nothing"),
+                                    ("nothing", True, "orders")):  # fmt: skip
+        assert isinstance(Asked(world.nodes[0], channel, deletes, topic).error, NotFound)
 
 
 def test_a_topic_that_is_deleted_while_a_channel_is_made(

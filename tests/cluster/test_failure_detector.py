@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cluster.corrupt_replicas import CorruptReplicas
-from penstock.cluster.documents import ACTIVE, REMOVED, Membership, Node
+from penstock.cluster.documents import ACTIVE, Membership, Node
 from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
@@ -80,36 +80,6 @@ def test_refusals_of_a_node_count_once_in_a_while() -> None:
     failure_detector.unlinked(2)
     assert refuse(SECOND) == ""
     assert refuse(REFUSAL_PAUSE_NS) != ""
-
-
-def test_many_missing_nodes_are_not_replaced() -> None:
-    failure_detector = FailureDetector(0, View())
-    for number in range(10):
-        known(failure_detector.view, number)
-        alive(failure_detector.view, number, 1)
-    failure_detector.followed(0)
-    assert not failure_detector.may_replace_nodes(SETTLED_NS - 1)
-    for number in (1, 2):
-        del failure_detector.view.nodes[number]
-        assert failure_detector.may_replace_nodes(SETTLED_NS)
-    del failure_detector.view.nodes[3]
-    assert not failure_detector.may_replace_nodes(SETTLED_NS)
-    known(failure_detector.view, 3, REMOVED)
-    known(failure_detector.view, 4, REMOVED)
-    assert not failure_detector.may_replace_nodes(SETTLED_NS), "two of eight"
-    known(failure_detector.view, 2, REMOVED)
-    assert failure_detector.may_replace_nodes(SETTLED_NS), "one of seven"
-
-
-def test_one_missing_node_is_replaced_in_a_small_cluster() -> None:
-    failure_detector = FailureDetector(0, View())
-    for number in range(3):
-        known(failure_detector.view, number)
-    alive(failure_detector.view, 1, 1)
-    failure_detector.followed(0)
-    assert failure_detector.may_replace_nodes(SETTLED_NS)
-    del failure_detector.view.nodes[1]
-    assert not failure_detector.may_replace_nodes(SETTLED_NS)
 
 
 # --- when who was dropped comes back ---

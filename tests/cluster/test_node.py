@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,13 +26,6 @@ from sim.brokers.node import PATH, JoinedNode
 from sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
-
-
-@pytest.fixture
-def cluster() -> Iterator[JoinedCluster]:
-    made = JoinedCluster(kernel)
-    yield made
-    made.close()
 
 
 def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:
@@ -231,8 +223,7 @@ def full(node: JoinedNode, is_full: bool = True) -> None:
     node.disk.free_bytes = lambda path: -1 if is_full else 1 << 40  # type: ignore[method-assign]
 
 
-def test_leaderships_go_to_a_node_that_has_room_and_come_back() -> None:
-    cluster = JoinedCluster(kernel)
+def test_leaderships_go_to_a_node_that_has_room_and_come_back(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", b"before")
@@ -247,8 +238,7 @@ def test_leaderships_go_to_a_node_that_has_room_and_come_back() -> None:
     cluster.until(lambda: cluster.leader("orders") is node, FULL_DISK_NS / SECOND + 60)
 
 
-def test_where_all_are_full_the_leader_stays_and_refuses() -> None:
-    cluster = JoinedCluster(kernel)
+def test_where_all_are_full_the_leader_stays_and_refuses(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")
     node = cluster.led_by("orders")
@@ -274,8 +264,7 @@ def test_a_leadership_that_fails_at_its_first_write_is_given_up_in_the_record(
     cluster.until(lambda: cluster.leader("orders"))
 
 
-def test_no_commit_waits_for_a_follower_that_can_write_nothing() -> None:
-    cluster = JoinedCluster(kernel)
+def test_no_commit_waits_for_a_follower_that_can_write_nothing(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.publish("orders", b"before")
     follower = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
@@ -364,8 +353,7 @@ def test_what_is_on_its_way_when_the_topic_goes_may_be_stored(cluster: JoinedClu
 # --- what /stats says of the replicas of a cluster's topic ---
 
 
-def test_role_leader_epoch_in_sync_set_and_lag() -> None:
-    cluster = JoinedCluster(kernel)
+def test_role_leader_epoch_in_sync_set_and_lag(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", b"one", b"two")
@@ -388,4 +376,3 @@ def test_role_leader_epoch_in_sync_set_and_lag() -> None:
     cluster.run(2)
     (its,) = replica_rows(other.broker.topics["orders"])
     assert its["channels"] == [{"channel_name": "billing", "depth": 1}]
-    cluster.close()

@@ -10,7 +10,7 @@ import pytest
 from cases import each
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
-from penstock.cluster.coordinator import Put, Transaction
+from penstock.cluster.coordinator import Put
 from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
@@ -199,13 +199,10 @@ class Desk:
     def __init__(self, records: Mapping[PartitionName, Record], uuid: int | None = UUID) -> None:
         self.store = Store()
         if uuid is not None:
-            self.put(keys.CLUSTER, CLUSTER.encode(Cluster(uuid, 1, 4, 0)))
-            self.put(keys.topic("orders"), TOPIC.encode(TOPIC_OF))
+            self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(uuid, 1, 4, 0)))
+            self.store.put(keys.topic("orders"), TOPIC.encode(TOPIC_OF))
         for name, one in records.items():
-            self.put(keys.partition(*name), RECORD.encode(one))
-
-    def put(self, key: str, value: bytes) -> None:
-        self.store.transact(Transaction((), (Put(key, value),)))
+            self.store.put(keys.partition(*name), RECORD.encode(one))
 
     def standing(self) -> Standing:
         """As a new reader lists it."""
@@ -262,7 +259,7 @@ def test_what_changed_meanwhile_refuses_all_of_it() -> None:
     desk = Desk({ORDERS: OLD})
     memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
     plan = restoration(desk.standing(), memories)
-    desk.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))
+    desk.store.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))
     assert desk.carry_out(plan)[0] is Outcome.REFUSED
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-import pytest
-
-from penstock import kernel
 from penstock.broker.ports import NewTopic
 from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
@@ -19,27 +16,12 @@ from sim.brokers.node import JoinedNode
 TWO = NewTopic(2)  # partitions
 
 
-@pytest.fixture
-def cluster() -> Iterator[JoinedCluster]:
-    made = JoinedCluster(kernel)
-    yield made
-    made.close()
-
-
-class Asked:
-    """A topic that is wanted at one node, and what that one has answered."""
-
-    def __init__(self, node: JoinedNode, wanted: NewTopic = TWO, name: str = "new") -> None:
-        self.answers: list[PenstockError | None] = []
-        metadata = node.cluster_node.replica_host.metadata
-        assert metadata is not None
-        metadata.make_topic(name, wanted, self.answers.append)
-
-    @property
-    def error(self) -> PenstockError:
-        (error,) = self.answers
-        assert error is not None
-        return error
+def ask(node: JoinedNode, verb: str, *wanted: Any) -> list[PenstockError | None]:
+    """Of the topic `new` at one node: `make_topic`, `grow_topic` or `delete_topic`. What it has
+    answered."""
+    answers: list[PenstockError | None] = []
+    getattr(node.cluster_node.replica_host.metadata, verb)("new", *wanted, answers.append)
+    return answers
 
 
 def document(cluster: JoinedCluster, name: str = "new") -> Topic:
@@ -48,9 +30,9 @@ def document(cluster: JoinedCluster, name: str = "new") -> Topic:
 
 
 def test_it_is_led_everywhere_when_the_client_is_answered(cluster: JoinedCluster) -> None:
-    asked = Asked(cluster.nodes[1], NewTopic(3))
-    cluster.until(lambda: asked.answers)
-    assert asked.answers == [None]
+    asked = ask(cluster.nodes[1], "make_topic", NewTopic(3))
+    cluster.until(lambda: asked)
+    assert asked == [None]
     leaders = [cluster.led_by("new", number) for number in range(3)]
     assert len({leader.number for leader in leaders}) == 3  # spread over the nodes
     for number, leader in enumerate(leaders):
@@ -64,16 +46,17 @@ def test_it_is_led_everywhere_when_the_client_is_answered(cluster: JoinedCluster
 def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     cluster.away.add(0)
-    asked = Asked(node)
+    asked = ask(node, "make_topic", TWO)
     cluster.run(ATTEMPT_NS / SECOND - 1)
-    assert asked.answers == []
+    assert asked == []
     cluster.run(3)
-    assert isinstance(asked.error, ChangeUnknown)
-    assert "may come true or not, ask again" in str(asked.error)
+    (error,) = asked
+    assert isinstance(error, ChangeUnknown)
+    assert "may come true or not, ask again" in str(error)
     cluster.away.clear()
-    again = Asked(node)
-    cluster.until(lambda: again.answers)
-    assert again.answers == [None]
+    again = ask(node, "make_topic", TWO)
+    cluster.until(lambda: again)
+    assert again == [None]
 
 
 def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) -> None:
@@ -81,26 +64,18 @@ def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) 
     cluster.kill(1)
     cluster.kill(2)
     cluster.delete("new")  # two nodes can't confirm it
-    asked = Asked(cluster.nodes[0])
+    asked = ask(cluster.nodes[0], "make_topic", TWO)
     cluster.run(ATTEMPT_NS / SECOND + 1)
-    assert "topic new is being deleted" in str(asked.error)
+    assert "topic new is being deleted" in str(asked[0])
 
 
 # --- more partitions ---
 
 
-def grow(node: JoinedNode, partitions: int) -> list[PenstockError | None]:
-    answers: list[PenstockError | None] = []
-    metadata = node.cluster_node.replica_host.metadata
-    assert metadata is not None
-    metadata.grow_topic("new", partitions, answers.append)
-    return answers
-
-
 def test_it_gets_more_partitions_at_any_node(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=1)
     cluster.publish("new", b"before")
-    grown = grow(cluster.nodes[2], 4)
+    grown = ask(cluster.nodes[2], "grow_topic", 4)
     cluster.until(lambda: grown)
     assert grown == [None]
     assert {cluster.led_by("new", number).number for number in range(4)} == {0, 1, 2}
@@ -110,10 +85,10 @@ def test_it_gets_more_partitions_at_any_node(cluster: JoinedCluster) -> None:
 
 def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=2)
-    (error,) = grow(cluster.nodes[0], 1)
+    (error,) = ask(cluster.nodes[0], "grow_topic", 1)
     assert isinstance(error, GrowthRefused)
     assert "new has 2 partitions, not 1" in str(error)
-    same = grow(cluster.nodes[0], 2)
+    same = ask(cluster.nodes[0], "grow_topic", 2)
     cluster.until(lambda: same)
     assert same == [None]
 
@@ -121,37 +96,29 @@ def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:
 # --- its end ---
 
 
-def delete(node: JoinedNode) -> list[PenstockError | None]:
-    answers: list[PenstockError | None] = []
-    metadata = node.cluster_node.replica_host.metadata
-    assert metadata is not None
-    metadata.delete_topic("new", answers.append)
-    return answers
-
-
 def test_it_goes_everywhere_and_its_name_is_free(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=3)
     cluster.make_channel("new", "c")
     cluster.publish("new", b"of the first life")
-    gone = delete(cluster.nodes[1])
+    gone = ask(cluster.nodes[1], "delete_topic")
     cluster.until(lambda: gone)
     assert gone == [None]
     cluster.run(2)
     assert not any("new" in node.broker.topics for node in cluster.nodes)
     left = list(cluster.store.entries_of(keys.partitions_of("new")))
     assert left == []
-    asked = Asked(cluster.nodes[0])
-    cluster.until(lambda: asked.answers)
-    assert asked.answers == [None]
+    asked = ask(cluster.nodes[0], "make_topic", TWO)
+    cluster.until(lambda: asked)
+    assert asked == [None]
     assert cluster.led_by("new").broker.topics["new"].leader().log.written_end == 0
 
 
 def test_what_is_not_there_cannot_be_deleted(cluster: JoinedCluster) -> None:
-    (error,) = delete(cluster.nodes[0])
+    (error,) = ask(cluster.nodes[0], "delete_topic")
     assert isinstance(error, NotFound)
-    asked = Asked(cluster.nodes[0])
-    cluster.until(lambda: asked.answers)
-    first, second = delete(cluster.nodes[0]), delete(cluster.nodes[1])
+    asked = ask(cluster.nodes[0], "make_topic", TWO)
+    cluster.until(lambda: asked)
+    first, second = ask(cluster.nodes[0], "delete_topic"), ask(cluster.nodes[1], "delete_topic")
     cluster.until(lambda: first and second)
     assert (first, second) == ([None], [None])  # both wanted the same end
 
@@ -160,7 +127,7 @@ def test_an_end_is_answered_although_a_node_is_away(cluster: JoinedCluster) -> N
     cluster.make("new", partitions=1)
     cluster.kill(2)
     cluster.until(lambda: all(2 not in node.view.nodes for node in cluster.up()))
-    gone = delete(cluster.nodes[0])
+    gone = ask(cluster.nodes[0], "delete_topic")
     cluster.until(lambda: gone)
     assert gone == [None]
     cluster.start(2)

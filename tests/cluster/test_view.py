@@ -53,7 +53,7 @@ class Desk:
     def __init__(self, uuid: int = 5) -> None:
         self.now_ns = 0
         self.store = Store()
-        self.put("cluster", CLUSTER.encode(Cluster(uuid, 1, 1, 0)))
+        self.store.put("cluster", CLUSTER.encode(Cluster(uuid, 1, 1, 0)))
         self.begin(View())
 
     def begin(self, view: View) -> None:
@@ -61,11 +61,8 @@ class Desk:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.watching = Watching(self.coordinator, view)
 
-    def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        return self.store.transact(Transaction((), (Put(key, value, lease),))).revision
-
     def put_record(self, one: Record) -> int:
-        return self.put(KEY, RECORD.encode(one))
+        return self.store.put(KEY, RECORD.encode(one)).revision
 
     def delete(self, key: str) -> None:
         self.store.transact(Transaction((), (Delete(key),)))
@@ -126,7 +123,7 @@ def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
     desk.run()
     desk.store.restore(backup)
     for _ in range(5):
-        desk.put("nodes/1", NODE.encode(NODE_1))
+        desk.store.put("nodes/1", NODE.encode(NODE_1))
     desk.begin(View(desk.view.remembered, desk.view.partitions))
     desk.run()
     assert desk.view.frozen == ""
@@ -142,7 +139,7 @@ def test_restored_metadata_begins_again() -> None:
     desk.run()
     desk.store.restore(backup)
     desk.run(WATCH_PROGRESS_NS / SECOND)
-    desk.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
+    desk.store.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
     desk.run(2)
     assert desk.view.frozen == ""
     assert desk.view.refusal(ORDERS).startswith("its record is of epoch 1")
@@ -180,7 +177,7 @@ def test_another_cluster_or_none_is_refused() -> None:
     desk.begin(View(desk.view.remembered))
     desk.run()
     assert desk.view.frozen == "the coordinator knows no cluster"
-    desk.put("cluster", CLUSTER.encode(Cluster(6, 1, 1, 0)))
+    desk.store.put("cluster", CLUSTER.encode(Cluster(6, 1, 1, 0)))
     desk.run(1)
     assert desk.view.frozen.startswith("the coordinator is that of another cluster, 0000")
 
@@ -198,8 +195,8 @@ def test_metadata_restored_less_often_than_remembered_is_older() -> None:
 def test_what_has_no_tombstone_stays() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
-    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
-    desk.put(keys.channel("orders", "mail"), CHANNEL.encode(Channel(7, 1, False, (), False)))
+    desk.store.put(keys.topic("orders"), TOPIC.encode(topic()))
+    desk.store.put(keys.channel("orders", "mail"), CHANNEL.encode(Channel(7, 1, False, (), False)))
     desk.run()
     for key in (KEY, keys.topic("orders"), keys.channel("orders", "mail")):
         desk.delete(key)
@@ -212,9 +209,9 @@ def test_what_has_no_tombstone_stays() -> None:
 def test_with_a_tombstone_it_goes() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
-    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
+    desk.store.put(keys.topic("orders"), TOPIC.encode(topic()))
     desk.run()
-    desk.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
+    desk.store.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
     desk.delete(KEY)
     desk.delete(keys.topic("orders"))
     assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
@@ -225,9 +222,9 @@ def test_a_broken_document_freezes_its_partition_alone() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
     desk.run()
-    desk.put(KEY, b"{}")
-    desk.put("topics/a", b"{}")
-    desk.put("partitions/a/x", b"{}")
+    desk.store.put(KEY, b"{}")
+    desk.store.put("topics/a", b"{}")
+    desk.store.put("partitions/a/x", b"{}")
     assert desk.run() == []
     assert "v: None is not valid" in desk.view.refusal(ORDERS)
     assert set(desk.view.broken) == {KEY, "topics/a", "partitions/a/x"}
@@ -248,7 +245,7 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
             epoch += 1
             desk.put_record(record(epoch, 1, 2, leader=dice.choice((1, 2))))
         elif event == 1:
-            desk.put(
+            desk.store.put(
                 "nodes/" + name, NODE.encode(NODE_1._replace(incarnation=dice.randrange(1 << 30)))
             )
         elif event == 2:

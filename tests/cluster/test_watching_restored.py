@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import View
@@ -36,13 +35,10 @@ class World:
         self.backup: Backup | None = None
         self.restored = False
         self.was_frozen = False
-        self.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 0)))
+        self.store.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 0)))
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.view = View()
         self.watching = Watching(self.coordinator, self.view)
-
-    def put(self, key: str, value: bytes) -> None:
-        self.store.transact(Transaction((), (Put(key, value),)))
 
     def step(self) -> None:
         throw = self.dice.random()
@@ -60,7 +56,7 @@ class World:
         self.epochs[partition] += 1
         members = (Member(1, 101, 1), Member(2, 102, 1))
         record = Record(7, self.epochs[partition], Seat(1, 1, 101), members, 1, (1, 2))
-        self.put(keys.partition("t", partition), RECORD.encode(record))
+        self.store.put(keys.partition("t", partition), RECORD.encode(record))
 
     def restore(self) -> None:
         if self.backup is not None and self.store.revision - self.backup.revision >= BACK_MIN:

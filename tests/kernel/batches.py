@@ -63,15 +63,6 @@ def short_batch(
     return with_crc(struct.pack("<4sIIHHQQq", b"PSS1", 0, *fields) + body + bytes(-len(body) % 8))
 
 
-@st.composite
-def short_batches(draw: st.DrawFn) -> bytes:
-    offset = draw(st.integers(0, (1 << 63) - 2))
-    unsynced = draw(st.integers(0, min(offset, 0xFFFF)))
-    return short_batch(
-        draw(st.binary(max_size=60)), offset, draw(U64), draw(I64), unsynced, draw(U16)
-    )
-
-
 def with_crc(batch: bytes) -> bytes:
     """The batch with the crc that its bytes call for: damage that only the numbers give away."""
     return batch[:4] + struct.pack("<I", kernel.crc32c(batch[8:])) + batch[8:]

@@ -31,9 +31,9 @@ def functions(request: pytest.FixtureRequest) -> ModuleType:
 
 
 @pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    """A module whose tests are about other limits has a fixture of its own."""
-    side = Side(kernel, rdy_count_max=200_000)
+def side(request: pytest.FixtureRequest, kernel: ModuleType) -> Iterator[Side]:
+    """A module whose tests are about other limits names them."""
+    side = Side(kernel, **getattr(request.module, "LIMITS", {"rdy_count_max": 200_000}))
     yield side
     side.validate()
     side.close()

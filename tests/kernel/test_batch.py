@@ -21,7 +21,6 @@ from .batches import (
     batch_arguments,
     section,
     short_batch,
-    short_batches,
     with_crc,
     with_trailer,
 )
@@ -178,19 +177,21 @@ class TestEncodeRefuses:
 
 
 class TestCheck:
-    def test_every_flipped_bit_is_seen(self, functions: ModuleType) -> None:
-        batch = bytearray(small(functions, sections={Section.KEY: {1: b"key"}, Section.ID: {0: 7}}))
+    @pytest.mark.parametrize("is_short", [False, True])
+    def test_every_flipped_bit_and_every_truncation_is_seen(
+        self, functions: ModuleType, is_short: bool
+    ) -> None:
+        sections = {Section.KEY: {1: b"key"}, Section.ID: {0: 7}}
+        whole = short_batch(b"some body", 41, 5 << 22, 99, 3, 2)
+        batch = bytearray(whole if is_short else small(functions, sections=sections))
+        for length in range(len(batch)):
+            claim = len(batch) if length >= 12 else 0
+            assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
         for place in range(8 * len(batch)):
             batch[place // 8] ^= 1 << place % 8
             assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
             batch[place // 8] ^= 1 << place % 8
         assert functions.check_batch(batch, 0)[0] == BatchCheck.SOUND
-
-    def test_every_truncation_is_short(self, functions: ModuleType) -> None:
-        batch = small(functions)
-        for length in range(len(batch)):
-            claim = len(batch) if length >= 12 else 0
-            assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
 
     def test_a_position_is_not_negative(self, functions: ModuleType) -> None:
         with pytest.raises(ValueError, match="negative"):
@@ -338,19 +339,6 @@ class TestShort:
         assert functions.decode_bodies(batch, 0) == [b"body"]
         assert functions.decode_sections(batch, 0) == {}
 
-    def test_every_flipped_bit_is_seen(self, functions: ModuleType) -> None:
-        batch = bytearray(short_batch(b"some body", 41, 5 << 22, 99, 3, 2))
-        for place in range(8 * len(batch)):
-            batch[place // 8] ^= 1 << place % 8
-            assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
-            batch[place // 8] ^= 1 << place % 8
-
-    def test_every_truncation_is_short(self, functions: ModuleType) -> None:
-        batch = short_batch(b"some body", 41, 5 << 22, 99)
-        for length in range(len(batch)):
-            claim = len(batch) if length >= 12 else 0
-            assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
-
     @each(
         ("format", "at", "value", "length"),
         [
@@ -370,19 +358,6 @@ class TestShort:
         forged = with_crc(bytes(batch[: length or 56]))
         wanted = BatchCheck.SOUND if (at, value) == (8, 0) else BatchCheck.BAD_FIELDS
         assert functions.check_batch(forged, 0) == (wanted, length)
-
-    @given(batches=st.lists(short_batches(), min_size=1, max_size=4))
-    def test_both_forms_agree(
-        self, kernel: ModuleType, codec: ModuleType, batches: list[bytes]
-    ) -> None:
-        data, position = b"".join(batches), 0
-        for batch in batches:
-            assert kernel.check_batch(data, position) == (BatchCheck.SOUND, len(batch))
-            for name in ("check_batch", "decode_header", "decode_bodies", "decode_sections"):
-                found = getattr(kernel, name)(data, position)
-                assert found == getattr(codec, name)(data, position)
-            position += len(batch)
-        assert kernel.decode_columns(data) == codec.decode_columns(data)
 
 
 # --- columns: what a reader gets row by row, in the layout that Arrow and numpy take as it is ---

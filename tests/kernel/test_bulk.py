@@ -21,6 +21,10 @@ NEVER_NS = 10**15
 DONE, HURT, FAILED = BulkStatus
 
 
+Opened = Callable[[bytes], int]
+Pair = tuple[socket.socket, socket.socket]
+
+
 class Thread:
     """A Bulk at work."""
 
@@ -42,8 +46,11 @@ class Thread:
         assert not self._thread.is_alive()
 
 
+Start = Callable[..., Thread]
+
+
 @pytest.fixture
-def start(kernel: ModuleType) -> Iterator[Callable[..., Thread]]:
+def start(kernel: ModuleType) -> Iterator[Start]:
     threads: list[Thread] = []
 
     def make(**options: int) -> Thread:
@@ -56,7 +63,7 @@ def start(kernel: ModuleType) -> Iterator[Callable[..., Thread]]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[bytes], int]]:
+def opened(tmp_path: Path) -> Iterator[Opened]:
     descriptors: list[int] = []
 
     def make(data: bytes) -> int:
@@ -71,7 +78,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[bytes], int]]:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair() -> Iterator[Pair]:
     """The sending end, which does not block, and the receiving one."""
     sender, receiver = socket.socketpair()
     sender.setblocking(False)
@@ -125,12 +132,7 @@ def found(result: BulkResult) -> tuple[int, BulkStatus, int, int, int, int]:
     ],
 )
 def test_a_range_of_sound_batches(
-    kernel: ModuleType,
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    asked: dict[str, int],
-    first: int,
-    last: int,
+    kernel: ModuleType, start: Start, opened: Opened, asked: dict[str, int], first: int, last: int
 ) -> None:
     written = batches(kernel)
     length = len(written[0])
@@ -141,9 +143,7 @@ def test_a_range_of_sound_batches(
     assert found(result) == (7, DONE, first * length, last * length, *offsets)
 
 
-def test_batches_larger_than_the_window(
-    kernel: ModuleType, start: Callable[..., Thread], opened: Callable[[bytes], int]
-) -> None:
+def test_batches_larger_than_the_window(kernel: ModuleType, start: Start, opened: Opened) -> None:
     written = batches(kernel, body_bytes=300_000)
     whole = b"".join(written)
     result = check(start(), opened(whole), len(whole), from_offset=104)
@@ -153,11 +153,7 @@ def test_batches_larger_than_the_window(
 @pytest.mark.parametrize("number", [0, 2, 4])
 @pytest.mark.parametrize("how", ["a body", "a length", "the offset", "cut off", "not there"])
 def test_a_range_ends_before_what_is_hurt(
-    kernel: ModuleType,
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    number: int,
-    how: str,
+    kernel: ModuleType, start: Start, opened: Opened, number: int, how: str
 ) -> None:
     written = batches(kernel)
     length = len(written[0])
@@ -187,11 +183,7 @@ def receive(receiver: socket.socket, length: int) -> bytes:
     return bytes(data)
 
 
-def test_a_head_and_a_part_of_a_file_are_sent(
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_a_head_and_a_part_of_a_file_are_sent(start: Start, opened: Opened, pair: Pair) -> None:
     """Far more than a socket holds, and two at a time."""
     data = bytes(range(251)) * 40_000
     thread, (sender, receiver), fd = start(), pair, opened(data)
@@ -213,11 +205,7 @@ def test_a_head_and_a_part_of_a_file_are_sent(
     ]
 
 
-def test_sends_that_fail(
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_sends_that_fail(start: Start, opened: Opened, pair: Pair) -> None:
     thread, (sender, receiver), fd = start(sends_max=1), pair, opened(bytes(4_000_000))
     thread.bulk.send(1, sender.fileno(), b"", opened(b"short"), 0, 6)
     result = thread.result()
@@ -232,19 +220,13 @@ def test_sends_that_fail(
     assert result.error in (errno.EPIPE, errno.ECONNRESET)
 
 
-def test_who_takes_nothing_is_given_up(
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_who_takes_nothing_is_given_up(start: Start, opened: Opened, pair: Pair) -> None:
     thread = start(stall_ns=1)
     thread.bulk.send(1, pair[0].fileno(), b"", opened(bytes(4_000_000)), 0, 4_000_000)
     assert (thread.result().error) == errno.ETIMEDOUT
 
 
-def test_a_part_of_a_file_is_read(
-    start: Callable[..., Thread], opened: Callable[[bytes], int]
-) -> None:
+def test_a_part_of_a_file_is_read(start: Start, opened: Opened) -> None:
     thread, fd = start(), opened(b"0123456789")
     thread.bulk.read(1, fd, 3, 4)
     thread.bulk.read(2, fd, 8, 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -16,15 +15,8 @@ from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 3_000
+LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
-
-
-@pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
-    yield side
-    side.validate()
-    side.close()
 
 
 def of(**members: str) -> bytes:

@@ -56,13 +56,7 @@ def publish(side: Side, tail: Any, *messages: tuple[bytes, dict[int, int | bytes
 
 
 def consumer(side: Side, window: Any, rdy: int, **flags: bool) -> Any:
-    conn = side.connect()
-    assert side.poll() == []
-    conn.extended = flags.get("extended", False)
-    conn.detailed = flags.get("detailed", False)
-    conn.enveloped = flags.get("enveloped", False)
-    conn.subscribe(window)
-    conn.rdy = rdy
+    conn = side.consumer(window, rdy, **flags)
     side.settle()
     return conn
 

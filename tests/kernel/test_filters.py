@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cases import each, seeds
 from penstock import limits
-from penstock.kernel import Filter, Locality, Rule, Section, Stray, TraceKind
+from penstock.kernel import Filter, Rule, Section, Stray, TraceKind
 
 from .recovery import Recovery
 from .turns import SECOND, Side, bodies, cursor, entries, fin, finished, messages
@@ -35,10 +35,8 @@ def publish(side: Side, tail: Any, *said: dict[int, int | bytes] | None) -> None
 
 
 def consumer(side: Side, window: Any, rdy: int, wanted: Filter | None) -> Any:
-    conn = side.connect()
-    assert side.poll() == []
+    conn = side.consumer(window)
     conn.set_filter(wanted)
-    conn.subscribe(window)
     conn.rdy = rdy
     side.settle()
     return conn
@@ -201,13 +199,8 @@ def publish_tagged(side: Side, tail: Any, *tags: str | None) -> None:
     tail.commit()
 
 
-def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100, **more: Any) -> Any:
-    conn = side.connect()
-    assert side.poll() == []
-    conn.tag = tag
-    conn.locality = more.get("locality", Locality.UNKNOWN)
-    conn.subscribe(window)
-    conn.rdy = rdy
+def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100) -> Any:
+    conn = side.consumer(window, rdy, tag=tag)
     side.settle()
     return conn
 
@@ -215,23 +208,6 @@ def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100, *
 def taken(side: Side, conn: Any) -> list[bytes]:
     side.settle()
     return bodies(conn.take_output())
-
-
-def test_messages_go_to_consumers_with_their_tag(side: Side, tail: Any, window: Any) -> None:
-    a, b, plain = (consumer_tagged(side, window, tag) for tag in (b"a", b"b", b""))
-    publish_tagged(side, tail, "a", None, "b", "a", "c", None)
-    assert taken(side, a) == [b"a0", b"a3"]
-    assert taken(side, b) == [b"b2"]
-    assert taken(side, plain) == [b"-1", b"c4", b"-5"]
-    assert (window.depth, window.in_flight, window.next) == (0, 6, 6)
-
-
-def test_without_a_consumer_of_that_tag_it_is_for_those_without(
-    side: Side, tail: Any, window: Any
-) -> None:
-    plain = consumer_tagged(side, window)
-    publish_tagged(side, tail, "a", None)
-    assert taken(side, plain) == [b"a0", b"-1"]
 
 
 def test_what_is_put_aside_has_a_bound(side: Side) -> None:

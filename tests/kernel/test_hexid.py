@@ -37,10 +37,3 @@ def test_every_byte_that_is_no_digit_is_refused_at_every_place(
 @pytest.mark.parametrize("length", [*range(16), 17, 32])
 def test_only_16_digits_are_an_id(functions: ModuleType, length: int) -> None:
     assert functions.hex_to_id(b"0" * length) == -1
-
-
-@pytest.mark.parametrize(
-    "text", [b"0x00000000000012", b"+000000000000012", b" 00000000000012 ", b"0000_00000000012"]
-)
-def test_what_python_would_read_is_not_enough(functions: ModuleType, text: bytes) -> None:
-    assert functions.hex_to_id(text) == -1

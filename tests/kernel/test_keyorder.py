@@ -57,14 +57,18 @@ def test_one_of_each_key_is_in_flight(side: Side, window: Any) -> None:
     assert (window.behind, window.depth, window.in_flight, window.finish_count) == (0, 0, 2, 5)
 
 
-def test_an_exhausted_message_holds_its_key_until_it_is_settled(side: Side, window: Any) -> None:
-    window.attempts_max = 1
+@pytest.mark.parametrize(("order", "words"), [(Order.KEY, "a1 a2 b1"), (Order.STRICT, "a1 a2")])
+def test_an_exhausted_message_holds_its_key_until_it_is_settled(
+    side: Side, window: Any, order: Order, words: str
+) -> None:
+    window.order, window.attempts_max = order, 1
     conn = side.consumer(window, rdy=10)
-    a1, a2, _ = say(side, window, "a1 a2 b1")
+    a1, a2, *_ = say(side, window, words)
     heard(side, conn)
     window.requeue(conn.serial, a1, 0, side.wall_ns)
     (record,) = window.take_exhausted(10)
-    assert (record.id, heard(side, conn), window.behind) == (a1, "", 1)
+    assert (record.id, heard(side, conn), window.depth) == (a1, "", 1)
+    assert window.behind == (order == Order.KEY)  # a strict window goes no further
     assert window.settle_exhausted(a1, done=True)
     assert heard(side, conn) == "a2"
     window.requeue(conn.serial, a2, 0, side.wall_ns)
@@ -228,27 +232,6 @@ def test_what_was_taken_before_it_went_behind_can_be_settled(
     assert [record.id for record in window.take_exhausted(9)] == ([] if settled else [a2])
     assert window.settle_exhausted(a2, True) == (not settled)
     assert (window.depth, window.exhausted) == (0, 0)
-
-
-# --- strict ---
-
-
-@pytest.fixture
-def strict(side: Side) -> Any:
-    window = side.window(side.tail())
-    window.order = Order.STRICT
-    return window
-
-
-def test_an_exhausted_message_stops_a_strict_window(side: Side, strict: Any) -> None:
-    strict.attempts_max = 1
-    conn = side.consumer(strict, rdy=10)
-    a1, _ = say(side, strict, "a1 a2")
-    heard(side, conn)
-    strict.requeue(conn.serial, a1, 0, side.wall_ns)
-    assert (heard(side, conn), strict.exhausted, strict.depth) == ("", 1, 1)
-    strict.settle_exhausted(a1, done=True)
-    assert heard(side, conn) == "a2"
 
 
 # --- random histories of ordered windows, and a model that knows what order means ---

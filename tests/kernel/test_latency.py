@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from penstock.kernel import Section
 
-from .figures import BUCKETS, bucket_of
+from .figures import bucket_of
 from .turns import MS, SECOND, WALL_NS, Side, fin
 
 
@@ -46,17 +45,6 @@ def take(window: Any) -> dict[int, int]:
     window.take_journal()  # as at the end of each turn
     taken: dict[int, int] = window.take_latencies()
     return taken
-
-
-def test_a_bucket_is_a_32nd_of_a_power_of_two() -> None:
-    assert [bucket_of(ns) for ns in (-5, 0, 1023, 1024, 1055, 1056, 2047, 2048)] == [
-        *(0, 0, 0, 1, 1, 2, 32, 33)
-    ]
-    assert bucket_of((1 << 63) - 1) == BUCKETS - 1
-    rng = random.Random(5)
-    for _ in range(10_000):
-        below = rng.randrange(1024, 1 << rng.randrange(11, 50))
-        assert bucket_of(below) <= bucket_of(below + 1) <= bucket_of(below) + 1
 
 
 def test_off_costs_and_says_nothing(side: Side) -> None:

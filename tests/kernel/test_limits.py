@@ -43,8 +43,3 @@ def constants(file: str) -> dict[str, int]:
 @each(("file", "name", "limit"), MIRRORS)
 def test_a_constant_is_its_limit(file: str, name: str, limit: int) -> None:
     assert constants(file)[name] == limit
-
-
-def test_shifts_and_hexadecimals_are_read() -> None:
-    assert constants("engine.pyx")["DRAIN_BYTES_MAX"] == 16 * 1024 * 1024
-    assert constants("batch.pxi")["SEQUENCE_MASK"] == 0xFFF

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -119,14 +118,6 @@ def test_what_all_have_read_is_dropped_but_the_most_recent(
 ROUNDS = 200
 LARGE_BYTES = 700_000  # below what the pool keeps
 GROWTH_BYTES_MAX = 40 << 20  # a buffer each round would be 140 MB
-
-
-@pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    side = Side(kernel)
-    yield side
-    side.validate()
-    side.close()
 
 
 def resident_bytes() -> int:

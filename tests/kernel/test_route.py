@@ -204,29 +204,23 @@ def large(bytes_count: int) -> bytes:
     return mpub(b"t", [bytes(16 * limits.KIB)] * (bytes_count // (16 * limits.KIB)))
 
 
-def test_large_rows_stay_with_a_partition_for_some_bytes(
-    side: Side, tails: list[Any], conn: Any
+@pytest.mark.parametrize(
+    ("row", "rows", "pause_ns"),
+    [
+        (limits.ROUTE_STAY_BYTES // 4, 4, 0),
+        (limits.ROUTE_ROW_BYTES_MIN, 2, limits.ROUTE_STAY_NS // 2),
+    ],
+)
+def test_large_rows_stay_with_a_partition_for_some_bytes_or_some_time(
+    side: Side, tails: list[Any], conn: Any, row: int, rows: int, pause_ns: int
 ) -> None:
     side.said(conn, pub(b"t", b"x"))
-    row = limits.ROUTE_STAY_BYTES // 4
     for number in (0, 1, 2, 0):
         before = tails[number].message_bytes
-        for part in range(4):
+        for _ in range(rows):
             assert side.said(conn, large(row)) == []
-            assert tails[number].message_bytes == before + (part + 1) * row
-
-
-def test_large_rows_stay_with_a_partition_for_some_time(
-    side: Side, tails: list[Any], conn: Any
-) -> None:
-    side.said(conn, pub(b"t", b"x"))
-    row = limits.ROUTE_ROW_BYTES_MIN
-    for number in (0, 1, 2):
-        before = tails[number].message_bytes
-        for _ in range(2):
-            side.said(conn, large(row))
-            side.pass_time(limits.ROUTE_STAY_NS // 2)
-        assert tails[number].message_bytes == before + 2 * row
+            side.pass_time(pause_ns)
+        assert tails[number].message_bytes == before + rows * row
 
 
 def test_large_rows_go_elsewhere_when_their_partition_takes_none(

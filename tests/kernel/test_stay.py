@@ -16,6 +16,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event, LogEnd, decode_bodies
 
+from .test_tail import TornFile, log_end
 from .turns import MAGIC, OK, WALL_NS, Side, frames, pub
 
 ROUNDS = 20
@@ -58,23 +59,11 @@ def client(side: Side, loop: Loop) -> Iterator[socket.socket]:
 @pytest.fixture
 def end(tmp_path: Path) -> Iterator[LogEnd]:
     with (tmp_path / "log").open("w+b") as opened:
-        yield _end(_File(opened.fileno()))
-
-
-class _File:
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def pwritev(self, buffers: list[bytes], position: int, length: int) -> None:
-        raise OSError("full")
+        yield _end(TornFile(opened.fileno()))
 
 
 def _end(file: Any) -> LogEnd:
-    end = LogEnd()
-    end.file, end.prepared = file, 1 << 20
-    end.index_position = end.age_end_ns = 1 << 62
-    end.epoch = 3
-    return end
+    return log_end(file, 0, 1 << 20, epoch=3, age_end_ns=1 << 62)
 
 
 def _stored(end: LogEnd) -> list[bytes]:
@@ -154,7 +143,7 @@ def test_what_is_for_another_topic_is_left_to_the_turn(
 def test_a_write_that_fails_leaves_the_publish_open(side: Side, client: socket.socket) -> None:
     tail = side.tail()
     client.sendall(pub(b"t", b"body"))
-    end = _end(_File(-1))
+    end = _end(TornFile(-1, error=True))
     with pytest.raises(OSError, match="full"):
         side.engine.stay(tail, end)
     assert (tail.open_count, end.position) == (1, 0)

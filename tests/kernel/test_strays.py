@@ -223,36 +223,25 @@ def test_those_that_wait_are_listed_by_offset(side: Side) -> None:
     assert window.stray_records(Stray.WAITING, 100) == expected
 
 
-def test_a_delayed_message_is_finished(side: Side) -> None:
-    window, conn, id = delayed(side, 2)
+def test_a_delayed_message_is_finished_sent_now_or_put_off_again(side: Side) -> None:
+    window, conn, id = delayed(side, 3)
     window.take_journal()
     assert window.settle_stray(id, DONE)
-    assert (window.delayed, window.finish_count) == (1, 1)
+    assert (window.delayed, window.finish_count) == (2, 1)
     assert entries(window.take_journal()) == [gone(0, id)]
     assert not window.settle_stray(id, DONE)
-    side.pass_time(10 * SECOND)
-    side.tick()
-    assert [message.id for message in side.received(conn)] == [id + 1]
-
-
-def test_a_delayed_message_is_sent_now(side: Side) -> None:
-    window, conn, id = delayed(side, 2)
-    assert window.settle_stray(id, NOW)
-    assert [(one.id, one.attempts) for one in side.received(conn)] == [(id, 2)]
-    assert (window.delayed, window.in_flight, window.requeue_count) == (1, 1, 3)
-
-
-def test_a_waiting_message_is_put_off(side: Side) -> None:
-    window, conn, id = delayed(side, 1)
+    assert window.settle_stray(id + 1, NOW)
+    assert [(one.id, one.attempts) for one in side.received(conn)] == [(id + 1, 2)]
+    assert (window.delayed, window.in_flight, window.requeue_count) == (1, 1, 4)
     conn.rdy = 0
-    assert window.settle_stray(id, NOW)
-    assert window.settle_stray(id, side.wall_ns + 5 * SECOND)
-    conn.rdy = 1
+    assert window.settle_stray(id + 2, NOW)
+    assert window.settle_stray(id + 2, side.wall_ns + 5 * SECOND)
+    conn.rdy = 3
     assert side.received(conn) == []
     assert (window.depth, window.delayed) == (0, 1)
     side.pass_time(5 * SECOND)
     side.tick()
-    assert [message.id for message in side.received(conn)] == [id]
+    assert [message.id for message in side.received(conn)] == [id + 2]
 
 
 def test_the_unfinished_below_an_offset_are_counted(side: Side) -> None:

@@ -84,7 +84,7 @@ def test_a_message_alone_costs_at_most_48_bytes(side: Side, tail: Any) -> None:
         tail.commit()
 
 
-class _TornFile:
+class TornFile:
     """A file that takes so many bytes and then none."""
 
     def __init__(self, fd: int, error: bool = False) -> None:
@@ -99,7 +99,7 @@ class _TornFile:
         assert len(self.written[-1][0]) == length
 
 
-def _end(file: _TornFile, position: int, prepared: int, **more: int) -> LogEnd:
+def log_end(file: TornFile, position: int, prepared: int, **more: int) -> LogEnd:
     end = LogEnd()
     end.file, end.position, end.prepared = file, position, prepared
     end.index_position = end.age_end_ns = 1 << 40
@@ -119,8 +119,8 @@ def test_storing_is_sealing_writing_and_committing(
             tail.append(body)
     expected = b"".join(bytes(part) for part in tails[0].seal(9 << 22, 1234, 38, 2))
     with (tmp_path / "f").open("w+b") as opened:
-        file = _TornFile(opened.fileno() if with_descriptor else -1)
-        end = _end(file, 8, 1 << 20)
+        file = TornFile(opened.fileno() if with_descriptor else -1)
+        end = log_end(file, 8, 1 << 20)
         end.synced_end, end.epoch, end.last_id = 38, 2, (9 << 22) - 1
         assert tails[1].store(end, 1234)
         found = opened.read()[8:] if with_descriptor else file.written[0][0]
@@ -133,11 +133,11 @@ def test_storing_is_sealing_writing_and_committing(
 
 def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     tail.append(b"abc")
-    assert not tail.store(_end(_TornFile(-1), 0, 10), 1)  # beyond the prepared part
-    assert not tail.store(_end(_TornFile(-1), 8, 1000, index_position=8), 1)
-    assert not tail.store(_end(_TornFile(-1), 0, 1000, age_end_ns=9), 10)
+    assert not tail.store(log_end(TornFile(-1), 0, 10), 1)  # beyond the prepared part
+    assert not tail.store(log_end(TornFile(-1), 8, 1000, index_position=8), 1)
+    assert not tail.store(log_end(TornFile(-1), 0, 1000, age_end_ns=9), 10)
     for descriptor in (-1, 1 << 20):  # the system refuses the latter
-        end = _end(_TornFile(descriptor, error=True), 0, 1000)
+        end = log_end(TornFile(descriptor, error=True), 0, 1000)
         with pytest.raises(OSError, match="full"):
             tail.store(end, 1)
         assert (end.position, end.last_id) == (0, 0)

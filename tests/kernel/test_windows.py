@@ -20,15 +20,6 @@ def windows(side: Side) -> list[Any]:
     return [side.window(side.tail(partition=number)) for number in range(3)]
 
 
-def consumer(side: Side, windows: list[Any], rdy: int = 0) -> Any:
-    conn = side.connect()
-    side.poll()
-    for window in windows:
-        conn.subscribe(window)
-    conn.rdy = rdy
-    return conn
-
-
 def fill(side: Side, windows: list[Any], count: int = 4) -> list[int]:
     """So many messages in each. Returns all ids."""
     return [
@@ -39,7 +30,7 @@ def fill(side: Side, windows: list[Any], count: int = 4) -> list[int]:
 
 
 def test_a_connection_has_the_windows_it_subscribed_to(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows[:2])
+    conn = side.consumer(windows[:2])
     assert (list(conn.windows), conn.window) == (windows[:2], windows[0])
     with pytest.raises(RuntimeError, match="subscribed already"):
         conn.subscribe(windows[1])
@@ -55,7 +46,7 @@ def test_a_connection_has_the_windows_it_subscribed_to(side: Side, windows: list
 
 
 def test_find_names_the_window_of_a_message(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=100)
+    conn = side.consumer(windows, rdy=100)
     ids = fill(side, windows, 1)
     side.received(conn)
     assert [conn.find(id) for id in ids] == windows
@@ -75,7 +66,7 @@ def test_find_names_the_window_of_a_message(side: Side, windows: list[Any]) -> N
 def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
     side: Side, windows: list[Any]
 ) -> None:
-    conn = consumer(side, windows, rdy=12)
+    conn = side.consumer(windows, rdy=12)
     ids = fill(side, windows)
     side.received(conn)
     assert windows[1].requeue(conn.serial, ids[4], 0, side.wall_ns) == Held.DONE
@@ -96,7 +87,7 @@ def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
 
 
 def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=12)
+    conn = side.consumer(windows, rdy=12)
     ids = fill(side, windows)
     side.received(conn)
     side.engine.forget_window(windows[0])
@@ -106,7 +97,7 @@ def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
 
 
 def test_output_is_held_while_any_window_may_bring_more(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=12)
+    conn = side.consumer(windows, rdy=12)
     conn.output_every(16_384, 100 * MS)
     windows[0].paused = windows[1].paused = True
     fill(side, windows, 1)
@@ -122,7 +113,7 @@ def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(
 ) -> None:
     """What is brought back may come to another partition, with the id it had. FIN by that id would
     then mean two messages."""
-    conn = consumer(side, windows, rdy=12)
+    conn = side.consumer(windows, rdy=12)
     (id,) = fill(side, windows[:1], 1)
     side.received(conn)
     windows[1].tail.append(b"copy", 0, {Section.ID: id})
@@ -142,13 +133,13 @@ def test_a_copy_that_comes_again_gets_another_id_where_its_original_is(
     side: Side, windows: list[Any]
 ) -> None:
     """It was first sent to a consumer that does not know the original."""
-    one = consumer(side, windows[1:2], rdy=1)
+    one = side.consumer(windows[1:2], rdy=1)
     (id,) = fill(side, windows[:1], 1)
     windows[1].tail.append(b"copy", 0, {Section.ID: id})
     own_id = side.next_id
     side.commit()
     assert [message.id for message in side.received(one)] == [id]
-    both = consumer(side, windows[:2], rdy=2)
+    both = side.consumer(windows[:2], rdy=2)
     assert [message.id for message in side.received(both)] == [id]
     one.rdy = 0
     side.journal(windows[1])
@@ -169,7 +160,7 @@ def test_fins_go_to_their_windows_whatever_the_order(side: Side, seed: int) -> N
     dice = random.Random(seed)
     windows = [side.window(side.tail(partition=n)) for n in range(dice.randint(2, 8))]
     conns = [
-        consumer(side, dice.sample(windows, dice.randint(1, len(windows))), rdy=dice.randint(1, 40))
+        side.consumer(dice.sample(windows, dice.randint(1, len(windows))), rdy=dice.randint(1, 40))
         for _ in range(3)
     ]
     home = {}
@@ -215,17 +206,6 @@ def windows_of(side: Side, count: int, memory: int = 1 << 22) -> list[Any]:
     return [side.window(side.tail(partition=n, memory=memory)) for n in range(count)]
 
 
-def consumer_sharing(side: Side, windows: list[Any], rdy: int, **settings: int) -> Any:
-    conn = side.connect()
-    side.poll()
-    for name, value in settings.items():
-        setattr(conn, name, value)
-    for window in windows:
-        conn.subscribe(window)
-    conn.rdy = rdy
-    return conn
-
-
 def fill_sharing(side: Side, window: Any, count: int) -> None:
     if count:
         side.publish(window.tail, *[b"%d" % window.tail.partition] * count)
@@ -245,7 +225,7 @@ def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int)
     window."""
     windows = windows_of(side, count)
     fill_sharing(side, windows[0], 5 * BACKLOG)
-    conn = consumer_sharing(side, windows, rdy)
+    conn = side.consumer(windows, rdy)
     places(side, conn)
     fill_sharing(side, windows[-1], 1)
     refills = 0
@@ -260,7 +240,7 @@ def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: S
     windows = windows_of(side, 4)
     for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 90), strict=True):
         fill_sharing(side, window, count)
-    conn = consumer_sharing(side, windows, rdy=500)
+    conn = side.consumer(windows, rdy=500)
     seen = [Counter(places(side, conn)) for _ in range(2)]
     assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
 
@@ -270,7 +250,7 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
     for _ in range(3):
         for window in windows:
             fill_sharing(side, window, 1)
-    conn = consumer_sharing(side, windows, rdy=1)
+    conn = side.consumer(windows, rdy=1)
     events = side.turn()
     assert [event[0] for event in events] == [Event.NEED, Event.NEED]  # none is in memory
     (event,) = [event for event in events if event[1] is windows[1]]
@@ -283,7 +263,7 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
 @pytest.mark.parametrize("way", ["requeue", "timeout", "leave", "empty"])
 def test_a_place_that_is_given_back_goes_to_another_window(side: Side, way: str) -> None:
     windows = windows_of(side, 2)
-    conn = consumer_sharing(side, windows, rdy=1)
+    conn = side.consumer(windows, rdy=1)
     fill_sharing(side, windows[0], 1)
     (message,) = side.received(conn)
     fill_sharing(side, windows[1], 1)
@@ -330,7 +310,7 @@ def test_places_move_up_when_a_window_is_left(side: Side) -> None:
     windows = windows_of(side, 4)
     for window in windows:
         fill_sharing(side, window, BACKLOG)
-    conn = consumer_sharing(side, windows, rdy=1)
+    conn = side.consumer(windows, rdy=1)
     assert [places(side, conn) for _ in range(3)] == [[0], [1], [2]]
     conn.leave(windows[1])
     assert [places(side, conn) for _ in range(4)] == [[3], [0], [2], [3]]
@@ -347,7 +327,7 @@ def test_within_a_refill_no_window_is_forgotten(side: Side, seed: int) -> None:
     for window in windows:
         fill_sharing(side, window, dice.choice([0, 300, 3_000]))
     rdy = dice.choice([1, 2, 5, 50])
-    conn = consumer_sharing(side, windows, rdy)
+    conn = side.consumer(windows, rdy)
     got: Counter[int] = Counter()
     rounds = 0
     while all(window.depth for window in windows if window.tail.committed_end) and rounds < 50:
@@ -367,7 +347,7 @@ def test_over_large_refills_no_window_is_ahead_by_more_than_one(side: Side, seed
     for window in windows:
         fill_sharing(side, window, dice.randint(2_000, 4_000))
     rdy = dice.choice([limits.WHOLE_ROOM_MIN, 400, 700])
-    conn = consumer_sharing(side, windows, rdy)
+    conn = side.consumer(windows, rdy)
     got = Counter(dict.fromkeys(range(len(windows)), 0))
     while min(window.depth for window in windows) >= rdy:
         got.update(places(side, conn))
@@ -378,19 +358,10 @@ def test_over_large_refills_no_window_is_ahead_by_more_than_one(side: Side, seed
 # --- near consumers come first, far ones get the rest ---
 
 
-def consumer_near(side: Side, window: Any, locality: Locality, rdy: int) -> Any:
-    conn = side.connect()
-    side.poll()
-    conn.locality = locality
-    conn.subscribe(window)
-    conn.rdy = rdy
-    return conn
-
-
 def three(side: Side, window: Any, *rdy: int) -> list[Any]:
     """The far one subscribed first, so that order alone would favour it."""
     places = (Locality.GLOBAL, Locality.REGION, Locality.ZONE)
-    return [consumer_near(side, window, *pair) for pair in zip(places, rdy, strict=True)]
+    return [side.consumer(window, n, locality=near) for near, n in zip(places, rdy, strict=True)]
 
 
 def got(side: Side, conns: list[Any]) -> list[int]:
@@ -410,26 +381,24 @@ def test_while_the_nearest_has_room_it_gets_everything(side: Side, tail: Any, wi
     assert counts(window) == (0, 0, 7)
 
 
-def test_nobody_is_shut_out(side: Side, tail: Any, window: Any) -> None:
+def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
     conns = three(side, window, 10, 3, 2)
     side.publish(tail, *[b"x"] * 9)
     assert got(side, conns) == [4, 3, 2]
     assert counts(window) == (4, 3, 2)
-
-
-def test_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
-    near = [consumer_near(side, window, Locality.ZONE, 50) for _ in range(2)]
-    far = consumer_near(side, window, Locality.GLOBAL, 50)
+    window.empty()
+    conns[2].rdy = 50
+    conns.append(side.consumer(window, 50, locality=Locality.ZONE))
     side.publish(tail, *[b"x"] * 40)
-    assert got(side, [*near, far]) == [20, 20, 0]
+    assert got(side, conns) == [0, 0, 20, 20]
 
 
 def test_a_large_window_nearby_does_not_wait_for_a_better_refill(
     side: Side, tail: Any, window: Any
 ) -> None:
     """Waiting would send the messages further away."""
-    near = consumer_near(side, window, Locality.ZONE, 100)
-    far = consumer_near(side, window, Locality.GLOBAL, 100)
+    near = side.consumer(window, 100, locality=Locality.ZONE)
+    far = side.consumer(window, 100, locality=Locality.GLOBAL)
     id = side.publish(tail, *[b"x"] * 100)
     assert got(side, [near, far]) == [100, 0]
     window.finish(near.serial, id)

@@ -248,10 +248,14 @@ class Side:
         conn.feed(MAGIC)
         return conn
 
-    def consumer(self, window: Any, rdy: int = 0) -> Any:
+    def consumer(self, windows: Any, rdy: int = 0, **settings: Any) -> Any:
+        """Of one window, or of several."""
         conn = self.connect()
         assert self.poll() == []
-        conn.subscribe(window)
+        for name, value in settings.items():
+            setattr(conn, name, value)
+        for window in windows if isinstance(windows, list) else [windows]:
+            conn.subscribe(window)
         conn.rdy = rdy
         return conn
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from kernel.batches import short_batch
 from penstock.ids.guid import IdRange
@@ -133,3 +134,14 @@ def corrupt(disk: SimDisk, offset: int) -> str:
 def put(disk: SimDisk, path: str, content: bytes) -> None:
     disk.create(path)
     disk.replace(path, content)
+
+
+def descriptors(path: Path) -> int:
+    """How many of files below `path`."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{name}").startswith(str(path))
+        except FileNotFoundError:
+            continue  # that of the listing
+    return found

@@ -24,16 +24,6 @@ from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, bodies_from, body, cor
 OWNER = Owner("orders", 0, "005-18a26f9ac7a69000")
 
 
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    for path in ("data", "data/topics", "data/topics/orders"):
-        disk.mkdir(path)
-    for path in ("", "data", "data/topics", "data/topics/orders"):
-        disk.sync_directory(path)
-    return disk
-
-
 def filled(disk: SimDisk, batches: int = 60, settings: LogSettings = SMALL) -> PartitionLog:
     """Three messages a batch, an epoch every ten batches."""
     log = PartitionLog.create(disk, PATH, settings, OWNER)

@@ -12,13 +12,6 @@ from sim.disk import Fault, SimDisk
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 
 
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("data")
-    return disk
-
-
 def closed_log(disk: SimDisk, batches: int = 60) -> None:
     log, writer = new_log(disk, "data/0")
     for n in range(batches):

@@ -12,13 +12,6 @@ from sim.disk import SimDisk
 from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt, put
 
 
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("data/topics/orders")
-    return disk
-
-
 def fill(log: PartitionLog, epochs: list[int]) -> list[EpochStart]:
     """One batch of three messages for each; what the table must be."""
     writer, starts = Writer(log), [EpochStart(*one) for one in log.epochs()]

@@ -13,13 +13,6 @@ from sim.disk import Fault, SimDisk
 from .helpers import SMALL, Writer, bodies_from, body, new_log
 
 
-@pytest.fixture
-def sim() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("data")
-    return disk
-
-
 def write_until_refused(
     writer: Writer, batches_max: int = 10_000, body_bytes: int = 40
 ) -> WriteRefused:
@@ -28,7 +21,7 @@ def write_until_refused(
     return caught.value
 
 
-def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDisk) -> None:
+def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(disk: SimDisk) -> None:
     for capacity in range(9000, 15_000, 397):
         disk = SimDisk(capacity)
         disk.mkdir("data")
@@ -51,28 +44,28 @@ def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDi
 
 
 @pytest.mark.parametrize("written", [0.0, 0.3, 0.999, 1.0])
-def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float) -> None:
-    log, writer = new_log(sim, "data/0")
+def test_a_write_that_fails_half_way_is_overwritten(disk: SimDisk, written: float) -> None:
+    log, writer = new_log(disk, "data/0")
     writer.fill(3)
-    sim.inject(Fault("write", path_part=".log", written=written))
+    disk.inject(Fault("write", path_part=".log", written=written))
     write_until_refused(writer, 1)
-    sim.inject(Fault("write", path_part=".log", written=written))
-    sim.inject(Fault("truncate", skip=1))  # even what it wrote can't be taken back at once
+    disk.inject(Fault("write", path_part=".log", written=written))
+    disk.inject(Fault("truncate", skip=1))  # even what it wrote can't be taken back at once
     write_until_refused(writer, 1)
     writer.write([body(9, 1)])
-    sim.kill()
-    log = PartitionLog.open(sim, "data/0", SMALL)
+    disk.kill()
+    log = PartitionLog.open(disk, "data/0", SMALL)
     assert bodies_from(log, 0) == [*(body(n) for n in range(9)), body(9, 1)]
 
 
 @pytest.mark.parametrize("call", ["create", "rename", "open"])
-def test_a_roll_that_fails_is_tried_again(sim: SimDisk, call: str) -> None:
-    log, writer = new_log(sim, "data/0")
+def test_a_roll_that_fails_is_tried_again(disk: SimDisk, call: str) -> None:
+    log, writer = new_log(disk, "data/0")
     writer.fill(100)
     log.sync()
     if call != "create":
         log.retain(300, 0, 10**18, 0)  # now there are spares to recycle
-    fault = sim.inject(Fault(call, path_part=".log", times=2))  # type: ignore[arg-type]
+    fault = disk.inject(Fault(call, path_part=".log", times=2))  # type: ignore[arg-type]
     start, end = log.start_offset, log.written_end
     refusals = 0
     while fault.failed < 2:
@@ -86,49 +79,51 @@ def test_a_roll_that_fails_is_tried_again(sim: SimDisk, call: str) -> None:
     assert bodies_from(log, start) == [body(n) for n in range(start, log.written_end)]
     assert log.written_end > end
     log.close()
-    again = PartitionLog.open(sim, "data/0", SMALL)
+    again = PartitionLog.open(disk, "data/0", SMALL)
     assert again.damaged == []
     assert bodies_from(again, start) == [body(n) for n in range(start, log.written_end)]
 
 
-def test_after_a_failed_sync_nothing_more_is_written(sim: SimDisk) -> None:
-    log, writer = new_log(sim, "data/0")
+def test_after_a_failed_sync_nothing_more_is_written(disk: SimDisk) -> None:
+    log, writer = new_log(disk, "data/0")
     writer.fill(1)
     log.sync()
     writer.fill(1)
-    sim.inject(Fault("sync", path_part=".log"))
+    disk.inject(Fault("sync", path_part=".log"))
     with pytest.raises(PartitionStopped):
         log.sync()
-    syncs = sim.syncs
+    syncs = disk.syncs
     with pytest.raises(PartitionStopped):
         log.sync()
     with pytest.raises(PartitionStopped):
         writer.fill(1)
+    assert log.sync_begin() is None
+    assert bodies_from(log, 0) == [body(n) for n in range(6)]
     log.mark(10**18)
     log.close()
-    assert sim.syncs == syncs  # it is never tried again
+    assert disk.syncs == syncs  # it is never tried again
     assert log.synced_end == 3
-    log = PartitionLog.open(sim, "data/0", SMALL)  # a new start looks at what is there
+    log = PartitionLog.open(disk, "data/0", SMALL)  # a new start looks at what is there
     assert log.written_end >= 3
 
 
-def test_a_failed_sync_at_the_start_stops_the_partition(sim: SimDisk) -> None:
-    log, writer = new_log(sim, "data/0")
+def test_a_failed_sync_at_the_start_stops_the_partition(disk: SimDisk) -> None:
+    log, writer = new_log(disk, "data/0")
     writer.fill(2)
-    sim.kill()
-    sim.inject(Fault("sync", path_part=".log"))
-    log = PartitionLog.open(sim, "data/0", SMALL)
+    disk.kill()
+    disk.inject(Fault("sync", path_part=".log"))
+    log = PartitionLog.open(disk, "data/0", SMALL)
     assert log.stopped is not None
     assert log.synced_end == 0
     with pytest.raises(PartitionStopped):
         Writer(log).fill(1)
 
 
-def test_a_failed_directory_sync_is_tried_again(sim: SimDisk) -> None:
+def test_a_failed_directory_sync_is_tried_again(disk: SimDisk) -> None:
     """Nothing is lost by it, and nothing is safe before it."""
-    log, writer = new_log(sim, "data/0")
+    log, writer = new_log(disk, "data/0")
     writer.fill(60)
-    sim.inject(Fault("sync_directory"))
+    disk.inject(Fault("sync_directory"))
     with pytest.raises(StorageError, match="a sync is tried again"):
         log.sync()
     assert (log.synced_end, log.stopped) == (0, None)
@@ -136,47 +131,36 @@ def test_a_failed_directory_sync_is_tried_again(sim: SimDisk) -> None:
     assert (log.synced_end, log.sync_trouble) == (180, "")
 
 
-def test_a_log_that_cannot_be_made(sim: SimDisk) -> None:
+def test_a_log_that_cannot_be_made(disk: SimDisk) -> None:
     for call in ("create", "mkdir", "sync", "sync_directory"):
-        sim.inject(Fault(call))  # type: ignore[arg-type]
+        disk.inject(Fault(call))  # type: ignore[arg-type]
         with pytest.raises(WriteRefused):
-            PartitionLog.create(sim, "data/0", SMALL)
-    PartitionLog.create(sim, "data/0", SMALL).close()
+            PartitionLog.create(disk, "data/0", SMALL)
+    PartitionLog.create(disk, "data/0", SMALL).close()
 
 
-# --- a real full disk ---
+def test_a_torn_write_is_gone_for_good_before_others_stand_there(disk: SimDisk) -> None:
+    """It reached the disk whole, and failed all the same."""
+    log, writer = new_log(disk, "data/0")
+    writer.fill(1)
+    log.sync()
 
-
-class TestTornWrites:
-    """A write that reached the disk whole and failed all the same."""
-
-    def torn(self, sim: SimDisk) -> tuple[PartitionLog, Writer]:
-        log, writer = new_log(sim, "data/0")
-        writer.fill(1)
-        log.sync()
-        sim.inject(Fault("write", path_part=".log", written=1.0))
+    def tear() -> None:
+        disk.inject(Fault("write", path_part=".log", written=1.0))
         write_until_refused(writer, 1)
-        return log, writer
 
-    def test_it_is_gone_for_good_before_others_stand_there(self, sim: SimDisk) -> None:
-        _, writer = self.torn(sim)
-        syncs = sim.syncs
+    tear()
+    disk.inject(Fault("truncate", path_part=".log"))
+    write_until_refused(writer, 1)  # nothing is written while it cannot be removed
+    assert log.written_end == 3
+    syncs = disk.syncs
+    writer.fill(1)
+    assert disk.syncs == syncs + 1
+    writer.fill(1)
+    assert disk.syncs == syncs + 1
+    assert bodies_from(log, 0) == [body(n) for n in range(9)]
+    tear()
+    disk.inject(Fault("sync", path_part=".log"))
+    with pytest.raises(PartitionStopped):
         writer.fill(1)
-        assert sim.syncs == syncs + 1
-        writer.fill(1)
-        assert sim.syncs == syncs + 1
-
-    def test_nothing_is_written_while_it_cannot_be_removed(self, sim: SimDisk) -> None:
-        log, writer = self.torn(sim)
-        sim.inject(Fault("truncate", path_part=".log"))
-        write_until_refused(writer, 1)
-        assert log.written_end == 3
-        writer.fill(1)
-        assert bodies_from(log, 0) == [body(n) for n in range(6)]
-
-    def test_a_sync_that_fails_there_stops_the_log(self, sim: SimDisk) -> None:
-        log, writer = self.torn(sim)
-        sim.inject(Fault("sync", path_part=".log"))
-        with pytest.raises(PartitionStopped):
-            writer.fill(1)
-        assert log.stopped is not None
+    assert log.stopped is not None

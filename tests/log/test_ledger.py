@@ -33,14 +33,6 @@ NODE = Node(generation=7, incarnation=1 << 63, revision=100, cluster=CLUSTER)
 ORDERS = ReplicaKey("005-18a26f9ac7a69000", 0)
 
 
-@pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("data")
-    disk.sync_directory("")
-    return disk
-
-
 def entry(epoch: int, record: bytes = b'{"leader":1}') -> ReplicaEntry:
     return ReplicaEntry(epoch, record)
 

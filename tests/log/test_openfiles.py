@@ -19,18 +19,7 @@ from penstock.log.open_files import OpenFiles
 from penstock.log.partition import PartitionLog
 from penstock.net.sync import SyncPool
 
-from .helpers import SMALL, Writer
-
-
-def descriptors(path: Path) -> int:
-    """How many of files below `path`."""
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found += os.readlink(f"/proc/self/fd/{name}").startswith(str(path))
-        except FileNotFoundError:
-            continue  # that of the listing
-    return found
+from .helpers import SMALL, Writer, descriptors
 
 
 class Stub:

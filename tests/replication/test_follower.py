@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.fold import Position
 from penstock.replication.effects import (
     Acknowledge,
     Append,
@@ -21,7 +20,6 @@ from penstock.replication.effects import (
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.matching import Chain, Extent, common_end
-from penstock.replication.stages import NOTHING, Lacking
 
 from .memorylog import MemoryLog
 
@@ -156,15 +154,6 @@ def extent(epochs_of_batches: list[int], start: int = 0) -> Extent:
     return Extent(start, start + len(epochs_of_batches), tuple(epochs))
 
 
-def test_the_newest_epoch_of_both_decides() -> None:
-    leader, follower = extent([1, 1, 1, 2, 2, 4, 4, 4]), extent([1, 1, 1, 2, 2, 2, 3])
-    assert common_end(leader, follower) == 5
-
-
-def test_equal_ends_prove_nothing() -> None:
-    assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
-
-
 def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
     assert common_end(extent([3, 3], start=10), extent([1, 1])) is None
     assert common_end(extent([3, 3], start=10), extent([2] * 12)) is None
@@ -194,19 +183,3 @@ def test_it_is_where_a_search_finds_the_first_difference(logs: tuple[list[int], 
         same += 1
     assert common_end(extent(one), extent(other)) == same
     assert common_end(extent(other), extent(one)) == same
-
-
-# --- no place counts as synced from the record on that lists a stage which is not here ---
-
-
-AT = [Position(3, sequence) for sequence in range(6)]
-
-
-def test_at_a_start_and_when_a_file_rots_no_place_counts() -> None:
-    lacking = Lacking()
-    lacking.now([7], NOTHING)
-    assert lacking.shown(AT[5]) == NOTHING
-    lacking.found(7)
-    lacking.lost(8)
-    assert lacking.stages == [8]
-    assert lacking.shown(AT[5]) == NOTHING

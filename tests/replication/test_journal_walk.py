@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.log.fold import Position, generation_of
 from penstock.replication.journal import (
+    NOTHING,
     AcknowledgePlace,
     Answer,
     AskSnapshot,
@@ -29,7 +30,6 @@ from penstock.replication.journal import (
     TakeSnapshot,
     TellPlace,
 )
-from penstock.replication.stages import NOTHING
 
 HISTORIES, STEPS = 250, 400
 Said = tuple[Position, frozenset[int], int]  # the place, facts that stand there, the log's start

@@ -202,6 +202,23 @@ def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
+def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
+    leadership = Leadership()
+    heard = leadership.machine.heard = Heard()
+    leadership.match(B, 2)
+    leadership.effects()
+    heard.answered(2, 10 * SECOND)
+    assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
+    heard.lost(2)
+    assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
+    assert ticked(leadership, 10 * SECOND + AUTHORITY_NS + 1) != ALL_PERMITS
+    heard.answered(2, 20 * SECOND)
+    assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
+    leadership.machine.leave("it ended")
+    assert leadership.effects() == [Leave("it ended")]
+    assert ticked(leadership, 20 * SECOND) == NO_PERMITS
+
+
 def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
     leadership = Leadership(RECORD._replace(members=(A,)))
     leadership.write()

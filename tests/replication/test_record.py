@@ -88,30 +88,24 @@ RECORD_CHOICE = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 SOUND = Candidate(Seat(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
 
 
+RENEWED = RECORD_CHOICE._replace(members=(A, B._replace(generation=2), C))
+LOST = SOUND._replace(memory_lost_generation=2)
+
+
 @each(
-    ("candidate", "reason"),
+    ("record", "candidate", "reason"),
     [
-        (SOUND._replace(stopped=True), "it is stopped"),
-        (SOUND._replace(generation=4), "its node's start is not written yet"),
-        (SOUND._replace(seat=Seat(2, 12, 999)), "it is no member"),
-        (SOUND._replace(seat=Seat(4, 14, 104)), "it is no member"),
-        (
-            SOUND._replace(memory_lost_generation=2),
-            "its node has lost memory since it became a member",
-        ),
+        (RECORD_CHOICE, SOUND._replace(stopped=True), "it is stopped"),
+        (RECORD_CHOICE, SOUND._replace(generation=4), "its node's start is not written yet"),
+        (RECORD_CHOICE, SOUND._replace(seat=Seat(2, 12, 999)), "it is no member"),
+        (RECORD_CHOICE, SOUND._replace(seat=Seat(4, 14, 104)), "it is no member"),
+        (RECORD_CHOICE, LOST, "its node has lost memory since it became a member"),
+        (RENEWED, LOST, None),  # before it became one
+        (RECORD_CHOICE, LOST._replace(waits=True), None),  # for the disk: nothing is lost
     ],
 )
-def test_who_may_not(candidate: Candidate, reason: str) -> None:
-    assert hindrance(RECORD_CHOICE, candidate) == reason
-
-
-def test_where_the_disk_is_waited_for_lost_memory_takes_nothing() -> None:
-    assert hindrance(RECORD_CHOICE, SOUND._replace(memory_lost_generation=2, waits=True)) is None
-
-
-def test_memory_that_was_lost_before_it_became_a_member_is_forgotten() -> None:
-    renewed = RECORD_CHOICE._replace(members=(A, B._replace(generation=2), C))
-    assert hindrance(renewed, SOUND._replace(memory_lost_generation=2)) is None
+def test_who_may_not_lead(record: Record, candidate: Candidate, reason: str | None) -> None:
+    assert hindrance(record, candidate) == reason
 
 
 def test_an_election_leaves_out_whom_it_cannot_reach_as_far_as_the_minimum_allows() -> None:

@@ -277,7 +277,7 @@ class Broker:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         replica_host = ReplicaHost.of(
             membership, self.context, self.topics, self.directories, self._make_known,
-            self._delete, self.commits.stages, self._add_remote, self._drop,
+            self._delete, self._add_remote, self._drop,
         )  # fmt: skip
         self.context.replica_host = replica_host
         return replica_host

@@ -22,14 +22,12 @@ Nothing here guards commits: a wrong conclusion costs an election.
 
 from __future__ import annotations
 
-from penstock.cluster.documents import REMOVED, Membership
 from penstock.cluster.view import View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
     NODE_LEASE_NS,
     REFUSAL_NS,
     REFUSAL_PAUSE_NS,
-    REPLACE_SHARE,
 )
 
 NEVER_NS = -(1 << 62)
@@ -107,14 +105,3 @@ class FailureDetector:
         if node == self.own or node in self.links:
             return False
         return node not in self.view.nodes and self.may_act(mono_ns)
-
-    def may_replace_nodes(self, mono_ns: int) -> bool:
-        """May the replicas of missing nodes be placed on others? Not where more are missing than
-        a share: then it is rather this side that is cut off."""
-        known = [node for node, held in self.view.memberships.items() if _counts(held.document)]
-        missing = sum(self.is_missing(node, mono_ns) for node in known)
-        return self.may_act(mono_ns) and missing <= max(1, len(known) // REPLACE_SHARE)
-
-
-def _counts(membership: Membership) -> bool:
-    return membership.state != REMOVED

@@ -46,10 +46,6 @@ class ChannelName(NamedTuple):
     channel: str
 
 
-def cluster_prefix(cluster: str) -> str:
-    return f"/penstock/{cluster}/"
-
-
 def node(node_id: int) -> str:
     return f"{NODES}{node_id}"
 
@@ -68,10 +64,6 @@ def topic(name: str) -> str:
 
 def channel(topic_name: str, name: str) -> str:
     return f"{CHANNELS}{topic_name}/{name}"
-
-
-def channels_of(topic_name: str) -> str:
-    return f"{CHANNELS}{topic_name}/"
 
 
 def numbers(topic_name: str) -> str:

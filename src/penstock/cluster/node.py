@@ -351,17 +351,16 @@ class ClusterNode:
     def _note_commits(self) -> None:
         """A leadership that commits nothing while a row waits is noticed by time."""
         members, waiting = self.participant.proposals.members, []
-        for name, machine in members.machines.items():
-            committed = self._busy.get(name)
-            if machine.end == machine.committed:
-                if committed is not None:
-                    del self._busy[name]
-                    members.committed(name)
-            elif committed is None or committed < machine.committed:
-                self._busy[name] = machine.committed
+        busy = {name: m.committed for name, m in members.machines.items() if m.end != m.committed}
+        for name in self._busy:
+            if name not in busy:
+                members.committed(name)
+        for name, committed in busy.items():
+            if self._busy.get(name, -1) < committed:
                 members.wrote(name, self._now_ns)
             else:
                 waiting.append(name)
+        self._busy = busy
         members.waited(waiting)
 
     def _greet_again(self) -> None:

@@ -312,7 +312,7 @@ class Proposals:
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
                 self._correct(name)
-        self.moved.update(name for name, machine in self.machines.items() if machine.out)
+        self.moved.update([name for name, machine in self.machines.items() if machine.out])
 
     def _is_gone(self, node: int) -> bool:
         """Its process has ended, for certain: no commit need wait for it."""

@@ -39,7 +39,6 @@ _FLAGS_AT = 12
 PARTITION = 0  # in the place of a channel's number: no channel that is kept has it
 _EPOCH_SHIFT = 32  # in a generation; below it is the number
 _NUMBER_MASK = (1 << _EPOCH_SHIFT) - 1
-_LENGTH_SHIFT = 32  # of a stage's file; below it is its crc
 _MERGE_FROM = 64  # finished ranges of a channel, before merging them can pay
 
 
@@ -50,9 +49,7 @@ class Entry(IntEnum):
     GONE = 4
     RESET = 5
     SEARCHED = 6
-    START = 7  # of the log, as its leader has decided; in the group `PARTITION`, as are those below
-    STAGED = 8
-    UNSTAGED = 9
+    START = 7  # of the log, as its leader has decided; in the group `PARTITION`
 
 
 class Group(NamedTuple):
@@ -79,14 +76,6 @@ class Position(NamedTuple):
     sequence: int
 
 
-class Staged(NamedTuple):
-    """The file of a stage: the same on every replica."""
-
-    created_ns: int
-    length: int
-    crc: int
-
-
 class ChannelState(NamedTuple):
     """The arguments of `Window.restore`, and where the search for delayed messages goes on."""
 
@@ -108,7 +97,6 @@ class Folded(NamedTuple):
     handed_end: int
     channels: dict[int, ChannelState]
     start_offset: int = 0  # all below it may be removed by every replica
-    stages: tuple[tuple[int, Staged], ...] = ()  # by number
 
 
 @dataclass(slots=True)
@@ -170,9 +158,6 @@ class Folding:
     def __init__(self) -> None:
         self.handed_end = 0
         self.start_offset = 0
-        self.stages: dict[int, Staged] = {}
-        self.stage_entries = 0  # entries about them so far
-        self.unstaged: list[int] = []  # since the caller emptied it
         self._channels: dict[int, _Channel] = {}
 
     def apply(self, handed_end: int, groups: Iterable[Group]) -> None:
@@ -184,16 +169,9 @@ class Folding:
                 self._channels.setdefault(number, _Channel()).apply(entries)
 
     def _apply_to_partition(self, entries: bytes) -> None:
-        for kind, _, _, _, a, b, id in ENTRY.iter_unpack(entries):
+        for kind, _, _, _, offset, _, _ in ENTRY.iter_unpack(entries):
             if kind == Entry.START:
-                self.start_offset = max(self.start_offset, a)
-            elif kind == Entry.STAGED:
-                self.stages[a] = Staged(b, *divmod(id, 1 << _LENGTH_SHIFT))
-                self.stage_entries += 1
-            elif kind == Entry.UNSTAGED:
-                self.stages.pop(a, None)
-                self.unstaged.append(a)
-                self.stage_entries += 1
+                self.start_offset = max(self.start_offset, offset)
 
     def channels(self) -> dict[int, ChannelState]:
         return {number: channel.state() for number, channel in self._channels.items()}
@@ -210,7 +188,6 @@ class Folding:
             self.handed_end,
             self.channels(),
             self.start_offset,
-            tuple(self.stages.items()),
         )
 
 
@@ -234,21 +211,6 @@ def named(generation: int) -> str:
 
 def start_entry(offset: int) -> bytes:
     return ENTRY.pack(Entry.START, 0, 0, 0, offset, 0, 0)
-
-
-def staged_entry(number: int, staged: Staged) -> bytes:
-    length_and_crc = staged.length << _LENGTH_SHIFT | staged.crc
-    return ENTRY.pack(Entry.STAGED, 0, 0, 0, number, staged.created_ns, length_and_crc)
-
-
-def unstaged_entry(number: int) -> bytes:
-    return ENTRY.pack(Entry.UNSTAGED, 0, 0, 0, number, 0, 0)
-
-
-def partition_entries(start_offset: int, stages: Iterable[tuple[int, Staged]]) -> bytes:
-    """What a snapshot has in the group `PARTITION`."""
-    start = start_entry(start_offset) if start_offset else b""
-    return start + b"".join(staged_entry(*one) for one in stages)
 
 
 def cursor_entry(kind: Entry, low: int, next_offset: int) -> bytes:

@@ -16,7 +16,6 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX = re.compile(r"(\d{20})\.index")
 _SPARE = re.compile(r"spare-(\d+)\.log")
 _CUT = re.compile(r"cut-(\d+)-(\d{20})\.log")
-_HOSTED_STAGE = re.compile(r"([0-9a-f]{16})\.stage")
 _JOURNAL = re.compile(r"channels\.[012]")
 
 
@@ -70,16 +69,6 @@ def is_journal(name: str) -> bool:
 def is_stage(name: str) -> bool:
     """A file of `stages`, or of a replica that a cluster has placed here."""
     return name.endswith(".stage")
-
-
-def hosted_stage_name(number: int) -> str:
-    """In the partition's directory."""
-    return f"{number:016x}.stage"
-
-
-def hosted_stage_number(name: str) -> int | None:
-    match = _HOSTED_STAGE.fullmatch(name)
-    return int(match[1], 16) if match else None
 
 
 def segment_bases(names: list[str]) -> list[int]:

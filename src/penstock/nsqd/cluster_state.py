@@ -32,6 +32,7 @@ class ClusterState:
         self._cluster = cluster
         self._name = name
         self._since: dict[PartitionName, int] = {}
+        self._seen = (-1, -1)  # of the metadata: restorations and revision at the last count
         self._due_ns = 0
         self.under_replicated = self.offline = 0
         self.lag = 0  # of the follower that is most behind, in messages
@@ -42,18 +43,33 @@ class ClusterState:
         if mono_ns < self._due_ns:
             return
         self._due_ns = mono_ns + LOOK_NS
+        view, machines = (
+            self._cluster.participant.view,
+            self._cluster.participant.proposals.machines,
+        )
+        seen = view.restorations, view.revision_seen
+        if seen != self._seen:
+            self._seen = seen
+            self._count(mono_ns)
+        self.lag = max(
+            (
+                machine.end - max(peer.counted, 0)
+                for machine in machines.values()
+                for peer in machine.peers.values()
+                if peer.replica
+            ),
+            default=0,
+        )
+
+    def _count(self, mono_ns: int) -> None:
         since, self._since = self._since, {}
-        self.under_replicated = self.offline = self.lag = 0
+        self.under_replicated = self.offline = 0
         for name, record, replicas in self.records():
             short, offline = len(record.members) < replicas, self._is_offline(record)
             self.under_replicated += short
             self.offline += offline
             if short or offline:
                 self._since[name] = since.get(name, mono_ns)
-        for machine in self._cluster.participant.proposals.machines.values():
-            for peer in machine.peers.values():
-                if peer.replica:
-                    self.lag = max(self.lag, machine.end - max(peer.counted, 0))
 
     def records(self, only: str = "") -> Iterator[tuple[PartitionName, Record, int]]:
         """Of live topics, or of one, with how many replicas each is to have."""

@@ -28,11 +28,10 @@ Numbers are big endian. Fields, in this order:
 | 8 | Refuse | epoch u32 | |
 | 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
 | 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
-| 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
-| 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
-| 19, 20 | of a corrupt range that is repaired: [rangeframes.py](rangeframes.py) | | |
-| 21, 22 | of publishes that are handed on: [forwardframes.py](forwardframes.py) | | |
-| 23 to 25 | of stages: [stageframes.py](stageframes.py) | | |
+| 9 to 14, 16 | of the channel journal: [side_frames.py](side_frames.py) | | |
+| 17, 18 | of the table of producers: [side_frames.py](side_frames.py) | | |
+| 19, 20 | of a corrupt range that is repaired: [side_frames.py](side_frames.py) | | |
+| 21, 22 | of publishes that are handed on: [side_frames.py](side_frames.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they
@@ -64,7 +63,6 @@ from penstock.replication.journal import HelloJournal, SendRecord
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
     ASK_RANGE_KIND,
-    ASK_STAGE_KIND,
     BATCH_ANSWERED_KIND,
     BATCH_FIELDS_BYTES,
     BATCH_KIND,
@@ -75,13 +73,9 @@ from penstock.replication.side_frames import (
     RANGE_KIND,
     RECORD_FIELDS_BYTES,
     RECORD_KIND,
-    STAGE_FIELDS_BYTES,
-    STAGE_KIND,
-    STAGE_STORED_KIND,
     TABLE_FIELDS_BYTES,
     TABLE_KIND,
     AskRange,
-    AskStage,
     BatchAnswered,
     ForwardFrame,
     HasTable,
@@ -89,13 +83,9 @@ from penstock.replication.side_frames import (
     RangeFrame,
     SendBatch,
     SendRange,
-    SendStage,
     SendTable,
-    StageFrame,
-    StageStored,
     TableFrame,
     ask_range,
-    asked_stage,
     batch_answered,
     forward_body,
     has_table,
@@ -104,10 +94,7 @@ from penstock.replication.side_frames import (
     range_body,
     sent_batch,
     sent_range,
-    sent_stage,
     sent_table,
-    stage_body,
-    stage_stored,
     table_body,
 )
 
@@ -139,13 +126,12 @@ _FIELDS_ENDS = {
     TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
     RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     BATCH_KIND: _HEAD.size + BATCH_FIELDS_BYTES + _OF_PAYLOAD.size,
-    STAGE_KIND: _HEAD.size + STAGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
 
 
 # Which may go in pieces.
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, BATCH_KIND, STAGE_KIND)
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, BATCH_KIND)
 
 
 class FrameBroken(PenstockError):
@@ -193,7 +179,6 @@ Frame = (
     | TableFrame
     | RangeFrame
     | ForwardFrame
-    | StageFrame
     | Note
 )
 
@@ -214,15 +199,13 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.batches))
         case SendBatch():
             return _with_payload(target, frame, payload or cut(frame.batch))
-        case SendStage():
-            return _with_payload(target, frame, payload or cut(frame.file))
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
 def _with_payload(
     target: Target,
-    frame: Row | SendRecord | SendTable | SendRange | SendBatch | SendStage,
+    frame: Row | SendRecord | SendTable | SendRange | SendBatch,
     payload: Payload,
 ) -> list[Encoded]:
     kind, fields = _fields_of(frame)
@@ -273,8 +256,6 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return range_body(frame)
         case SendBatch() | BatchAnswered():
             return forward_body(frame)
-        case SendStage() | StageStored() | AskStage():
-            return stage_body(frame)
         case _:
             return journal_body(frame)
 
@@ -388,9 +369,7 @@ class Frames:
             return target, sent_table(session, fields, whole)
         if kind == RANGE_KIND:
             return target, sent_range(session, fields, whole)
-        if kind == BATCH_KIND:
-            return target, sent_batch(session, fields, whole)
-        return target, sent_stage(session, fields, whole)
+        return target, sent_batch(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
         decoder = _DECODERS.get(kind)
@@ -480,7 +459,6 @@ _NAMES = {
     TABLE_KIND: "a table of producers",
     RANGE_KIND: "a range",
     BATCH_KIND: "letters",
-    STAGE_KIND: "a stage",
     _PIECE_KIND: "a piece",
 }
 
@@ -500,8 +478,6 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
     ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
     BATCH_ANSWERED_KIND: lambda node, session, body: batch_answered(session, body),
-    STAGE_STORED_KIND: lambda node, session, body: stage_stored(session, body),
-    ASK_STAGE_KIND: lambda node, session, body: asked_stage(session, body),
     _NOTE_KIND: _note,
     **{kind: partial(journal_frame, kind) for kind in JOURNAL_KINDS},
 }

@@ -27,13 +27,9 @@ leader stands is sent what follows, and any other a new generation; one serves a
 
 **Held** is the last place that every needed member has *synced*, and the leader itself. What must
 survive a failover is answered when its place is held: a seek, an empty, a finish by id, a redrive,
-the start of a channel or of the log, a prepared commit, a stage. The leader asks all whom it feeds,
+the start of a channel or of the log. The leader asks all whom it feeds,
 and its own disk, to sync that place. A finished message is not answered so: its record is on its
 way, and a failover may bring the message again.
-
-**Stages** are listed in the journal, and their files go beside it (`stages`). A place counts as
-synced with the files of all that are listed up to it (`lacking`): so what is held has its files on
-every member, and a learner is level only with them.
 
 **The start of the log** stands in the journal. A replica removes what is below it once the place
 that says so is held, and not before: until then another leader may be elected that does not know of
@@ -48,7 +44,8 @@ from typing import Any, NamedTuple
 
 from penstock.log.fold import Position, epoch_of
 from penstock.replication.effects import Leave, Stop
-from penstock.replication.stages import NOTHING, Lacking
+
+NOTHING = Position(0, 0)
 
 # --- effects ---
 
@@ -187,7 +184,6 @@ class JournalFollower:
         "_asked",
         "_failed",
         "_held",
-        "_lacking",
         "_replica",
         "_starts",
         "_stopped",
@@ -212,7 +208,6 @@ class JournalFollower:
         self._failed = False  # the disk did not take what came
         self._stopped = False
         self._wanted = NOTHING  # to be synced, as soon as the disk is free
-        self._lacking = Lacking()
 
     def hello(self, session: int, epoch: int) -> None:
         """A leader has taken up this replica: its log is level. The epoch is durable already."""
@@ -311,32 +306,10 @@ class JournalFollower:
         self._stopped = True
         self.out.append(Stop("a sync of the channel journal failed"))
 
-    # --- stages ---
-
-    @property
-    def lacking(self) -> list[int]:
-        """Listed stages whose files are not here."""
-        return self._lacking.stages
-
-    def lacks(self, stages: Collection[int], place: Position) -> None:
-        """All of them that this place leaves, before `wrote` is called. `NOTHING`: at a start."""
-        self._lacking.now(stages, place)
-
-    def has(self, stage: int) -> None:
-        """Its file is here, durably."""
-        if self._lacking.found(stage) and self.session:
-            self._acknowledge()
-
-    def lost(self, stage: int) -> None:
-        """It turned out to be corrupt."""
-        self._lacking.lost(stage)
-        if self.session:
-            self._acknowledge()
-
     def _acknowledge(self) -> None:
-        shown = self._lacking.shown(self.synced_place)
+        synced = self.synced_place
         self.out.append(
-            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, shown)
+            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, synced)
         )
 
     def held(self, session: int, epoch: int, held: Position) -> None:
@@ -504,12 +477,6 @@ class JournalLeader:
         else:
             self._waiting.append((place, token))
             self._ask_sync(place)
-
-    def when_finished(self, place: Position, token: Any) -> None:
-        """Of a strictly ordered channel: `Answer` says that the next message may go out, for the
-        FIN of the one before it is with the set. Else another leader would give that out again,
-        while its successor is being worked on."""
-        self.when_held(place, token)
 
     def _ask_sync(self, place: Position) -> None:
         """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""

@@ -43,8 +43,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from penstock.limits import LEARNER_NEAR_BYTES
-from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Isolation, permits
+from penstock.limits import AUTHORITY_NS, LEARNER_NEAR_BYTES
+from penstock.replication.authority import (
+    ALL_PERMITS,
+    NEVER_NS,
+    NO_PERMITS,
+    Heard,
+    Isolation,
+    permits,
+)
 from penstock.replication.effects import (
     Authority,
     BeginAt,
@@ -87,6 +94,7 @@ class Peer:
 
 class PartitionLeader:
     __slots__ = (
+        "_certain_ns",
         "_demanded",
         "_demanded_end",
         "_needed",
@@ -137,6 +145,7 @@ class PartitionLeader:
         self.confirmed_ns = confirmed_ns  # when the record of this leadership was read
         self.isolation = isolation
         self.permits = ALL_PERMITS  # until the first tick
+        self._certain_ns = NEVER_NS  # until then it has all permits, whatever is heard
         self.held_off: set[int] = set()
         self.record, self.revision = record, revision
         self._own_entry = Member(seat.node, seat.replica, generation)
@@ -179,6 +188,7 @@ class PartitionLeader:
     def _need(self) -> None:
         needed = dict.fromkeys(member for members in self._sets for member in members)
         self._needed = tuple(member for member in needed if member.node != self.seat.node)
+        self._certain_ns = NEVER_NS
         self.advance()
 
     def _counted(self, member: Member) -> int:
@@ -216,13 +226,17 @@ class PartitionLeader:
 
     def tick(self, mono_ns: int) -> None:
         """What may be done alone in this turn?"""
+        if mono_ns <= self._certain_ns:
+            return
         if self.over:
             found = NO_PERMITS
         elif self.record.wanted in ((), (self.seat.node,)) and not self._needed:
             found = ALL_PERMITS
         else:
-            age_ns = mono_ns - self._known_ns()
-            found = permits(age_ns, not self._needed, self.isolation)
+            known_ns = self._known_ns()
+            found = permits(mono_ns - known_ns, not self._needed, self.isolation)
+            if found == ALL_PERMITS:
+                self._certain_ns = known_ns + AUTHORITY_NS
         if found != self.permits:
             self.permits = found
             self.out.append(Authority(found))
@@ -256,7 +270,7 @@ class PartitionLeader:
 
     def leave(self, reason: str) -> None:
         if not self.over:
-            self.over = True
+            self.over, self._certain_ns = True, NEVER_NS
             self.out.append(Leave(reason))
 
     # --- followers ---

@@ -105,18 +105,3 @@ def test_a_channel_whose_topic_file_cannot_be_written_is_not_made(start: Start) 
     assert (topic.channels, topic.depth) == ({}, 1)
     disk.fail.clear()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
-
-
-def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    channel = world.broker.topic("news").channel("a")
-    disk.fail.add(("write", "topic.json"))
-    with pytest.raises(StorageError):
-        channel.pause()
-    with pytest.raises(StorageError):
-        channel.topic.pause()
-    with pytest.raises(StorageError):
-        channel.topic.delete_channel("a")
-    assert (channel.paused, channel.topic.paused, channel.deleted) == (False, False, False)
-    assert channel.topic.find_channel("a") is channel

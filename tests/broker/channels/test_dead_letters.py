@@ -31,6 +31,15 @@ def give_up_after(world: World, attempts: int, **changes: Any) -> Channel:
     return channel
 
 
+def one_that_is_given_up(start: Any, attempts: int = 1) -> tuple[World, Channel, Consumer]:
+    """When it comes back so often: `x`, for a consumer."""
+    world: World = start()
+    channel = give_up_after(world, attempts)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    return world, channel, consumer
+
+
 def requeue_all(consumer: Consumer) -> list[Message]:
     given = consumer.take()
     for message in given:
@@ -91,10 +100,7 @@ def test_many_at_once_go_in_several_batches(start: Any) -> None:
 
 
 def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, channel, consumer = one_that_is_given_up(start)
     world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
     world.threads.held = True
     requeue_all(consumer)
@@ -107,10 +113,7 @@ def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
 
 
 def test_a_failed_publish_is_tried_again(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, channel, consumer = one_that_is_given_up(start)
     dead = world.broker.topic(DEAD)
     dead.configure({"max_depth": 0})
     dead.refusal = "closed for a test"
@@ -129,10 +132,7 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
 
 
 def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, channel, consumer = one_that_is_given_up(start)
     world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
     world.threads.error = OSError(errno.EIO, "the disk is gone")
     requeue_all(consumer)
@@ -198,10 +198,7 @@ def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(sta
 
 @pytest.mark.parametrize("again", [World.restart, World.killed])
 def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
-    world: World = start()
-    give_up_after(world, 2)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, _, consumer = one_that_is_given_up(start, 2)
     dead = world.broker.topic(DEAD)
     dead.refusal = "closed for a test"
     requeue_all(consumer)
@@ -224,10 +221,7 @@ def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., W
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -> None:
-    world: World = start()
-    give_up_after(world, attempts)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, _, consumer = one_that_is_given_up(start, attempts)
     for _ in range(attempts - 1):
         requeue_all(consumer)
     assert [message.attempts for message in consumer.take()] == [attempts]
@@ -239,10 +233,7 @@ def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -
 
 
 def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> None:
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
+    world, _, consumer = one_that_is_given_up(start)
     world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
     world.threads.held = True
     requeue_all(consumer)
@@ -315,8 +306,7 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     cluster.pass_ns(limits.SECOND)
     consumer = node.consume()
     (message,) = consumer.take()
-    segment = node.topic.replicas[0].log.segments[0].path
-    node.disk.flip(segment, node.disk.content(segment).index(b"poison"), 0)
+    node.rot(b"poison")
     cluster.cut.update((1, 2))
     consumer.requeue(message)
     for _ in range(2):

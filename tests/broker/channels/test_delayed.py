@@ -275,11 +275,6 @@ def cluster(kernel: ModuleType) -> Cluster:
     return cluster
 
 
-def rot(node: Node, word: bytes) -> None:
-    segment = node.topic.replicas[0].log.segments[0].path
-    node.disk.flip(segment, node.disk.content(segment).index(word), 0)
-
-
 def make_channel(cluster: Cluster) -> None:
     cluster.channels.append(BILLING)
     cluster.announce_channels()
@@ -293,7 +288,7 @@ def delayed(node: Node) -> int:
 
 
 def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> None:
-    rot(cluster.nodes[1], b"first")
+    cluster.nodes[1].rot(b"first")
     cluster.elect(1)
     cluster.cut.update((0, 2))
     make_channel(cluster)
@@ -306,7 +301,7 @@ def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> No
 
 def test_what_was_conceded_is_passed(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        rot(node, b"first")
+        node.rot(b"first")
     cluster.elect(1)
     make_channel(cluster)
     assert delayed(cluster.nodes[1]) == 0

@@ -9,10 +9,8 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
-from penstock.errors import StorageError
 from penstock.log.sealed import unseal
 
-from ..faults import FaultyDisk
 from ..world import Outcome, World, bodies
 
 SECOND = limits.SECOND
@@ -55,18 +53,6 @@ def test_it_is_kept(start: Any, partitions: int, ending: str) -> None:
     assert not channel_of(world).skips.on
     fill(world, b"d")
     assert bodies(world.consumer("t", "ch").take()) == [b"d"]
-
-
-def test_a_disk_that_fails_takes_it_back(start: Any) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    channel = world.broker.topic("t").channel("ch")
-    fill(world, b"a")
-    disk.fail.add(("rename", "topic.json"))
-    with pytest.raises(StorageError):
-        channel.skips.change(channel.skips.begun())
-    assert (channel.skips.on, channel.depth) == (False, 1)
-    assert bodies(world.consumer("t", "ch").take()) == [b"a"]
 
 
 # --- one partition ---

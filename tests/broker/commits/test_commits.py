@@ -19,7 +19,7 @@ from penstock.errors import (
 )
 from sim.disk import Fault, SimDisk
 
-from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stored
+from ..staging import REPEATED, Told, block, commit, done, on, put, settle, step_by_step, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -48,16 +48,7 @@ def test_all_topics_show_it_in_one_turn(start: Start, durability: str) -> None:
         put(world, topic, block("x", *(b"%d" % n for n in range(7))))
     world.threads.held = True
     told = begin(world, "app", 1, ("a", "x"), ("b", "x"))
-    seen = set()
-    for _ in range(200):
-        world.turn()
-        seen.add((*ends(world, "a", "b"), bool(told.told)))
-        if told.told:
-            break
-        job = world.threads.waiting.pop(0)
-        world.threads.held, rest, world.threads.waiting = False, world.threads.waiting, [job]
-        world.threads.run()
-        world.threads.held, world.threads.waiting = True, rest
+    seen = step_by_step(world, told, lambda: (*ends(world, "a", "b"), bool(told.told)))
     assert seen == {(0, 0, False), (7, 7, True)}
     assert told.told == done(14)
 

@@ -14,7 +14,7 @@ from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
-from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stored
+from ..staging import REPEATED, Told, block, commit, done, on, put, settle, step_by_step, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -220,16 +220,7 @@ def test_all_show_it_in_one_turn(start: Start) -> None:
     world.threads.held = True
     told = Told()
     world.broker.commits.commit("app", 1, refs, told)
-    seen = set()
-    for _ in range(200):
-        world.turn()
-        seen.add(ends(world))
-        if told.told:
-            break
-        job, *rest = world.threads.waiting
-        world.threads.held, world.threads.waiting = False, [job]
-        world.threads.run()
-        world.threads.held, world.threads.waiting = True, [*world.threads.waiting, *rest]
+    seen = step_by_step(world, told, lambda: ends(world))
     assert (seen, told.told) == ({(0, 0, 0, 0), (1, 1, 27, 1)}, done(30))
     assert stored(world, "t", 2) == [b"2-%d" % number for number in range(27)]
 

@@ -131,36 +131,26 @@ def test_a_breach_is_found() -> None:
         one.validate()
 
 
-class TestWhereOthersHaveRows:
-    def shared(self) -> CommitState:
-        seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
-        record = Record(0, 1, seat, members, 1, (0, 1))
-        rule = PartitionLeader(Log(10), record, 0, seat, 0, 10, waits=False)
-        return CommitState(rule, is_alone=False)
-
-    def test_no_row_is_written_without_the_permit(self) -> None:
-        line = self.shared()
-        assert line.ready
-        line.rule.permits = Permits(False, False, False)
-        assert not line.permitted()
-        assert not line.ready
-        line.validate()
-        line.rule.permits = Permits(False, False, True)
-        assert line.permitted()
-        assert line.ready
-        assert not line.permitted()  # it was before
-
-    def test_no_row_is_written_while_the_leadership_is_handed_over(self) -> None:
-        line = self.shared()
-        line.rule.linked(1)
-        assert line.rule.hand_over(1, 5)
-        assert not line.permitted()
-        assert not line.ready
-        line.rule.keep_leadership()
-        assert line.permitted()
-
-    def test_a_commit_has_the_end_whatever_is_permitted(self) -> None:
-        line = self.shared()
-        line.move(Move.HOLD)
-        assert not line.permitted()
-        assert not line.ready
+def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:
+    seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
+    record = Record(0, 1, seat, members, 1, (0, 1))
+    rule = PartitionLeader(Log(10), record, 0, seat, 0, 10, waits=False)
+    shared = CommitState(rule, is_alone=False)
+    assert shared.ready
+    rule.permits = Permits(False, False, False)
+    assert not shared.permitted()
+    assert not shared.ready
+    shared.validate()
+    rule.permits = Permits(False, False, True)
+    assert shared.permitted()
+    assert shared.ready
+    assert not shared.permitted()  # it was before
+    rule.linked(1)
+    assert rule.hand_over(1, 5)
+    assert not shared.permitted()
+    assert not shared.ready
+    rule.keep_leadership()
+    assert shared.permitted()
+    shared.move(Move.HOLD)  # a commit has the end, whatever is permitted
+    assert not shared.permitted()
+    assert not shared.ready

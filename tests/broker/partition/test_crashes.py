@@ -150,16 +150,12 @@ class History:
             self.disk.crash(random.Random(seed))
             self.over = {name: set(done) for name, done in self.certain.items()}
             if self.durability == "os":
-                self.promised -= self.not_synced()
+                self.promised -= set(self.published)  # it may take what was not yet synced
         self.disk.faults.clear()
         self.world.engine.close()
         self.pending.clear()
         self.begin()
         self.connect()
-
-    def not_synced(self) -> set[bytes]:
-        """With durability `os` a power loss may take what was not yet synced; who knows what."""
-        return set(self.published)
 
     def step(self, kind: str, value: int) -> None:
         if kind == "publish":
@@ -173,6 +169,8 @@ class History:
         elif kind == "pause":
             topic = self.world.broker.topic("t")
             topic.unpause() if topic.paused else topic.pause()
+        elif kind == "switch":
+            self.switch()
         elif kind == "bad write":
             part = (".log", "channels.", "mark")[value]
             self.disk.inject(Fault("write", path_part=part, written=0.5))
@@ -180,6 +178,13 @@ class History:
             self.end(kind, value)
         self.take()
         self.world.broker.validate()
+
+    def switch(self) -> None:
+        """To the other durability."""
+        faults, self.disk.faults = self.disk.faults, []
+        self.durability = "os" if self.durability == "disk" else "disk"
+        self.world.broker.topic("t").configure({"durability": self.durability})
+        self.disk.faults = faults
 
     def drain(self) -> None:
         """Let everything come that is owed."""
@@ -198,47 +203,16 @@ class History:
         self.world.engine.close()
 
 
-def run(steps: list[tuple[str, int]], durability: str) -> None:
-    history = History(durability)
-    for kind, value in steps:
-        history.step(kind, value)
-    history.drain()
+SWITCHES = st.just(list[int]()) | st.lists(st.integers(0, 50), max_size=8)
 
 
-@settings(max_examples=examples(250), deadline=None)
-@given(STEPS)
-def test_what_was_promised_is_kept_with_durability_disk(steps: list[tuple[str, int]]) -> None:
-    run(steps, "disk")
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(STEPS)
-def test_what_was_promised_is_kept_with_durability_os(steps: list[tuple[str, int]]) -> None:
-    run(steps, "os")
-
-
-class ChangingHistory(History):
-    """One more step: `switch` goes to the other durability."""
-
-    def step(self, kind: str, value: int) -> None:
-        if kind != "switch":
-            super().step(kind, value)
-            return
-        faults, self.disk.faults = self.disk.faults, []
-        self.durability = "os" if self.durability == "disk" else "disk"
-        self.world.broker.topic("t").configure({"durability": self.durability})
-        self.disk.faults = faults
-        self.take()
-        self.world.broker.validate()
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(STEPS, st.lists(st.integers(0, 50), max_size=8), st.sampled_from(["disk", "os"]))
-def test_durability_may_change_at_any_time(
+@settings(max_examples=examples(430), deadline=None)
+@given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]))
+def test_what_was_promised_is_kept_whatever_the_durability(
     steps: list[tuple[str, int]], switches: list[int], durability: str
 ) -> None:
     """What was answered with OK on `disk`, and what was answered before it got there, survives."""
-    history = ChangingHistory(durability)
+    history = History(durability)
     mixed = list(steps)
     for place in switches:
         mixed.insert(place % (len(mixed) + 1), ("switch", 0))

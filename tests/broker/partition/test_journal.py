@@ -414,18 +414,15 @@ class Bench:
         raise AssertionError("it does not end")
 
 
-def check_journal(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
+@settings(max_examples=examples(600), deadline=None)
+@given(STEPS_FOLD_WINDOWS)
+def test_the_window_writes_what_it_is_and_comes_back_as_it_was(
+    steps: list[tuple[str, Any]],
+) -> None:
     bench = Bench(kernel)
     for name, value in steps:
         bench.step(name, value)
         assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot()), (name, value)
-    bench.engine.close()
-
-
-def check_restore(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
-    bench = Bench(kernel)
-    for name, value in steps:
-        bench.step(name, value)
     owed = bench.owed()
     in_flight = {record[0]: record[2] for record in bench.window.in_flight_records(100)}
     state = fold_entries(bench.journal)
@@ -445,15 +442,3 @@ def check_restore(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
     bench.journal += bench.window.take_journal()
     assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot())
     bench.engine.close()
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(STEPS_FOLD_WINDOWS)
-def test_the_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
-    check_journal(kernel, steps)
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(STEPS_FOLD_WINDOWS)
-def test_the_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
-    check_restore(kernel, steps)

@@ -26,15 +26,16 @@ from penstock.errors import (
     StorageError,
     WriteRefused,
 )
-from penstock.kernel import encode_batch
+from penstock.kernel import decode_bodies, encode_batch
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
-from penstock.replication.producers import Known, Stamped
+from penstock.replication.producers import Known
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..following import NOW_NS, OWNER, PATH, SETTINGS, new_disk
+from ..staging import on
 from ..tripwire import Stop, Tripwire
 from ..world import World, bodies
 
@@ -65,8 +66,6 @@ STORED, REPEATED = [(None, False)], [(None, True)]
 
 def stored(world: World) -> list[bytes]:
     """All that is in the log."""
-    from penstock.kernel import decode_bodies
-
     log = world.broker.topic("t").leader().log
     found: list[bytes] = []
     for _, batch in log.batches(log.start_offset) if log.written_end else ():
@@ -123,31 +122,9 @@ def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
     assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
 
 
-def test_what_a_new_leader_finds_above_the_committed_end_is_answered_when_it_is(
-    start: Start,
-) -> None:
-    world = start()
-    stamped = world.broker.topic("t").leader().stamped
-    stamped.inherit([Stamped(2, 7, 0, 2, 0), Stamped(3, 7, 0, 3, 0)])
-    first, second = send(world, 0, b"a", b"b"), send(world, 2, b"c")
-    with pytest.raises(SequenceGap) as gap:
-        send(world, 4, b"x")
-    assert gap.value.expected == 3
-    stamped.committed_to(1)
-    assert (first.told, second.told) == ([], [])
-    stamped.committed_to(2)
-    assert (first.told, second.told) == (REPEATED, [])
-    stamped.committed_to(9)
-    assert second.told == REPEATED
-    assert send(world, 1, b"b", b"c").told == REPEATED
-    assert send(world, 3, b"d").told == STORED
-
-
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_failed_write_takes_the_later_ones_along(tmp_path: Path, durability: str) -> None:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    world = World.start(Path("/data"), kernel, [], disk=disk, durability=durability)
+def test_a_failed_write_takes_the_later_ones_along(disk: SimDisk, durability: str) -> None:
+    world = on(disk, durability=durability)
     send(world, 0, b"a")
     world.threads.held = True
     if durability == "disk":
@@ -205,47 +182,41 @@ def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.Monkey
         send(world, 2, b"a", producer=1)
 
 
-def test_a_damaged_file_is_no_empty_table() -> None:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    world = World.start(Path("/data"), kernel, [], disk=disk)
+def test_a_damaged_file_is_no_empty_table(disk: SimDisk) -> None:
+    world = on(disk)
     send(world, 0, b"a")
     world.close()
     disk.flip("/data/topics/t/0/producers", 12, 0)
-    again = World.start(Path("/data"), kernel, [], disk=disk)
+    again = on(disk)
     assert "the table of producers is corrupt" in again.broker.health
     with pytest.raises(Refused, match="table of producers"):
         again.broker.topic("t")
     again.close()
 
 
-def test_damage_behind_the_file_hides_only_what_is_corrupt() -> None:
+def test_damage_behind_the_file_hides_only_what_is_corrupt(disk: SimDisk) -> None:
     """What was lost may be sent again; what follows it is still known."""
-    disk = SimDisk()
-    disk.mkdir("/data")
-    world = World.start(Path("/data"), kernel, [], disk=disk)
+    world = on(disk)
     for number in range(1000):
         send(world, number, b"x" * 100)
     disk.kill()
     disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + 100, 0)
-    again = World.start(Path("/data"), kernel, [], disk=disk)
+    again = on(disk)
     assert "offsets 0 to 0 are corrupt" in again.broker.health
     assert send(again, 999, b"x" * 100).told == REPEATED
     assert send(again, 1000, b"x" * 100).told == STORED
     again.close()
 
 
-def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap() -> None:
-    disk = SimDisk()
-    disk.mkdir("/data")
-    world = World.start(Path("/data"), kernel, [], disk=disk)
+def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap(disk: SimDisk) -> None:
+    world = on(disk)
     for number in range(3):
         send(world, number, b"x" * 100)
     world.publish("t", b"ordinary")
     disk.kill()
     for batch in (1, 2):
         disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + batch * 176 + 100, 0)
-    again = World.start(Path("/data"), kernel, [], disk=disk)
+    again = on(disk)
     assert "offsets 1 to 2 are corrupt" in again.broker.health
     assert send(again, 0, b"x" * 100).told == REPEATED
     with pytest.raises(SequenceGap):
@@ -291,7 +262,7 @@ class Retrier:
         world.broker.close()
 
     def check(self, upto: int) -> None:
-        world = World.start(Path("/data"), kernel, [], disk=self.disk, clock=self.clock)
+        world = on(self.disk, clock=self.clock)
         found = [one for one in stored(world) if one != b"plain"]
         for producer in (1, 2):
             mine = [one for one in found if one.startswith(b"%d-" % producer)]

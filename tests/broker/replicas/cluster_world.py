@@ -128,6 +128,13 @@ class Node(World):
         channel: Channel = self.topic.find_channel(name)
         return Consumer(self, channel, rdy)
 
+    def rot(self, word: bytes) -> tuple[str, int]:
+        """One bit of it, in the only segment. Where that is."""
+        segment: str = self.topic.replicas[0].log.segments[0].path
+        place = self.disk.content(segment).index(word)
+        self.disk.flip(segment, place, 0)
+        return segment, place
+
     def bodies(self, partition: int = 0) -> bytes:
         replicated = self.replica_host.replica(target(partition))
         assert replicated is not None

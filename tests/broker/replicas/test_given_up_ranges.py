@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.log.damage import LostRange, write_lost
 
 from ..world import Consumer, bodies
-from .cluster_world import Cluster, Node
+from .cluster_world import Cluster
 
 WORDS = (b"one", b"two", b"three")
 LOST = "no replica has offsets 0 to 0"
@@ -25,11 +25,6 @@ def cluster(kernel: ModuleType) -> Cluster:
         cluster.publish(0, word)
     cluster.pass_ns(5 * limits.SECOND)
     return cluster
-
-
-def rot(node: Node, word: bytes) -> None:
-    segment = node.topic.replicas[0].log.segments[0].path
-    node.disk.flip(segment, node.disk.content(segment).index(word), 0)
 
 
 def give_up(cluster: Cluster, number: int, start: int, end: int) -> None:
@@ -53,8 +48,8 @@ def pass_rounds(cluster: Cluster, consumer: Consumer, count: int = 1) -> list[by
 
 def test_it_waits_until_the_last_replica_of_the_record_has_been_asked(cluster: Cluster) -> None:
     """A node that is away, and out of the set, may have it all the same."""
-    rot(cluster.nodes[1], b"one")
-    rot(cluster.nodes[2], b"one")
+    cluster.nodes[1].rot(b"one")
+    cluster.nodes[2].rot(b"one")
     give_up(cluster, 1, 0, 1)
     cluster.kill(0)
     cluster.elect(1, gone=[0])
@@ -66,8 +61,8 @@ def test_it_waits_until_the_last_replica_of_the_record_has_been_asked(cluster: C
 
 def test_it_waits_for_what_was_not_given_up(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        rot(node, b"one")
-        rot(node, b"two")
+        node.rot(b"one")
+        node.rot(b"two")
     give_up(cluster, 1, 0, 1)
     cluster.elect(1)
     consumer = cluster.nodes[1].consume()
@@ -78,7 +73,7 @@ def test_it_waits_for_what_was_not_given_up(cluster: Cluster) -> None:
 
 def test_what_was_stepped_over_stays_so_under_the_next_leader(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        rot(node, b"one")
+        node.rot(b"one")
     give_up(cluster, 1, 0, 1)
     cluster.elect(1)
     consumer = cluster.nodes[1].consume()
@@ -92,7 +87,7 @@ def test_what_was_stepped_over_stays_so_under_the_next_leader(cluster: Cluster) 
 
 def test_an_operators_word_ends_the_wait(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        rot(node, b"one")
+        node.rot(b"one")
     cluster.elect(1)
     consumer = cluster.nodes[1].consume()
     assert pass_rounds(cluster, consumer) == []

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.commits.apps import Place
-from penstock.broker.commits.stage_store import StageStore
-from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Health, Trouble
 from penstock.broker.ports import Syncs
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext
@@ -277,12 +274,8 @@ class ChannelsLab:
     def open(self) -> None:
         self.channels = JournalReceiver(
             self.replication, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
-            self.syncs, self.health, self.drops.append, self.stops.append, self.store(),
+            self.syncs, self.health, self.drops.append, self.stops.append,
         )  # fmt: skip
-
-    def store(self) -> StageStore:
-        place = Place("orders", KEY.identity, KEY.partition)
-        return StageStore(self.disk, self.health, JobRow(self.syncs), "data", place)
 
     def turn(self) -> list[Any]:
         for _ in range(5):

@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.replicas.clustered_topic import ClusterTopic, when_held
+from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.replication.record import arranged
 from sim.disk import Fault
 
 from ..world import World, bodies
 from .cluster_world import ORDERS, PATH, Cluster, replica_on, target
+
+TWO = ORDERS._replace(partitions=2, hash_partitions=2)
+
+
+def of_two(cluster: Cluster) -> Any:
+    """A node that hosts both of the partitions."""
+    node = cluster.nodes[0]
+    for partition in range(2):
+        node.replica_host.host(TWO, partition, 7)
+    return node
 
 
 @pytest.fixture
@@ -49,14 +59,12 @@ def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluste
 
 
 def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
-    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.replica_host.host(placed, 0, 7)
-    node.replica_host.host(placed, 1, 7)
+    node = of_two(cluster)
     node.disk.inject(Fault("rename", path_part="orders/1"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
         node.replica_host.release(target(1))
     assert node.replica_host.targets() == [target(0)]
-    node.replica_host.host(placed, 1, 8)  # what is left there is moved aside first
+    node.replica_host.host(TWO, 1, 8)  # what is left there is moved aside first
     assert node.replica_host.targets() == [target(0), target(1)]
 
 
@@ -69,41 +77,37 @@ def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:
     node.replica_host.host(ORDERS, 0, 7)
     node.disk.inject(Fault("rename", path_part="1/producers"))
     with pytest.raises(StorageError):
-        node.replica_host.host(ORDERS._replace(partitions=2, hash_partitions=2), 1, 7)
+        node.replica_host.host(TWO, 1, 7)
     assert node.replica_host.targets() == [target()]
 
 
 def test_a_directory_without_its_replica_file_is_not_a_replica(cluster: Cluster) -> None:
-    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.replica_host.host(placed, 0, 7)
-    node.replica_host.host(placed, 1, 7)
+    node = of_two(cluster)
     node.disk.unlink(f"{PATH}/topics/orders/1/replica.json")
     cluster.kill(0)
     again = cluster.start(0)
     assert again.replica_host.targets() == [target(0)]
-    again.replica_host.host(placed, 1, 9)
+    again.replica_host.host(TWO, 1, 9)
     assert again.replica_host.targets() == [target(0), target(1)]
     assert again.disk.listdir(f"{PATH}/aside") == ["orders-1"]
 
 
-def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, ClusterTopic]:
+def unreadable_one_of_two(cluster: Cluster) -> Any:
     """A node that was started with the `replica.json` of partition 0 corrupt."""
-    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.replica_host.host(placed, 0, 7)
-    node.replica_host.host(placed, 1, 7)
+    node = of_two(cluster)
     node.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)
     cluster.kill(0)
-    return cluster.start(0), placed
+    return cluster.start(0)
 
 
 def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: Cluster) -> None:
-    again, placed = unreadable_one_of_two(cluster)
+    again = unreadable_one_of_two(cluster)
     assert again.replica_host.targets() == [target(1)]
     assert "orders/0: set aside until it is repaired" in again.broker.health
     assert [again.replica_host.is_set_aside(target(number)) for number in range(2)] == [True, False]
     with pytest.raises(Refused, match="orders/0 is set aside"):
-        again.replica_host.host(placed, 0, 9)
-    again.replica_host.host(placed._replace(partitions=3), 2, 9)
+        again.replica_host.host(TWO, 0, 9)
+    again.replica_host.host(TWO._replace(partitions=3), 2, 9)
     assert again.replica_host.targets() == [target(1), target(2)]
     again.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)  # it is repaired
     cluster.kill(0)
@@ -113,10 +117,10 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
 
 
 def test_another_replica_may_take_the_place_of_one_that_cannot_be_read(cluster: Cluster) -> None:
-    again, placed = unreadable_one_of_two(cluster)
+    again = unreadable_one_of_two(cluster)
     assert again.replica_host.discard("orders", 0) == f"{PATH}/aside/orders-0"
     assert again.broker.health == "OK"
-    again.replica_host.host(placed, 0, 9)
+    again.replica_host.host(TWO, 0, 9)
     assert again.replica_host.targets() == [target(1), target(0)]
 
 
@@ -136,7 +140,7 @@ def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluste
 
 
 def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
-    again, _ = unreadable_one_of_two(cluster)
+    again = unreadable_one_of_two(cluster)
     again.replica_host.release(target(1))
     assert "orders" not in again.broker.topics
     assert again.disk.exists(f"{PATH}/aside/orders-0/replica.json")
@@ -145,7 +149,7 @@ def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
 
 
 def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Cluster) -> None:
-    again, _ = unreadable_one_of_two(cluster)
+    again = unreadable_one_of_two(cluster)
     again.disk.inject(Fault("rename", path_part="orders/0"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
         again.replica_host.release(target(1))

@@ -109,9 +109,7 @@ def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster
     sound = cluster.nodes[2].bodies()
     cluster.kill(0)
     node = cluster.nodes[1]
-    segment = node.topic.replicas[0].log.segments[0].path
-    place = node.disk.content(segment).index(b"one")
-    node.disk.flip(segment, place, 0)
+    segment, place = node.rot(b"one")
     cluster.elect(1, gone=[0])
     cluster.cut.add(2)
     consumer = node.consume()
@@ -142,8 +140,7 @@ def test_what_is_corrupt_everywhere_is_waited_for(cluster: Cluster) -> None:
     cluster.publish(0, b"two")
     cluster.kill(0)
     for node in cluster.nodes[1:]:
-        segment = node.topic.replicas[0].log.segments[0].path
-        node.disk.flip(segment, node.disk.content(segment).index(b"one"), 0)
+        node.rot(b"one")
     cluster.elect(1, gone=[0])
     consumer = cluster.nodes[1].consume()
     for _ in range(2 * limits.REPAIR_PAUSE):
@@ -160,8 +157,7 @@ def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) ->
     cluster.kill(0)
     node, other = cluster.nodes[1:]
     for rotten, word in ((node, b"one"), (other, b"one"), (node, b"three")):
-        segment = rotten.topic.replicas[0].log.segments[0].path
-        rotten.disk.flip(segment, rotten.disk.content(segment).index(word), 0)
+        rotten.rot(word)
     cluster.elect(1, gone=[0])
     log = node.topic.replicas[0].log
     for offset in (0, 2):

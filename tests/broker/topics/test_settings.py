@@ -12,9 +12,8 @@ from cases import each
 from penstock import limits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.topics.settings import TopicSettings
-from penstock.errors import ConfigError, StorageError
+from penstock.errors import ConfigError
 
-from ..faults import FaultyDisk
 from ..world import Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -24,25 +23,6 @@ SECOND = limits.SECOND
 def test_only_what_is_chosen_is_stored() -> None:
     assert msgspec.json.encode(TopicSettings()) == b"{}"
     assert msgspec.json.encode(TopicSettings(max_depth=0)) == b'{"max_depth":0}'
-
-
-@pytest.mark.parametrize("text", [b'{"max_depth":-1}', b'{"durability":"ram"}', b'{"other":1}'])
-def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(text, type=TopicSettings)
-
-
-def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    topic = world.broker.topic("t")
-    disk.fail.add(("create", "topic.json"))
-    with pytest.raises(StorageError):
-        topic.configure({"max_depth": 1, "durability": "os"})
-    disk.fail.clear()
-    assert topic.settings == TopicSettings()
-    assert topic.leader().group.durability == "disk"
-    assert world.publish("t", b"1", b"2").stored
 
 
 # --- durability changes while it runs ---

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import NameInvalid, NotFound, Refused, StorageError
+from penstock.errors import NameInvalid, NotFound, Refused
 
 from ..faults import FaultyDisk
 from ..world import World, bodies
@@ -59,17 +59,6 @@ def test_a_publish_under_way_is_answered_before_its_topic_goes(start: Start) -> 
     assert gathering.stored
     world.turn()
     assert not (world.path / "topics" / "news").exists()
-
-
-def test_a_deletion_that_cannot_be_written_down_deletes_nothing(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.publish("news", b"1")
-    disk.fail.add(("rename", "topic.json"))
-    with pytest.raises(StorageError):
-        world.broker.delete_topic("news")
-    disk.fail.clear()
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_start(start: Start) -> None:

@@ -19,7 +19,7 @@ channel's start, a seek, an empty, and the start of the log, which is a record t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
@@ -33,14 +33,10 @@ from penstock.log.fold import (
     Folded,
     Group,
     Position,
-    Staged,
     clamped,
     cursor_entry,
-    partition_entries,
     searched_entry,
-    staged_entry,
     start_entry,
-    unstaged_entry,
 )
 from penstock.log.journal_file import JournalSync
 from penstock.log.partition import PartitionLog
@@ -74,7 +70,6 @@ class Cursors:
         self._journal = journal
         self._folded = folded
         self._start_offset = folded.start_offset if folded is not None else 0
-        self._stages = dict(folded.stages) if folded is not None else {}
         self._must_replace = False
         self._refresh_corrupt()
 
@@ -215,21 +210,6 @@ class Cursors:
             self.append([Group(PARTITION, start_entry(offset))])
 
     @property
-    def stages(self) -> Mapping[int, Staged]:
-        """Those that the journal lists, by number."""
-        return self._stages
-
-    def list_stage(self, number: int, staged: Staged) -> None:
-        self._stages[number] = staged
-        self.append([Group(PARTITION, staged_entry(number, staged))])
-
-    def unlist_stages(self, numbers: Collection[int]) -> None:
-        """Those of which nothing was said, too: files of such may be on other nodes."""
-        for number in numbers:
-            self._stages.pop(number, None)
-        self.append([Group(PARTITION, b"".join(map(unstaged_entry, numbers)))])
-
-    @property
     def is_behind(self) -> bool:
         """Something could not be written: the next record says all that there is to say."""
         return self._lost or self._journal.broken
@@ -260,9 +240,8 @@ class Cursors:
 
     def _snapshot(self) -> tuple[int, list[Group]]:
         groups: list[Group] = []
-        entries = partition_entries(self._start_offset, self._stages.items())
-        if entries:
-            groups.append(Group(PARTITION, entries))
+        if self._start_offset:
+            groups.append(Group(PARTITION, start_entry(self._start_offset)))
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
             self._writing_about.add(number)

@@ -29,14 +29,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock import limits
 from penstock.broker.commits.stage_file import StageHead
 from penstock.errors import CommitGap, Refused, StageSuperseded
-
-if TYPE_CHECKING:
-    from penstock.broker.commits.leader_stages import LeaderStages
 
 
 class Ref(NamedTuple):
@@ -57,23 +54,13 @@ NOBODY = Owner()
 
 
 class Stage:
-    """`led`: where a cluster has the partition, which this node leads then."""
+    __slots__ = ("body_at", "directory", "file_name", "head", "pinned")
 
-    __slots__ = ("body_at", "directory", "file_name", "head", "led", "pinned")
-
-    def __init__(
-        self,
-        head: StageHead,
-        directory: str,
-        file_name: str,
-        body_at: int,
-        led: LeaderStages | None = None,
-    ) -> None:
+    def __init__(self, head: StageHead, directory: str, file_name: str, body_at: int) -> None:
         self.head = head
         self.directory = directory
         self.file_name = file_name
         self.body_at = body_at
-        self.led = led
         self.pinned = False  # a commit works on it
 
     @property

@@ -67,14 +67,6 @@ def read_head(disk: Disk, path: str) -> tuple[StageHead, int]:
     return _head_of(line, disk.size(path))
 
 
-def head_in(file: bytes | bytearray) -> tuple[StageHead, int]:
-    """The same, of a file in memory. Raises ValueError."""
-    newline = file.find(b"\n", 0, limits.STAGE_HEAD_BYTES_MAX)
-    if newline < 0:
-        raise ValueError("its first line has no end")
-    return _head_of(bytes(file[:newline]), len(file))
-
-
 def _head_of(line: bytes, length: int) -> tuple[StageHead, int]:
     try:
         head = msgspec.json.decode(unseal(line), type=StageHead)
@@ -249,26 +241,6 @@ class ReadJob:
             at = self.next_position + error.position
             self.damage = StageDamaged(self._path, f"at byte {at}: {error.reason}")
         self.next_position += position
-
-
-class LoadJob:
-    """Reads all of a stage's file: `data`."""
-
-    teaches = False
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self.data = bytearray()
-        self._disk = disk
-        self._path = path
-
-    def run(self) -> None:
-        file = self._disk.open(self._path)
-        try:
-            data = bytearray(file.size())
-            file.pread_into(data, 0)
-        finally:
-            file.close()
-        self.data = data
 
 
 class RemoveJob:

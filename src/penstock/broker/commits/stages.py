@@ -57,7 +57,6 @@ from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
     from penstock.broker.commits.apps import PartitionStages
-    from penstock.broker.commits.leader_stages import LeaderStages
     from penstock.broker.context import Context
     from penstock.broker.topics.topic import Topic
 
@@ -84,7 +83,7 @@ class Stages:
         self.apps = StageApps()
         self._context = context
         self._found: dict[Ref, Stage] = {}
-        self._numbers: dict[str, Stage] = {}  # by file name: those of this node alone
+        self._numbers: dict[str, Stage] = {}  # by file name
         self._stages_by_partition = context.stages_by_partition
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
@@ -150,20 +149,10 @@ class Stages:
 
     def _add(self, stage: Stage) -> None:
         self._found[stage.ref] = stage
-        if stage.led is None:
-            self._numbers[stage.file_name] = stage
+        self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
         self._stages_by_partition.at(stage.place).add(stage)
         self.apps.add(stage)
-
-    def take_in(self, stage: Stage) -> None:
-        """Of a partition that is led here now, and that other nodes have as well."""
-        if stage.ref not in self._found:
-            self._add(stage)
-
-    def let_go(self, stages: Iterable[Stage]) -> None:
-        """Their partition is led here no more."""
-        self.forget(list(stages))
 
     def _forget(self, stage: Stage) -> None:
         if self._stages_by_partition.at(stage.place).stages.get(stage.file_name) is not stage:
@@ -257,13 +246,9 @@ class Stages:
             for again in waiting:
                 again()
 
-        led = topic.leader(block.partition).stages
-        if led is None:
-            self._write_here(head, block.body, ended)
-        else:
-            led.put(head_line(head) + block.body, head.created_ns, ended)
+        self._write_file(head, block.body, ended)
 
-    def _write_here(self, head: StageHead, body: bytes, done: StageDone) -> None:
+    def _write_file(self, head: StageHead, body: bytes, done: StageDone) -> None:
         line = head_line(head)
         stage = Stage(head, self.path, stage_file_name(self._number_next), len(line))
         self._number_next += 1
@@ -281,15 +266,13 @@ class Stages:
         self._row.submit(WriteJob(self._context.disk, stage.path, line, body), ended)
 
     def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
-        path, led = stage.path, stage.led
+        path = stage.path
         job = CompareJob(self._context.disk, path, stage.body_at, block.body)
 
         def ended(error: OSError | None) -> None:
             if error is not None:
                 self.note_unread(stage, error)
                 done(WriteRefused(path, f"cannot be read: {error}"))
-            elif job.same and led is not None:
-                led.when_held(done)  # the leader before may not have come to that
             elif job.same:
                 done(None)
             else:
@@ -327,16 +310,9 @@ class Stages:
         self.discard(self.apps.of(app, up_to=version))
 
     def discard(self, stages: list[Stage]) -> None:
-        """Forget them, and remove the files soon, on all nodes that have them."""
-        of_led: dict[LeaderStages, list[Stage]] = {}
-        for stage in stages:
-            if stage.led is not None:
-                of_led.setdefault(stage.led, []).append(stage)
-        for led, found in of_led.items():
-            led.drop(found)
-        here = [stage for stage in stages if stage.led is None]
-        self.forget(here)
-        self._remove_files([stage.file_name for stage in here])
+        """Forget them, and remove the files soon."""
+        self.forget(stages)
+        self._remove_files([stage.file_name for stage in stages])
 
     def forget(self, stages: list[Stage]) -> None:
         for stage in stages:
@@ -354,8 +330,7 @@ class Stages:
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
         """A request was refused since it could not be read."""
-        if stage.led is None:
-            self._retry.note_unread(stage.file_name, error)
+        self._retry.note_unread(stage.file_name, error)
 
     def settle(self) -> None:
         """About once a second: try again what failed."""

@@ -18,7 +18,7 @@ from penstock.broker.partition.rows import Sections
 from penstock.broker.trace_ids import Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
-from penstock.replication.producers import Known, Newest, Stamped, Verdict, judge
+from penstock.replication.producers import Known, Newest, Verdict, judge
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -66,7 +66,6 @@ class StampedPublishes:
         self._group = group
         self._table = table
         self._pending: dict[int, deque[_Pending]] = {}
-        self._inherited: deque[tuple[int, _Pending]] = deque()  # with the offsets behind them
         table.pending = self._pending.keys()
 
     def publish(
@@ -162,22 +161,6 @@ class StampedPublishes:
                 return one
         raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
 
-    # --- what a new leader finds ---
-
-    def inherit(self, tail: Sequence[Stamped]) -> None:
-        """Batches above the committed end, in the order of the log: whether they stay is decided by
-        the set. Nobody here waits for them, but who sends them again will."""
-        for batch in tail:
-            stamp = Stamp(batch.producer_id, batch.epoch, 0)
-            pending = _Pending(stamp, batch.next_sequence, _to_nobody)
-            self._pending.setdefault(batch.producer_id, deque()).append(pending)
-            self._inherited.append((batch.end, pending))
-
-    def committed_to(self, end: int) -> None:
-        """All below `end` is committed."""
-        while self._inherited and self._inherited[0][0] <= end:
-            self._ended(self._inherited.popleft()[1], None)
-
     def _check_room(self, new: bool) -> None:
         if new and not self._table.has_room():
             raise Refused(f"{limits.PRODUCERS_MAX} producers of this topic are remembered already")
@@ -198,10 +181,6 @@ class StampedPublishes:
         pending.done(error, None if error else pending.where)
         for done in pending.repeats:
             done(error, None)
-
-
-def _to_nobody(error: PenstockError | None, where: Stored | None) -> None:
-    """Its publisher has lost its leader, and heard from that one, or of nothing."""
 
 
 def _columns(

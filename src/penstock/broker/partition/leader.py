@@ -50,7 +50,6 @@ from penstock.log.damage import describe, joined, outside
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.broker.commits.leader_stages import LeaderStages
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
     from penstock.broker.partition.rows import PublishDone
@@ -96,7 +95,6 @@ class Leader:
         self.steps_over_damage = self.leadership.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: JournalSender | None = None  # the journals of other replicas
-        self.stages: LeaderStages | None = None  # where a cluster has the partition
         self._permits = self.leadership.machine.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:

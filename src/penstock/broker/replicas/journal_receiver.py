@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.commits.stage_store import FollowerStages
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import ReplicationContext, target_of
@@ -39,7 +38,6 @@ from penstock.replication.journal import (
 from penstock.replication.side_frames import JournalFrame
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.stage_store import StageStore
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
     from penstock.log.follower_journal import FollowedJournal
@@ -64,7 +62,6 @@ class JournalReceiver:
         health: Health,
         drop_below: Callable[[int], None],
         on_stop: Callable[[str], None],
-        store: StageStore,
     ) -> None:
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
@@ -81,9 +78,6 @@ class JournalReceiver:
         self._on_stop = on_stop
         self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
-        self.stages = FollowerStages(
-            replication, self._target, replica, store, journal, self.machine, self._work
-        )
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
 
@@ -101,7 +95,6 @@ class JournalReceiver:
                     self.leader = node
                     self._acknowledged = None
                     self.machine.hello(session, epoch)
-                    self.stages.greeted(node)
             case SendRecord(_, session, epoch, place, record, held) if node == self.leader:
                 self.machine.record(session, epoch, place, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
@@ -115,7 +108,6 @@ class JournalReceiver:
     def settle(self, sync: bool) -> None:
         """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
         self.machine.try_again()
-        self.stages.settle()
         if sync:
             self.machine.sync_all()
         self._work()
@@ -158,7 +150,6 @@ class JournalReceiver:
             self._health.report(self._label, Trouble.JOURNAL, reason)
             self.machine.write_failed()
         else:
-            self.stages.applied(self.journal.position)
             self.machine.wrote(self.journal.position, self.journal.start_offset)
 
     def _sync(self) -> None:

@@ -24,7 +24,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.log.fold import PARTITION, Group, Position, partition_entries, state_entries
+from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
 from penstock.replication.chunks import Payload, cut
 from penstock.replication.effects import Leave
 from penstock.replication.frames import Encoded, encode
@@ -235,9 +235,8 @@ class ElectedJournal:
     def _snapshot(self) -> tuple[int, list[Group]]:
         folding = self._folding
         groups = [Group(number, state_entries(one)) for number, one in folding.channels().items()]
-        entries = partition_entries(folding.start_offset, folding.stages.items())
-        if entries:
-            groups.insert(0, Group(PARTITION, entries))
+        if folding.start_offset:
+            groups.insert(0, Group(PARTITION, start_entry(folding.start_offset)))
         return folding.handed_end, groups
 
     def sync(self) -> None:

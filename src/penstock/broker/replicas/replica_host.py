@@ -31,7 +31,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Trouble
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.clustered_topic import (
@@ -59,7 +58,6 @@ from penstock.replication.frames import Row, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
@@ -95,14 +93,11 @@ class ReplicaHost:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
-        stages: Stages,
         open_remote: Callable[[TopicFile], Topic],
         drop_remote: Callable[[Topic, bool], None],
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        self.stages = stages
-        self.stage_row = JobRow(context.syncs)
         self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
@@ -123,6 +118,7 @@ class ReplicaHost:
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
         self._led_here: dict[Target, ReplicatedPartition] = {}
+        self._starting: dict[Target, ReplicatedPartition] = {}  # of these, what does not serve yet
         self._leadership_changes: list[LeadershipChange] = []
         self._linked: dict[int, None] = {}
         self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
@@ -139,7 +135,6 @@ class ReplicaHost:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
-        stages: Stages,
         open_remote: Callable[[TopicFile], Topic],
         drop_remote: Callable[[Topic, bool], None],
     ) -> ReplicaHost:
@@ -149,8 +144,7 @@ class ReplicaHost:
             node, incarnation, generation, epoch_ledger, peers, heard, isolation
         )
         return cls(
-            context, replication, records, topics, files, open_topic, drop_topic, stages,
-            open_remote,
+            context, replication, records, topics, files, open_topic, drop_topic, open_remote,
             drop_remote,
         )  # fmt: skip
 
@@ -272,6 +266,7 @@ class ReplicaHost:
         self._stirred.pop(replicated, None)
         self._awake.pop(replicated, None)
         self._led_here.pop(target, None)
+        self._starting.pop(target, None)
         del topic.replicas[replica.number]
         replica.close()
         topic.refresh_refusal()
@@ -497,12 +492,13 @@ class ReplicaHost:
         heard_ns = self.replication.heard.from_all(known)
         is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
+        led_here = list(self._led_here.values())
+        if not is_steady:
+            return led_here
         self._tick_number += 1
-        return [
-            replicated
-            for number, replicated in enumerate(self._led_here.values(), self._tick_number)
-            if not (is_steady and number % 10 and replicated.led is not None)
-        ]
+        self._starting = {target: one for target, one in self._starting.items() if one.led is None}
+        resting = led_here[self._tick_number % 10 :: 10]
+        return list(dict.fromkeys([*self._starting.values(), *resting]))
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """About once a second: replicas to which something came lately, or in which something is
@@ -528,9 +524,10 @@ class ReplicaHost:
     def note_leadership(self, target: Target, machine: PartitionLeader, began: bool) -> None:
         self._leadership_changes.append(LeadershipChange(target, machine, began))
         if began:
-            self._led_here[target] = self._replicas[target]
+            self._led_here[target] = self._starting[target] = self._replicas[target]
         else:
             self._led_here.pop(target, None)
+            self._starting.pop(target, None)
 
     @property
     def awake(self) -> Iterable[ReplicatedPartition]:

@@ -22,14 +22,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.channels.channel import NOT_KEPT
-from penstock.broker.commits.apps import Place
-from penstock.broker.commits.leader_stages import LeaderStages
-from penstock.broker.commits.stage_store import StageStore
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.producers import headers_of
-from penstock.broker.ports import Lane
 from penstock.broker.replicas.assignment import (
     Assignment,
     Beside,
@@ -50,17 +46,13 @@ from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.ledger import ReplicaKey
-from penstock.replication.frames import encode
 from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
 from penstock.replication.side_frames import (
     AskRange,
-    AskStage,
     HasTable,
     JournalFrame,
     SendRange,
-    SendStage,
     SendTable,
-    StageFrame,
 )
 
 if TYPE_CHECKING:
@@ -102,10 +94,6 @@ class ReplicatedPartition:
         self.held_starts: set[int] = set()
         self._start = 0  # all below it may be removed
         self._settled: Record | None = None  # of a leadership in which all followers have all
-        place = Place(self.topic.name, self.topic.identity, self.number)
-        self._store = StageStore(
-            context.disk, context.health, replica_host.stage_row, replica.path, place
-        )
         self.channels = self._follow()
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership
@@ -152,7 +140,6 @@ class ReplicatedPartition:
             self._context.health,
             self._drop_below,
             self._stop,
-            self._store,
         )
 
     def _stop(self, reason: str) -> None:
@@ -213,11 +200,6 @@ class ReplicatedPartition:
             self._replication, self.key, epoch, leader.cursors, self._drop_below, self._stop
         )
         leader.led = self.led
-        leader.stages = LeaderStages(
-            self._replication, self.key, self.own.replica, epoch, leader, leader.cursors,
-            self._store,
-            self._replica_host.stages,
-        )  # fmt: skip
         self._tables = ProducerTableSender(self._replication, self.key, epoch, replica)
         leader.keep_order(leadership)
         leader.steps_over_damage = False
@@ -305,8 +287,6 @@ class ReplicatedPartition:
         replica.producers.leave_leadership(committed, noted)
         if self.led is not None:
             self.led.leave()
-        if leader.stages is not None:
-            leader.stages.leave()
         self.led, self._tables, self._needed = None, None, frozenset()
         self._sessions.clear()
         end_leadership(self.topic, leader)
@@ -321,8 +301,6 @@ class ReplicatedPartition:
         self._end_inherited()
         if isinstance(frame, AskRange | SendRange):
             self._repair(node, frame)
-        elif isinstance(frame, StageFrame):
-            self._receive_stage(node, frame)
         elif isinstance(frame, SendTable):
             self._table.came(node, frame)
         elif isinstance(frame, HasTable):
@@ -337,38 +315,9 @@ class ReplicatedPartition:
             led.settle()
 
     @property
-    def _led_stages(self) -> LeaderStages | None:
-        leader = self.leader
-        return leader.stages if leader is not None else None
-
-    @property
     def _journals(self) -> JournalSender | None:
         """What this leadership sends of the journal."""
         return self._inherited[2] if self._inherited is not None else self.led
-
-    def _receive_stage(self, node: int, frame: StageFrame) -> None:
-        if isinstance(self.assignment.role, Stopped):
-            return
-        leader = self.leader
-        if leader is not None and leader.stages is not None:
-            leader.stages.receive(node, frame)
-        elif isinstance(frame, AskStage):
-            self._send_stage(node, frame.number)
-        elif isinstance(frame, SendStage) and self.leadership is None:
-            self.channels.stages.came(node, frame)
-
-    def _send_stage(self, node: int, number: int) -> None:
-        """Of a replica that does not lead, or not yet."""
-        staged = self.channels.journal.folding.stages.get(number)
-
-        def loaded(file: bytearray | None) -> None:
-            if file is not None:
-                sent = encode(self.target, SendStage(self._replication.incarnation, number, file))
-                self._replication.peers.send(node, Lane.BULK, sent)
-            elif number not in self._store.stages and self.leadership is None:
-                self.channels.stages.lost(number)
-
-        self._store.load(number, staged, loaded)
 
     def _repair(self, node: int, frame: AskRange | SendRange) -> None:
         assignment = self.assignment
@@ -410,8 +359,6 @@ class ReplicatedPartition:
         if needed != self._needed:
             self._needed = needed
             led.needs(needed)
-            if self._led_stages is not None:
-                self._led_stages.needs(needed)
         self._link_journals(machine, led)
         self._complete(leadership, led)
         if self.led is not None:
@@ -449,15 +396,11 @@ class ReplicatedPartition:
         for node in [node for node in self._sessions if node not in machine.peers]:
             del self._sessions[node]
             led.unlinked(node)
-            if self._led_stages is not None:
-                self._led_stages.unlinked(node)
         for node, peer in machine.peers.items():
             is_level = peer.counted != UNMATCHED and peer.counted >= machine.start_end
             if is_level and self._sessions.get(node) != peer.session:
                 self._sessions[node] = peer.session
                 led.linked(node, peer.session)
-                if self._led_stages is not None:
-                    self._led_stages.linked(node)
 
     def _complete(self, leadership: Leadership, led: JournalSender) -> None:
         """A replica that has the journal and the producers, too, may become a member. One that is
@@ -515,9 +458,6 @@ class ReplicatedPartition:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
-        self._store.settle()
-        if self._led_stages is not None:
-            self._led_stages.settle()
         if not isinstance(self.assignment.role, Stopped):
             self._repairing.settle(self.assignment.committed, self.assignment.linked_nodes)
             self._concede()
@@ -556,8 +496,8 @@ class ReplicatedPartition:
         """A thread holds one of its files."""
         assignment = self.assignment
         follower = assignment.follower
-        is_writing = self.channels.busy or self._store.busy
-        return is_writing or assignment.busy or (follower is not None and follower.busy)
+        is_following = follower is not None and follower.busy
+        return self.channels.busy or assignment.busy or is_following
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
@@ -571,8 +511,6 @@ class ReplicatedPartition:
         """The process stops. A leader's files are closed with the topic's others."""
         if self.leader is None:
             self.let_go("the process stops")
-        else:
-            self._context.syncs.wait_for(lambda: self._store.busy)
 
     def rest(self) -> None:
         if not self.channels.busy and not self.channels.journal.files.unsynced:
@@ -583,8 +521,6 @@ class ReplicatedPartition:
         is_led = isinstance(self.replica.role, Leader)
         if is_led != (self.led is not None):
             raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
-        if self._led_stages is not None:
-            self._led_stages.machine.validate()
         if not is_led:
             self.channels.validate()
             windows = [channel.windows for channel in self.topic.channels.values()]

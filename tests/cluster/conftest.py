@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import kernel
+from sim.brokers.cluster import JoinedCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
+    made = JoinedCluster(kernel)
+    yield made
+    made.close()
