@@ -164,8 +164,6 @@ OTHER_ENTRIES = (
     "penstock.pipelines.__main__",
     "penstock.pipelines.entry.penstock_pipeline",
 )
-# Finished and tested before a daemon starts them, by room. What a daemon reaches leaves the list.
-UNTIL_A_DAEMON_STARTS_THEM: tuple[str, ...] = ()
 
 
 def reached(imports: dict[str, set[str]], roots: Iterable[str]) -> set[str]:
@@ -206,18 +204,7 @@ def test_a_console_script_reaches_every_module() -> None:
         for module in imports.keys() - reached(imports, roots)
         if package_of(module) not in (None, "kernel")  # its forms are bound by name
     }
-    excused = {
-        room: {one for one in left if one == room or one.startswith(f"{room}.")}
-        for room in UNTIL_A_DAEMON_STARTS_THEM
-    }
-    assert sorted(left - set().union(*excused.values())) == []
-    assert [room for room, found in excused.items() if not found] == []
-    assert [
-        f"{room}: {module} is reached"
-        for room in excused
-        for module in imports
-        if (module == room or module.startswith(f"{room}.")) and module not in left
-    ] == []
+    assert left == set()
 
 
 def test_what_is_not_reached_is_seen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -32,14 +31,6 @@ FAST: dict[str, Any] = {"retry_delay_s": 0.001, "retry_delay_max_s": 0.01}
 GAP = Reply(409, b'{"message":"SEQUENCE_GAP","expected":0}')
 FENCED = Reply(409, b'{"message":"PRODUCER_FENCED","epoch":9}')
 TOO_BIG = Reply(413, b'{"message":"BODY_TOO_BIG"}')
-
-
-def run(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await story
-
-    asyncio.run(bounded())
 
 
 async def test_what_is_called_together_goes_out_together_and_in_order() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cases import each
+from e2e.certificates import Certificates
 from penstock import __version__
 from penstock.client import Consumer, Producer
 from penstock.errors import ConnectFailed, ConnectionLost, PublishTimeout, ServerRefused
 from penstock.wire.frames import HEARTBEAT, FrameType, encode_frame
 
-from .conftest import Certificate
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, ok, say_ok
 
 QUICK: dict[str, Any] = {"reconnect_delay_s": 5.0}  # a refusal must not cost such a pause
@@ -144,12 +144,14 @@ def deliver_at_rdy(peer: Peer, line: bytes, body: bytes) -> None:
 
 @each("secure", [False, True])
 @each("form", ["", "snappy", "deflate"])
-async def test_every_form_of_connection(secure: bool, form: str, certificate: Certificate) -> None:
+async def test_every_form_of_connection(
+    secure: bool, form: str, certificates: Certificates
+) -> None:
     options: dict[str, Any] = {form: True} if form else {}
     if secure:
-        options["tls"] = certificate.client()
+        options["tls"] = certificates.client()
     nsqd = FakeNsqd(
-        deliver_at_rdy, certificate.server(), tls_v1=True, snappy=True, deflate=True,
+        deliver_at_rdy, certificates.server(), tls_v1=True, snappy=True, deflate=True,
         auth_required=True,
     )  # fmt: skip
     async with nsqd, asyncio.timeout(40):
@@ -232,8 +234,8 @@ async def test_what_we_cannot_live_with(options: dict[str, Any], reason: str) ->
             await Producer(nsqd.address, **options).start()
 
 
-async def test_an_unknown_authority_is_refused(certificate: Certificate) -> None:
-    async with FakeNsqd(tls=certificate.server(), tls_v1=True) as nsqd:
+async def test_an_unknown_authority_is_refused(certificates: Certificates) -> None:
+    async with FakeNsqd(tls=certificates.server(), tls_v1=True) as nsqd:
         with pytest.raises(ConnectFailed) as raised:
             await Producer(nsqd.address, tls=ssl.create_default_context()).start()
         assert "certificate verify failed" in raised.value.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -145,7 +146,9 @@ def test_flags_that_do_nothing_here_are_named_once_in_the_log(tmp_path: Path) ->
         assert flag[1:].split("=")[0] in lines[0]
 
 
-@pytest.mark.parametrize("row", TABLE["start"], ids=lambda row: row["say"])
+@pytest.mark.parametrize(
+    "row", TABLE["start"], ids=lambda row: f"{row['say']}{row.get('environment', '')}"
+)
 def test_a_start_that_ends_at_once(daemon: Daemon, tmp_path: Path, row: dict[str, Any]) -> None:
     places = {"<taken>": f"127.0.0.1:{daemon.tcp_port}", "<used>": str(daemon.data_path)}
 
@@ -160,6 +163,7 @@ def test_a_start_that_ends_at_once(daemon: Daemon, tmp_path: Path, row: dict[str
         capture_output=True,
         text=True,
         timeout=GIVES_UP_S,
+        env=os.environ | row.get("environment", {}),
     )
     assert done.returncode == row["code"], done.stderr
     assert placed(row["holds"]) in done.stderr

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,6 +50,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         assert running.stop() == 0  # and it still stops in good order
 
 
+@pytest.fixture(scope="module")
+def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookupd]:
+    with Lookupd(tmp_path_factory.mktemp("fuzz") / "lookupd") as running:
+        yield running
+        assert running.stop() == 0
+
+
 def ids_of(daemon: Daemon) -> list[bytes]:
     """Some ids that are in flight somewhere, for others to lay hands on."""
     with V2Client(daemon.tcp_port) as client:
@@ -57,30 +64,6 @@ def ids_of(daemon: Daemon) -> list[bytes]:
         client.sub("a", "x")
         client.rdy(5)
         return [client.messages(1)[0].id for _ in range(5)]
-
-
-def test_commands_damaged_and_cut(daemon: Daemon) -> None:
-    ids = ids_of(daemon)
-
-    def script(rng: random.Random) -> list[bytes]:
-        return hostile.pieces(rng, hostile.conversation(rng, ids))
-
-    with Watch(daemon):
-        assert besiege(daemon.tcp_port, script, check_frames) > 5
-
-
-def test_upgrades_that_are_not_kept_to(daemon: Daemon) -> None:
-    """TLS or compression is negotiated, and then something else is sent."""
-
-    def script(rng: random.Random) -> list[bytes]:
-        upgrade = rng.choice([b"snappy", b"deflate", b"tls_v1"])
-        body = b'{"feature_negotiation":true,"%b":true}' % upgrade
-        stream = b"  V2IDENTIFY\n" + hostile.sized(body)
-        junk = rng.choice([rng.randbytes(rng.randrange(3000)), b"\xff\x06\x00\x00sNaPpY" * 3])
-        return hostile.pieces(rng, stream + junk + hostile.conversation(rng, [], True))
-
-    with Watch(daemon):
-        assert besiege(daemon.tcp_port, script, lambda heard: None, FUZZ_S / 2) > 5
 
 
 def compressed(rng: random.Random, data: bytes, name: bytes) -> bytes:
@@ -97,44 +80,74 @@ def compressed(rng: random.Random, data: bytes, name: bytes) -> bytes:
     return hostile.damaged(rng, stream) if rng.random() < 0.5 else stream
 
 
-def test_compressed_streams_damaged_inside_and_outside(daemon: Daemon) -> None:
+Script = Callable[[random.Random, list[bytes]], list[bytes]]
+
+
+def commands(rng: random.Random, ids: list[bytes]) -> list[bytes]:
+    return hostile.pieces(rng, hostile.conversation(rng, ids))
+
+
+def upgrade(name: bytes) -> bytes:
+    body = b'{"feature_negotiation":true,"%b":true}' % name
+    return b"  V2IDENTIFY\n" + hostile.sized(body)
+
+
+def not_upgraded(rng: random.Random, ids: list[bytes]) -> list[bytes]:
+    """TLS or compression is negotiated, and then something else is sent."""
+    stream = upgrade(rng.choice([b"snappy", b"deflate", b"tls_v1"]))
+    junk = rng.choice([rng.randbytes(rng.randrange(3000)), b"\xff\x06\x00\x00sNaPpY" * 3])
+    return hostile.pieces(rng, stream + junk + hostile.conversation(rng, [], True))
+
+
+def upgraded(rng: random.Random, ids: list[bytes]) -> list[bytes]:
+    """Damaged inside the compression and outside."""
+    name = rng.choice([b"snappy", b"deflate"])
+    said = hostile.conversation(rng, ids)[4:]  # without the magic
+    return [upgrade(name), *hostile.pieces(rng, compressed(rng, said, name))]
+
+
+def raw(*starts: bytes) -> Script:
+    return lambda rng, ids: hostile.pieces(
+        rng, rng.choice(starts) + rng.randbytes(rng.randrange(1, 40_000))
+    )
+
+
+def anything(heard: bytes) -> None:
+    """Whatever is heard is right."""
+
+
+SIEGES: dict[str, tuple[Script, str, Callable[[bytes], None]]] = {
+    "commands": (commands, "tcp_port", check_frames),
+    "no upgrade": (not_upgraded, "tcp_port", anything),
+    "upgraded": (upgraded, "tcp_port", anything),
+    "raw": (raw(b"", b"  V2", b"  V2IDENTIFY\n", b"  V2PUB a\n", b"  V2MPUB a\n"), "tcp_port",
+            check_frames),
+    "HTTP": (lambda rng, ids: hostile.pieces(rng, hostile.browsing(rng)), "http_port", check_http),
+    "raw HTTP": (raw(b"", b"GET ", b"POST /pub?topic=a HTTP/1.1\r\n", b"\x16\x03\x01"),
+                 "http_port", check_http),
+}  # fmt: skip
+LOOKUPD_SIEGES: dict[str, tuple[Script, str, Callable[[bytes], None]]] = {
+    "registrations": (lambda rng, ids: hostile.pieces(rng, hostile.gossip(rng)), "tcp_port",
+                      check_sized),
+    "raw": (raw(b"", b"  V1", b"  V1IDENTIFY\n", b"  V1REGISTER "), "tcp_port", anything),
+    "HTTP": (lambda rng, ids: hostile.pieces(rng, hostile.browsing(rng, hostile.LOOKUPD_TARGETS)),
+             "http_port", check_http),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIEGES)
+def test_nsqd(daemon: Daemon, name: str) -> None:
+    script, port, check = SIEGES[name]
     ids = ids_of(daemon)
-
-    def script(rng: random.Random) -> list[bytes]:
-        name = rng.choice([b"snappy", b"deflate"])
-        body = b'{"feature_negotiation":true,"%b":true}' % name
-        said = hostile.conversation(rng, ids)[4:]  # without the magic
-        stream = b"  V2IDENTIFY\n" + hostile.sized(body)
-        return [stream, *hostile.pieces(rng, compressed(rng, said, name))]
-
     with Watch(daemon):
-        assert besiege(daemon.tcp_port, script, lambda heard: None) > 5
+        assert besiege(getattr(daemon, port), lambda rng: script(rng, ids), check) > 5
 
 
-def test_raw_bytes(daemon: Daemon) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        start = rng.choice([b"", b"  V2", b"  V2IDENTIFY\n", b"  V2PUB a\n", b"  V2MPUB a\n"])
-        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 20_000)))
-
-    with Watch(daemon):
-        assert besiege(daemon.tcp_port, script, check_frames, FUZZ_S / 2) > 5
-
-
-def test_http_requests_damaged_and_cut(daemon: Daemon) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        return hostile.pieces(rng, hostile.browsing(rng))
-
-    with Watch(daemon):
-        assert besiege(daemon.http_port, script, check_http) > 5
-
-
-def test_raw_bytes_to_http(daemon: Daemon) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        start = rng.choice([b"", b"GET ", b"POST /pub?topic=a HTTP/1.1\r\n", b"\x16\x03\x01"])
-        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 20_000)))
-
-    with Watch(daemon):
-        assert besiege(daemon.http_port, script, check_http, FUZZ_S / 2) > 5
+@pytest.mark.parametrize("name", LOOKUPD_SIEGES)
+def test_nsqlookupd(lookupd: Lookupd, name: str) -> None:
+    script, port, check = LOOKUPD_SIEGES[name]
+    with Watch(lookupd, ask_lookupd):
+        assert besiege(getattr(lookupd, port), lambda rng: script(rng, []), check) > 5
 
 
 def test_the_checks_find_what_they_are_for() -> None:
@@ -158,41 +171,6 @@ def test_the_watch_finds_a_stall(daemon: Daemon) -> None:
 
     with pytest.raises(AssertionError, match="an answer took"), Watch(daemon):
         stall()
-
-
-# --- nsqlookupd ---
-
-
-@pytest.fixture(scope="module")
-def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookupd]:
-    with Lookupd(tmp_path_factory.mktemp("fuzz") / "lookupd") as running:
-        yield running
-        assert running.stop() == 0
-
-
-def test_registrations_damaged_and_cut(lookupd: Lookupd) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        return hostile.pieces(rng, hostile.gossip(rng))
-
-    with Watch(lookupd, ask_lookupd):
-        assert besiege(lookupd.tcp_port, script, check_sized) > 5
-
-
-def test_raw_bytes_to_nsqlookupd(lookupd: Lookupd) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        start = rng.choice([b"", b"  V1", b"  V1IDENTIFY\n", b"  V1REGISTER "])
-        return hostile.pieces(rng, start + rng.randbytes(rng.randrange(1, 40_000)))
-
-    with Watch(lookupd, ask_lookupd):
-        assert besiege(lookupd.tcp_port, script, lambda heard: None, FUZZ_S / 2) > 5
-
-
-def test_http_requests_to_nsqlookupd(lookupd: Lookupd) -> None:
-    def script(rng: random.Random) -> list[bytes]:
-        return hostile.pieces(rng, hostile.browsing(rng, hostile.LOOKUPD_TARGETS))
-
-    with Watch(lookupd, ask_lookupd):
-        assert besiege(lookupd.http_port, script, check_http) > 5
 
 
 # --- slow and silent ---

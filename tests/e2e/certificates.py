@@ -25,6 +25,11 @@ class Certificates:
     def flags(self) -> list[str]:
         return [f"--tls-cert={self.cert}", f"--tls-key={self.key}", "--https-address=127.0.0.1:0"]
 
+    def server(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.cert, self.key)
+        return context
+
     def client_files(self, name: str = "client") -> tuple[Path, Path]:
         """Certificate and key of a client that the authority vouches for."""
         cert = self._authority.issue_cert(common_name=name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from .checker import Broken, Promise, check
 from .history import (
     ChannelMade,
@@ -36,15 +38,16 @@ class Story:
         self._publishes = 0
         self.made("ch")
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event) -> Self:
         self.events.append(event)
-        self.now_ns += MS
+        return self.wait(1)
 
-    def wait(self, ms: int) -> None:
+    def wait(self, ms: int) -> Self:
         self.now_ns += ms * MS
+        return self
 
-    def made(self, channel: str, gets_backlog: bool = True) -> None:
-        self.add(ChannelMade(self.now_ns, channel, gets_backlog))
+    def made(self, channel: str, gets_backlog: bool = True) -> Self:
+        return self.add(ChannelMade(self.now_ns, channel, gets_backlog))
 
     def attempt(self, *bodies: bytes, publisher: str = "p", delay_ms: int = 0) -> int:
         self._publishes += 1
@@ -52,11 +55,11 @@ class Story:
         self.add(PublishAttempted(self.now_ns, self._publishes, publisher, bodies, due_ns))
         return self._publishes
 
-    def acknowledged(self, publish: int) -> None:
-        self.add(PublishAcknowledged(self.now_ns, publish))
+    def acknowledged(self, publish: int) -> Self:
+        return self.add(PublishAcknowledged(self.now_ns, publish))
 
-    def publish(self, *bodies: bytes, publisher: str = "p", delay_ms: int = 0) -> None:
-        self.acknowledged(self.attempt(*bodies, publisher=publisher, delay_ms=delay_ms))
+    def publish(self, *bodies: bytes, publisher: str = "p", delay_ms: int = 0) -> Self:
+        return self.acknowledged(self.attempt(*bodies, publisher=publisher, delay_ms=delay_ms))
 
     def delivered(
         self,
@@ -66,42 +69,32 @@ class Story:
         channel: str = "ch",
         consumer: str = "c",
         late_ms: int = 0,
-    ) -> None:
+    ) -> Self:
         """`late_ms`: so long the observer had not looked."""
         sent_after_ns = self.now_ns - late_ms * MS
-        self.add(
-            Delivered(
-                self.now_ns,
-                channel,
-                consumer,
-                id_of(number),
-                attempts,
-                body,
-                sent_after_ns,
-                TIMEOUT_NS,
-            )
+        id, at_ns = id_of(number), self.now_ns
+        return self.add(
+            Delivered(at_ns, channel, consumer, id, attempts, body, sent_after_ns, TIMEOUT_NS)
         )
 
-    def finish_sent(self, number: int, channel: str = "ch") -> None:
-        self.add(FinishSent(self.now_ns, channel, id_of(number)))
+    def finish_sent(self, number: int, channel: str = "ch") -> Self:
+        return self.add(FinishSent(self.now_ns, channel, id_of(number)))
 
-    def finished(self, number: int, channel: str = "ch") -> None:
+    def finished(self, number: int, channel: str = "ch") -> Self:
         self.finish_sent(number, channel)
-        self.add(FinishConfirmed(self.now_ns, channel, id_of(number)))
+        return self.add(FinishConfirmed(self.now_ns, channel, id_of(number)))
 
-    def requeued(self, number: int, delay_ms: int = 0) -> None:
-        self.add(RequeueSent(self.now_ns, "ch", id_of(number), delay_ms * MS))
+    def requeued(self, number: int, delay_ms: int = 0) -> Self:
+        return self.add(RequeueSent(self.now_ns, "ch", id_of(number), delay_ms * MS))
 
-    def disconnected(self, consumer: str = "c") -> None:
-        self.add(Disconnected(self.now_ns, "ch", consumer))
+    def disconnected(self, consumer: str = "c") -> Self:
+        return self.add(Disconnected(self.now_ns, "ch", consumer))
 
-    def crashed(self) -> None:
-        self.add(Crashed(self.now_ns))
-        self.add(Restarted(self.now_ns))
+    def crashed(self) -> Self:
+        return self.add(Crashed(self.now_ns)).add(Restarted(self.now_ns))
 
-    def stopped(self) -> None:
-        self.add(Stopped(self.now_ns))
-        self.add(Restarted(self.now_ns))
+    def stopped(self) -> Self:
+        return self.add(Stopped(self.now_ns)).add(Restarted(self.now_ns))
 
     def verdict(self, **stored: frozenset[bytes]) -> list[Broken]:
         """What is stored at the end by channel; nothing where it is not said."""

@@ -10,227 +10,136 @@ from .checker import Promise
 from .history import ChannelGone, ChannelMade, PublishFailed, PublishUnknown
 from .story import MS, TIMEOUT_NS, Story
 
+A, B, C = b"a", b"b", b"c"
+TIMEOUT_MS = TIMEOUT_NS // MS
+CAUSES: dict[str, Callable[[Story], Story]] = {  # why a message may come again
+    "requeue": lambda story: story.requeued(0),
+    "timeout": lambda story: story.wait(TIMEOUT_MS),
+    "disconnect": lambda story: story.disconnected(),
+    "crash": lambda story: story.crashed(),
+    "stop": lambda story: story.stopped(),
+}
+
+
+def once(story: Story) -> Story:
+    """A message is published, and delivered."""
+    return story.publish(A).delivered(0, A)
+
+
+def twice(story: Story) -> Story:
+    return once(story).requeued(0).delivered(0, A, 2)
+
+
+# What happens, and the promise that it breaks to which message; None: it breaks none.
+STORIES: dict[str, tuple[Callable[[Story], Story], tuple[Promise, bytes] | None]] = {
+    "an acknowledged message that nobody got is lost":
+        (lambda story: once(story).publish(B), (Promise.KEPT, B)),
+    "a deleted channel is owed nothing, and a new one of its name is":
+        (lambda story: story.publish(A).add(ChannelGone(story.now_ns, "ch")).publish(B)
+         .add(ChannelMade(story.now_ns, "ch", False)).publish(C), (Promise.KEPT, C)),
+    "a body that nobody published is an invention":
+        (lambda story: story.delivered(0, B), (Promise.TRUE, B)),
+    "a message that comes again uncalled":
+        (lambda story: once(story).wait(TIMEOUT_MS - 10).delivered(0, A, 2),
+         (Promise.CALLED_FOR, A)),
+    "a crash ends what was under way":
+        (lambda story: once(story).requeued(0).crashed().delivered(0, A, 2).delivered(0, A, 3),
+         (Promise.CALLED_FOR, A)),
+    **{f"the first delivery is attempt {n}":
+       (lambda story, n=n: story.publish(A).delivered(0, A, n), (Promise.ATTEMPTS, A))
+       for n in (0, 2, 3, 5)},
+    **{f"the third delivery is attempt {n}":
+       (lambda story, n=n: twice(story).requeued(0).delivered(0, A, n), (Promise.ATTEMPTS, A))
+       for n in (1, 2, 4)},
+    **{f"after a crash the last count may come twice, {n}":
+       (lambda story, n=n: twice(story).crashed().delivered(0, A, n),
+        (Promise.ATTEMPTS, A) if n == 1 else None)
+       for n in (1, 2, 3, 4)},
+    **{f"a message comes again after a {name}":
+       (lambda story, cause=cause: cause(once(story)).delivered(0, A, 2), None)
+       for name, cause in CAUSES.items()},
+    **{f"a confirmed finish lasts over a {name}":
+       (lambda story, cause=cause: cause(once(story).finished(0)).delivered(0, A, 2),
+        (Promise.FINISHED, A))
+       for name, cause in CAUSES.items()},
+    "an unconfirmed finish may be forgotten by a crash":
+        (lambda story: once(story).finish_sent(0).crashed().delivered(0, A, 2), None),
+    "a delayed message that comes early":
+        (lambda story: story.publish(A, delay_ms=500).wait(450).delivered(0, A),
+         (Promise.ON_TIME, A)),
+    "a requeue with a delay that comes early":
+        (lambda story: once(story).requeued(0, delay_ms=300).wait(200).delivered(0, A, 2),
+         (Promise.ON_TIME, A)),
+}  # fmt: skip
+
 
 @pytest.fixture
 def story() -> Story:
     return Story()
 
 
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story(story: Story, name: str) -> None:
+    tell, broken = STORIES[name]
+    assert tell(story).broken() == ([] if broken is None else [broken])
+
+
 def test_an_ordinary_life_breaks_nothing(story: Story) -> None:
     story.made("other", gets_backlog=False)
-    story.publish(b"a")
-    story.publish(b"b", b"c", publisher="q")
+    story.publish(A).publish(B, C, publisher="q")
     for channel in ("ch", "other"):
-        for number, body in enumerate((b"a", b"b", b"c")):
-            story.delivered(number, body, channel=channel)
-            story.finished(number, channel)
+        for number, body in enumerate((A, B, C)):
+            story.delivered(number, body, channel=channel).finished(number, channel)
     assert story.verdict() == []
-
-
-# --- KEPT ---
-
-
-def test_an_acknowledged_message_that_nobody_got_is_lost(story: Story) -> None:
-    story.publish(b"a")
-    story.publish(b"b")
-    story.delivered(0, b"a")
-    assert story.broken() == [(Promise.KEPT, b"b")]
 
 
 def test_a_publish_of_unknown_outcome_may_be_lost_or_not(story: Story) -> None:
-    for body in (b"a", b"b"):
+    for body in (A, B):
         story.add(PublishUnknown(story.now_ns, story.attempt(body)))
-    story.attempt(b"c")  # never answered at all
-    story.delivered(0, b"a")
+    story.attempt(C)  # never answered at all
+    story.delivered(0, A)
     assert story.verdict() == []
 
 
-def test_a_deleted_channel_is_owed_nothing_and_a_new_one_of_its_name_is(story: Story) -> None:
-    story.publish(b"a")
-    story.add(ChannelGone(story.now_ns, "ch"))
-    story.publish(b"b")
-    story.add(ChannelMade(story.now_ns, "ch", False))
-    story.publish(b"c")
-    assert story.broken() == [(Promise.KEPT, b"c")]
-
-
-# --- TRUE ---
-
-
-def test_a_body_that_nobody_published_is_an_invention(story: Story) -> None:
-    story.delivered(0, b"from nowhere")
-    assert story.broken() == [(Promise.TRUE, b"from nowhere")]
-
-
 def test_an_id_has_one_body(story: Story) -> None:
-    story.publish(b"a")
-    story.publish(b"b")
-    story.delivered(0, b"a")
-    story.delivered(0, b"b", attempts=2)
-    assert (Promise.TRUE, b"b") in story.broken()
+    once(story).publish(B).delivered(0, B, 2)
+    assert (Promise.TRUE, B) in story.broken()
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
 def test_a_refused_message_is_not_delivered(story: Story, answer_first: bool) -> None:
-    refused = story.attempt(b"a")
+    refused = story.attempt(A)
     if answer_first:
         story.add(PublishFailed(story.now_ns, refused))
-    story.delivered(0, b"a")
+    story.delivered(0, A)
     if not answer_first:
         story.add(PublishFailed(story.now_ns, refused))
-    assert story.broken() == [(Promise.TRUE, b"a")]
+    assert story.broken() == [(Promise.TRUE, A)]
 
 
 def test_a_refused_message_is_not_stored(story: Story) -> None:
-    story.add(PublishFailed(story.now_ns, story.attempt(b"a")))
+    story.add(PublishFailed(story.now_ns, story.attempt(A)))
     assert story.broken() == []
-    assert story.broken(ch=frozenset([b"a"])) == [(Promise.TRUE, b"a")]
-
-
-# --- WHOLE ---
+    assert story.broken(ch=frozenset([A])) == [(Promise.TRUE, A)]
 
 
 def test_half_an_mpub_is_broken_whatever_its_outcome(story: Story) -> None:
-    story.add(PublishUnknown(story.now_ns, story.attempt(b"a", b"b", b"c")))
-    story.delivered(0, b"a")
-    assert story.broken() == [(Promise.WHOLE, b"b")]
-    assert story.broken(ch=frozenset([b"b", b"c"])) == []
-
-
-# --- CALLED_FOR ---
-
-
-def test_a_message_that_comes_again_uncalled(story: Story) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.wait(TIMEOUT_NS // MS - 10)
-    story.delivered(0, b"a", attempts=2)
-    assert story.broken() == [(Promise.CALLED_FOR, b"a")]
-
-
-def causes() -> dict[str, Callable[[Story], None]]:
-    return {
-        "requeue": lambda story: story.requeued(0),
-        "timeout": lambda story: story.wait(TIMEOUT_NS // MS),
-        "disconnect": lambda story: story.disconnected(),
-        "crash": lambda story: story.crashed(),
-        "stop": lambda story: story.stopped(),
-    }
-
-
-@pytest.mark.parametrize("cause", list(causes()))
-def test_each_cause_calls_a_message_again(story: Story, cause: str) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    causes()[cause](story)
-    story.delivered(0, b"a", attempts=2)
-    assert story.verdict() == []
-
-
-def test_a_crash_ends_what_was_under_way(story: Story) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.requeued(0)
-    story.crashed()
-    story.delivered(0, b"a", attempts=2)
-    story.delivered(0, b"a", attempts=3)
-    assert story.broken() == [(Promise.CALLED_FOR, b"a")]
-
-
-# --- ATTEMPTS ---
-
-
-@pytest.mark.parametrize("attempts", [0, 2, 3, 5])
-def test_the_first_delivery_is_attempt_one(story: Story, attempts: int) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a", attempts=attempts)
-    assert story.broken() == [(Promise.ATTEMPTS, b"a")]
-
-
-@pytest.mark.parametrize("attempts", [1, 2, 4])
-def test_each_delivery_counts_one_more(story: Story, attempts: int) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.requeued(0)
-    story.delivered(0, b"a", attempts=2)
-    story.requeued(0)
-    story.delivered(0, b"a", attempts=attempts)
-    assert story.broken() == [(Promise.ATTEMPTS, b"a")]
-
-
-@pytest.mark.parametrize(("attempts", "innocent"), [(1, False), (2, True), (3, True), (4, True)])
-def test_after_a_crash_the_last_count_may_come_twice(
-    story: Story, attempts: int, innocent: bool
-) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.requeued(0)
-    story.delivered(0, b"a", attempts=2)
-    story.crashed()
-    story.delivered(0, b"a", attempts=attempts)
-    assert story.broken() == ([] if innocent else [(Promise.ATTEMPTS, b"a")])
+    story.add(PublishUnknown(story.now_ns, story.attempt(A, B, C)))
+    story.delivered(0, A)
+    assert story.broken() == [(Promise.WHOLE, B)]
+    assert story.broken(ch=frozenset([B, C])) == []
 
 
 @pytest.mark.parametrize(("late_ms", "innocent"), [(2000, True), (0, False)])
 def test_two_sockets_may_be_read_in_the_wrong_order(
     story: Story, late_ms: int, innocent: bool
 ) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a", consumer="one")
-    story.wait(2 * TIMEOUT_NS // MS)
-    story.delivered(0, b"a", attempts=3, consumer="one")
-    story.delivered(0, b"a", attempts=2, consumer="two", late_ms=late_ms)
-    assert ((Promise.ATTEMPTS, b"a") in story.broken()) is not innocent
-
-
-# --- FINISHED ---
-
-
-@pytest.mark.parametrize("cause", list(causes()))
-def test_a_confirmed_finish_is_for_ever(story: Story, cause: str) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.finished(0)
-    causes()[cause](story)
-    story.delivered(0, b"a", attempts=2)
-    assert story.broken() == [(Promise.FINISHED, b"a")]
-
-
-def test_an_unconfirmed_finish_may_be_forgotten_by_a_crash(story: Story) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.finish_sent(0)
-    story.crashed()
-    story.delivered(0, b"a", attempts=2)
-    assert story.verdict() == []
-
-
-# --- ON_TIME ---
-
-
-def test_a_delayed_message_that_comes_early(story: Story) -> None:
-    story.publish(b"a", delay_ms=500)
-    story.wait(450)
-    story.delivered(0, b"a")
-    assert story.broken() == [(Promise.ON_TIME, b"a")]
-
-
-def test_a_requeue_with_a_delay_that_comes_early(story: Story) -> None:
-    story.publish(b"a")
-    story.delivered(0, b"a")
-    story.requeued(0, delay_ms=300)
-    story.wait(200)
-    story.delivered(0, b"a", attempts=2)
-    assert story.broken() == [(Promise.ON_TIME, b"a")]
-
-
-# --- RISING ---
+    once(story).wait(2 * TIMEOUT_MS).delivered(0, A, 3)
+    story.delivered(0, A, 2, consumer="two", late_ms=late_ms)
+    assert ((Promise.ATTEMPTS, A) in story.broken()) is not innocent
 
 
 def test_ids_rise_along_a_publisher(story: Story) -> None:
-    first, second = story.attempt(b"a"), story.attempt(b"b")
-    story.acknowledged(first)
-    story.acknowledged(second)
-    story.delivered(2, b"a")
-    story.delivered(1, b"b")
-    assert story.broken() == [(Promise.RISING, b"b")]
+    first, second = story.attempt(A), story.attempt(B)
+    story.acknowledged(first).acknowledged(second).delivered(2, A).delivered(1, B)
+    assert story.broken() == [(Promise.RISING, B)]

@@ -67,6 +67,11 @@ class Server:
         self.room = BodyRoom()
         self.port = 0
 
+    async def release(self) -> None:
+        """Let the request to /later be answered, once it is here."""
+        await until(lambda: bool(self.app.waiting))
+        self.app.waiting.pop()()
+
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

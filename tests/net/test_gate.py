@@ -165,9 +165,7 @@ class Client:
 
 def pair(path: Path) -> tuple[Tls, Client]:
     certificates = Certificates(path)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificates.cert, certificates.key)
-    server, client = Tls(context), Client(certificates.client())
+    server, client = Tls(certificates.server()), Client(certificates.client())
     done = [False, False]
     while not all(done):
         done[0] = done[0] or client.shake()

@@ -217,8 +217,7 @@ async def test_bytes_that_are_not_http(server: Server, junk: bytes) -> None:
 async def test_junk_after_a_request_does_not_hurt_its_answer(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"GET /later HTTP/1.1\r\n\r\n\0junk\0")
-        await until(lambda: bool(server.app.waiting))
-        server.app.waiting.pop()()
+        await server.release()
         assert await client.body() == b"GET /later "
         assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request")
 
@@ -250,8 +249,7 @@ async def test_a_half_closed_client_gets_its_answer(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
         client.writer.write_eof()
-        await until(lambda: bool(server.app.waiting))
-        server.app.waiting.pop()()
+        await server.release()
         assert await client.body() == b"GET /later "
         assert await client.rest() == b""
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.replicas.cluster_world import Cluster
+from e2e.daemon import Daemon
+from penstock import kernel
 from unsynced import unsynced as unsynced
 
-from .process import Process
 from .world import Running
 
 
@@ -19,16 +21,28 @@ def nsqd(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 
 @pytest.fixture
-def data_path(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    path.mkdir()
-    return path
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A process of its own, for signals."""
+    with Daemon(tmp_path / "data") as daemon:
+        yield daemon
 
 
 @pytest.fixture
-def nsqd_process(data_path: Path) -> Iterator[Process]:
-    process = Process(data_path)
-    yield process
-    if process.process.poll() is None:
-        process.process.kill()
-        process.process.wait()
+def cluster() -> Iterator[Cluster]:
+    """Three replicas of one partition, played."""
+    made = Cluster(kernel)
+    made.place([0])
+    yield made
+    for node in made.up():
+        node.engine.close()
+
+
+@pytest.fixture(params=[1, 4])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Channel `ch` of a topic `t` with one partition, and with four."""
+    flags = ("--durability=os", "--node-id=7", "--max-req-timeout=72h")
+    with Running(tmp_path / "data", *flags) as running:
+        made = f"/topic/create?topic=t&partition_num={request.param}"
+        assert running.request("POST", made).status == 200
+        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
+        yield running

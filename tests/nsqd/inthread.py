@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 TIMEOUT_SECONDS = 40.0  # for a loaded machine: nothing here takes a second on a quiet one
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: dict[str, str]
 
 
 class Daemon(Protocol):
@@ -75,3 +82,15 @@ class InThread(ABC):
             return function()
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(TIMEOUT_SECONDS)
+
+    def request(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        address = self.daemon.http_address
+        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
+        try:
+            connection.request(method, target, body or None, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, response.read(), dict(response.getheaders()))
+        finally:
+            connection.close()

@@ -21,6 +21,19 @@ def skewed(nsqd: Running, topic: str, counts: Sequence[int] = COUNTS) -> None:
         put(nsqd, topic, partition, bodies)
 
 
+def lagging(nsqd: Running) -> None:
+    """Of topic `t`, channel `slow` has nothing of the heavy partition, `quick` has all; topic `one`
+    has one partition."""
+    skewed(nsqd, "t")
+    for channel in ("quick", "slow"):
+        for verb in ("create", "empty"):
+            target = f"/channel/{verb}?topic=t&channel={channel}"
+            assert nsqd.request("POST", target).status == 200
+    back = f"/channel/setoffset?topic=t&channel=slow&partition={HEAVY}"
+    assert nsqd.request("POST", back, b"earliest").status == 200
+    assert nsqd.request("POST", "/topic/create?topic=one").status == 200
+
+
 def put(
     nsqd: Running,
     topic: str,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -361,18 +360,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def server_tls(certificates: Certificates) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.cert, certificates.key)
-    return context
-
-
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_the_common_name_is_passed_on_and_a_403_leads_to_https(
     tmp_path: Path, certificates: Certificates, method: str
 ) -> None:
     with (
-        AuthServer(server_tls(certificates)) as secure,
+        AuthServer(certificates.server()) as secure,
         AuthServer(https_port=secure.port) as plain,
         Running(
             tmp_path / "data",
@@ -397,7 +390,7 @@ def test_a_server_that_nobody_vouches_for_is_not_believed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     with (
-        AuthServer(server_tls(certificates)) as secure,
+        AuthServer(certificates.server()) as secure,
         Running(tmp_path / "data", f"--auth-http-address=https://{secure.address}/auth") as nsqd,
         nsqd.client() as client,
     ):

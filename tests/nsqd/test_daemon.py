@@ -97,23 +97,6 @@ def test_a_lookupd_address_that_is_none_fails_the_start(tmp_path: Path) -> None:
         pass
 
 
-def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Running(tmp_path) as nsqd, nsqd.client() as client:
-
-        def broken(*_: object) -> None:
-            raise RuntimeError("impossible")
-
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))
-        client.send(pub(b"t", b"x"))
-        assert eventually(nsqd.daemon.ended.done)
-        nsqd.stop()
-        assert (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
-    assert "a fault of the program stops the daemon" in caplog.text
-    assert "impossible" in caplog.text
-
-
 def broken(*_: object) -> None:
     raise RuntimeError("impossible")
 
@@ -123,6 +106,17 @@ def is_broken(nsqd: Running) -> bool:
     ended = eventually(nsqd.daemon.ended.done)
     nsqd.stop()
     return ended and (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
+
+
+def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client() as client:
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))
+        client.send(pub(b"t", b"x"))
+        assert is_broken(nsqd)
+    assert "a fault of the program stops the daemon" in caplog.text
+    assert "impossible" in caplog.text
 
 
 def test_a_fault_in_a_command_stops_the_daemon(

@@ -131,11 +131,3 @@ def test_it_can_be_called_off(tmp_path: Path) -> None:
         assert eventually(lambda: ask(nsqd, "GET")["left"] == 0)
         assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
         assert ask(nsqd, path="/drain/cancel")["state"] == "off"
-
-
-def test_a_word_that_is_neither_true_nor_false_changes_nothing(tmp_path: Path) -> None:
-    with Running(tmp_path / "data") as nsqd:
-        answer = nsqd.request("POST", "/drain?delayed=maybe")
-        assert answer.status == 400
-        assert json.loads(answer.body)["message"] == "INVALID_ARG_DELAYED 'maybe': true or false"
-        assert ask(nsqd, "GET")["state"] == "off"

@@ -12,12 +12,11 @@ import pytest
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.kernel import Section, murmur3_32
-from penstock.log.reader import Message
 from penstock.wire import frames
 from penstock.wire.frames import FrameType
 from penstock.wire.traced import decode_reply
 
-from .world import V2, Running, error, eventually, ok, u32
+from .world import V2, Running, error, eventually, ok, stored, u32
 
 PARTITIONS = 3
 
@@ -47,14 +46,6 @@ def keyed(key: bytes) -> bytes:
     return b'{"key":"%b"}' % key
 
 
-def stored(keyed_node: Running, topic: str = "t") -> list[list[Message]]:
-    """The messages of each partition."""
-    return [
-        [leader.log.message(offset) for offset in range(leader.tail.committed_end)]
-        for leader in keyed_node.daemon.broker.topics[topic].leaders
-    ]
-
-
 def keys_apart() -> list[bytes]:
     """One for each partition."""
     found: dict[int, bytes] = {}
@@ -69,7 +60,7 @@ def test_keys_choose_partitions_and_headers_are_stored(keyed_node: Running) -> N
     with keyed_node.client() as client:
         assert client.ask(mpub_ext(b"t", [(keyed(key), key) for key in keys])) == ok()
         assert client.ask(pub_ext(b"t 1", keyed(keys[0]), b"named")) == ok()
-    found = stored(keyed_node)
+    found = stored(keyed_node, "t")
     assert [[message.body for message in part] for part in found] == [
         [keys[0]],
         [keys[1], b"named"],
@@ -89,7 +80,7 @@ def test_a_trace_id_gets_the_traced_reply(keyed_node: Running) -> None:
         assert client.ask(pub_ext(b"t", keyed(key), b"last")) == ok()
         (session,) = keyed_node.daemon.protocol.sessions.values()
         assert session.conn.published == {b"t": 3}
-    found = stored(keyed_node)[1][1]
+    found = stored(keyed_node, "t")[1][1]
     assert (found.id, found.body) == (message_id, b"hello")
     assert (trace_id, offset) == (77, 1)
     assert stored_bytes == 4 + 5 + 12 + 8 + len(key) + 8 + len(headers)
@@ -109,7 +100,7 @@ def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
         assert client.ask(mpub_ext(b"t", spread)) == ok()
         refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"too many"))
         assert refused.data.startswith(b"E_PUB_FAILED PUB failed topic depth limit of 8")
-    assert [len(part) for part in stored(keyed_node)] == [2, 5, 1]
+    assert [len(part) for part in stored(keyed_node, "t")] == [2, 5, 1]
 
 
 def test_a_partition_that_has_stopped_refuses_its_keys_alone(keyed_node: Running) -> None:
@@ -125,7 +116,7 @@ def test_a_partition_that_has_stopped_refuses_its_keys_alone(keyed_node: Running
         both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
         refused = client.ask(mpub_ext(b"t", both))
         assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
-    assert len(stored(keyed_node)[0]) == 1
+    assert len(stored(keyed_node, "t")[0]) == 1
 
 
 # --- consumers of topics with headers, over real sockets ---

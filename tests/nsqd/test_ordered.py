@@ -161,16 +161,12 @@ def test_one_partition_is_order_enough(nsqd: Running) -> None:
 # --- SUB_ADVANCED: positions in the frames, and a place to begin at ---
 
 
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
-        for number in range(8):
-            path = "/pub?topic=t&partition=0"
-            assert running.request("POST", path, b"%d" % number).status == 200
-        yield running
+@pytest.fixture
+def node(node: Running) -> Running:
+    for number in range(8):
+        path = "/pub?topic=t&partition=0"
+        assert node.request("POST", path, b"%d" % number).status == 200
+    return node
 
 
 def subscribed(node: Running, place: bytes, channel: bytes = b"ch") -> V2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,21 +11,14 @@ from typing import Any
 import pytest
 
 from broker.replicas.cluster_world import Cluster
-from penstock import kernel
 from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
 from penstock.nsqd.publishing import bad_pub
 from penstock.nsqd.waits import Waits
-from penstock.wire import frames
 from penstock.wire.errors import Fault, WireFault, reason_of
 
-from .world import HEARTBEAT, V2, Running, dpub, error, eventually, mpub, ok, pub
-
-SUB = b"SUB conform c\n"
-
-IDENTIFY = b"IDENTIFY\n" + frames.with_size(b"{}")
-AUTH = b"AUTH\n" + frames.with_size(b"secret")
+from .world import V2, Running, dpub, error, eventually, mpub, ok, pub
 
 
 @pytest.fixture
@@ -46,12 +38,6 @@ def test_another_client_does_not_own_the_message(client: V2, nsqd: Running) -> N
                 b"E_%b_FAILED %b %b failed client does not own message" % (verb, verb, message_id)
             )
         assert other.is_silent()
-
-
-def test_deleting_a_channel_hangs_up_on_its_consumers(client: V2, nsqd: Running) -> None:
-    assert client.ask(b"SUB doomed c\n") == ok()
-    assert nsqd.request("POST", "/channel/delete?topic=doomed&channel=c").status == 200
-    assert client.is_closed()
 
 
 def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
@@ -107,28 +93,7 @@ def test_reasons() -> None:
     assert reason_of(StorageError("/d", "is full")) == b"/d: is full"
 
 
-# --- heartbeats, deadlines, timeouts and held output, on the real clock with short intervals ---
-
-
-FAST = ("--msg-timeout=150ms", "--max-msg-timeout=5s")
-
-
-@pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("hasty"), *FAST) as running:
-        yield running
-
-
-def test_a_silent_client_gets_two_heartbeats_and_the_end(nsqd: Running) -> None:
-    started = time.monotonic()
-    with nsqd.client(heartbeat_interval=1500) as client:
-        assert client.read() == HEARTBEAT
-        first = time.monotonic() - started
-        assert client.read() == HEARTBEAT
-        second = time.monotonic() - started
-        assert client.is_closed()
-    assert first > 1.45
-    assert second > 2.95
+# --- clients that say nothing, or read nothing ---
 
 
 def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> None:
@@ -138,15 +103,6 @@ def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> No
         assert client.ask(b"SUB quiet c\n").data == (
             b"E_INVALID cannot SUB with heartbeats disabled"
         )
-
-
-def test_a_full_buffer_is_sent_before_its_time(nsqd: Running) -> None:
-    with nsqd.client(output_buffer_timeout=30_000, output_buffer_size=64) as client:
-        client.send(b"SUB full c\nRDY 10\n")
-        assert client.read() == ok()
-        with nsqd.client() as producer:
-            assert producer.ask(pub(b"full", b"y" * 100)) == ok()
-        assert client.message(15).body == b"y" * 100
 
 
 def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
@@ -189,15 +145,6 @@ class Client:
         self.commands.until_held(
             session, leaders, Fault.SUB_FAILED, lambda: self.told.append("held")
         )
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(kernel)
-    made.place([0])
-    yield made
-    for node in made.up():
-        node.engine.close()
 
 
 def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:

@@ -11,67 +11,60 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from e2e.certificates import Certificates
+from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from e2e.ports import kept_port
 from e2e.v2upgraded import Upgraded
 
-from .process import NSQD, WAIT_SECONDS, Process
-from .world import V2, ok, pub
+WAIT_S = 60
 
 
-def wait_until(done: Callable[[], bool], process: Process) -> None:
-    eventually(done, WAIT_SECONDS, process.log.read_text)
+def hang_up(daemon: Daemon, answer: str) -> None:
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: answer in daemon.stderr(), WAIT_S, daemon.stderr)
 
 
-def test_sigquit_writes_the_stacks_and_stops_in_order(nsqd_process: Process) -> None:
-    with V2(nsqd_process.tcp) as client:
-        assert client.ask(pub(b"t", b"x")) == ok()
-    assert nsqd_process.end(signal.SIGQUIT) == 0
-    log = nsqd_process.log.read_text()
+def test_sigquit_writes_the_stacks_and_stops_in_order(daemon: Daemon) -> None:
+    daemon.post("/pub?topic=t", b"x")
+    daemon.signal(signal.SIGQUIT)
+    assert daemon.wait() == 0
+    log = daemon.stderr()
     assert "SIGQUIT: stopping; the stacks are" in log
     assert "thread MainThread:\n" in log
     assert log.rstrip().endswith("INFO: NSQ: bye")
 
 
-def test_sighup_without_a_terminal_reloads_and_goes_on(tmp_path: Path, data_path: Path) -> None:
+def test_sighup_without_a_terminal_reloads_and_goes_on(tmp_path: Path) -> None:
     config = tmp_path / "nsqd.toml"
     config.write_text('log_level = "info"\n')
-    process = Process(data_path, f"--config={config}")
-    try:
+    with Daemon(tmp_path / "data", f"--config={config}") as daemon:
         config.write_text('log_level = "debug"\nmax_rdy_count = 7\n')
-        process.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "INFO: reloaded: certificates" in process.log.read_text(), process)
-        assert "only a restart makes it so: -max-rdy-count" in process.log.read_text()
-        assert shown(process, "log_level") == b"1"
-        assert shown(process, "max_rdy_count") == b"2500"
+        hang_up(daemon, "INFO: reloaded: certificates")
+        assert "only a restart makes it so: -max-rdy-count" in daemon.stderr()
+        assert daemon.http("GET", "/config/log_level") == (200, b"1")
+        assert daemon.http("GET", "/config/max_rdy_count") == (200, b"2500")
         config.write_text('log_levle = "info"\n')
-        process.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "nothing is reloaded: " in process.log.read_text(), process)
-        assert "the nearest is log_level" in process.log.read_text()
-        assert shown(process, "log_level") == b"1"
-    finally:
-        assert process.end(signal.SIGTERM) == 0
+        hang_up(daemon, "nothing is reloaded: ")
+        assert "the nearest is log_level" in daemon.stderr()
+        assert daemon.http("GET", "/config/log_level") == (200, b"1")
+        assert daemon.stop() == 0
 
 
-def shown(process: Process, key: str) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", process.http.port, WAIT_SECONDS)
-    try:
-        connection.request("GET", f"/config/{key}")
-        return connection.getresponse().read()
-    finally:
-        connection.close()
-
-
-def certificates_of(tcp: int, https: int) -> set[bytes]:
-    """What the two TLS ports show, by hand: no authority is asked."""
+def trusting() -> ssl.SSLContext:
+    """No authority is asked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    web = http.client.HTTPSConnection("127.0.0.1", https, timeout=WAIT_SECONDS, context=context)
+    return context
+
+
+def certificates_of(tcp: int, https: int) -> set[bytes]:
+    """What the two TLS ports show."""
+    context = trusting()
+    web = http.client.HTTPSConnection("127.0.0.1", https, timeout=WAIT_S, context=context)
     try:
         web.connect()
         assert isinstance(web.sock, ssl.SSLSocket)
@@ -87,10 +80,7 @@ def certificates_of(tcp: int, https: int) -> set[bytes]:
 
 def cross_site_status(https: int) -> int:
     """Of a request that a foreign page made: a renewed listener is as careful as the first one."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    web = http.client.HTTPSConnection("127.0.0.1", https, timeout=WAIT_SECONDS, context=context)
+    web = http.client.HTTPSConnection("127.0.0.1", https, timeout=WAIT_S, context=trusting())
     try:
         web.request("POST", "/topic/create?topic=x", headers={"Origin": "https://evil.example"})
         return web.getresponse().status
@@ -98,7 +88,7 @@ def cross_site_status(https: int) -> int:
         web.close()
 
 
-def test_sighup_takes_a_renewed_certificate(tmp_path: Path, data_path: Path) -> None:
+def test_sighup_takes_a_renewed_certificate(tmp_path: Path) -> None:
     first = Certificates(tmp_path / "first")
     second = Certificates(tmp_path / "second")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -109,24 +99,22 @@ def test_sighup_takes_a_renewed_certificate(tmp_path: Path, data_path: Path) -> 
 
     install(first)
     flags = (f"--tls-cert={cert}", f"--tls-key={key}", "--https-address=127.0.0.1:0")
-    process = Process(data_path, *flags)
-    try:
-        https = process._wait_for(r"INFO: HTTPS: listening on 127\.0\.0\.1:(\d+)$").port
-        before = certificates_of(process.tcp.port, https)
+    with Daemon(tmp_path / "data", *flags) as daemon:
+        listening = r"INFO: HTTPS: listening on 127\.0\.0\.1:(\d+)"
+        eventually(lambda: re.search(listening, daemon.stderr()), WAIT_S, daemon.stderr)
+        https = int(re.findall(listening, daemon.stderr())[0])
+        before = certificates_of(daemon.tcp_port, https)
         assert len(before) == 1
         cert.write_text("rubbish")
-        process.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "nothing is reloaded: tls-cert" in process.log.read_text(), process)
-        assert certificates_of(process.tcp.port, https) == before
+        hang_up(daemon, "nothing is reloaded: tls-cert")
+        assert certificates_of(daemon.tcp_port, https) == before
         install(second)
-        process.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "INFO: reloaded: certificates" in process.log.read_text(), process)
-        after = certificates_of(process.tcp.port, https)
+        hang_up(daemon, "INFO: reloaded: certificates")
+        after = certificates_of(daemon.tcp_port, https)
         assert len(after) == 1
         assert after != before
         assert cross_site_status(https) == 403
-    finally:
-        assert process.end(signal.SIGTERM) == 0
+        assert daemon.stop() == 0
 
 
 def in_terminal(command: list[str]) -> tuple[int, int]:
@@ -139,7 +127,7 @@ def in_terminal(command: list[str]) -> tuple[int, int]:
 
 def read_until(master: int, pattern: bytes) -> bytes:
     seen = b""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WAIT_S
     while not re.search(pattern, seen):
         assert time.monotonic() < deadline, seen
         try:
@@ -149,10 +137,10 @@ def read_until(master: int, pattern: bytes) -> bytes:
     return seen
 
 
-def test_a_closed_terminal_stops_it_in_order(data_path: Path) -> None:
-    log = data_path.parent / "log"
-    flags = f"--data-path={data_path} --tcp-address=127.0.0.1:0 --http-address="
-    shell = f"exec {' '.join(NSQD)} {flags} 2> >(tee {log} >&2)"
+def test_a_closed_terminal_stops_it_in_order(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    command = " ".join(Daemon(tmp_path / "data").command())
+    shell = f"exec {command} 2> >(tee {tmp_path}/log >&2)"
     pid, master = in_terminal(["/bin/bash", "-c", shell])
     read_until(master, rb"TCP: listening")
     os.close(master)

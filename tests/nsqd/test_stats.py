@@ -17,6 +17,7 @@ from penstock.nsqd.stats import Query, View, json_parts
 from penstock.nsqd.stats_text import short_duration
 
 from .skewed import COUNTS, HEAVY, skewed
+from .skewed import lagging as make_it_lag
 from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
 
@@ -244,16 +245,8 @@ ALL = sum(COUNTS)
 
 @pytest.fixture(scope="module")
 def lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Channel `slow` has nothing of the heavy partition, `quick` has all."""
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        skewed(running, "t")
-        for channel in ("quick", "slow"):
-            name = f"?topic=t&channel={channel}"
-            assert running.request("POST", f"/channel/create{name}").status == 200
-            assert running.request("POST", f"/channel/empty{name}").status == 200
-        back = f"/channel/setoffset?topic=t&channel=slow&partition={HEAVY}"
-        assert running.request("POST", back, b"earliest").status == 200
-        running.request("POST", "/topic/create?topic=one")
+        make_it_lag(running)
         yield running
 
 
@@ -291,13 +284,6 @@ def test_topics_that_have_it_are_left(lagging: Running) -> None:
 
     assert (names(0), names(2), names(3)) == (["one", "t"], ["t"], [])
     assert names(-1) == ["one", "t"]
-
-
-@pytest.mark.parametrize("text", ["x", "255", "-2"])
-def test_a_partition_that_is_none(lagging: Running, text: str) -> None:
-    answer = lagging.request("GET", f"/stats?partition={text}")
-    assert answer.status == 400
-    assert json.loads(answer.body)["message"].startswith(f"INVALID_ARG_PARTITION '{text}'")
 
 
 def test_the_text_has_a_line_for_each(lagging: Running) -> None:
@@ -341,7 +327,7 @@ def test_consumers_of_one_partition_are_counted_there(lagging: Running) -> None:
         assert sorted(client.get("partition", -1) for client in found) == [-1, 1]
 
 
-@pytest.mark.parametrize("partition", range(3))
+@each("partition", range(3))
 def test_one_partition_alone(lagging: Running, partition: int) -> None:
     row = topic(lagging, f"&partition={partition}&include_clients=false")
     assert (row["partition"], row["message_count"]) == (partition, COUNTS[partition])

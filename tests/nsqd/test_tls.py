@@ -179,22 +179,6 @@ def test_policies(
     assert found == [nobody, True, stranger]
 
 
-def test_the_name_in_a_certificate(tmp_path: Path, certificates: Certificates) -> None:
-    flags = [*certificates.flags, "--tls-client-auth-policy=require"]
-    with running(tmp_path, *flags) as nsqd:
-        port = nsqd.daemon.tcp_address.port
-        sessions = nsqd.daemon.protocol.sessions
-        for context, name in (
-            (certificates.client("joe"), "joe"),
-            (certificates.stranger(), "stranger"),
-        ):
-            with Upgraded(port, context) as client:
-                client.pub("named", b"x")
-                assert nsqd.call(lambda: list(sessions.values())[-1].common_name) == name
-                client.command("NONSENSE")
-                assert client.is_closed()
-
-
 def test_any_certificate_is_not_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     anycert.accept_any_certificate(context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import struct
@@ -11,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 from penstock.wire import frames
-from penstock.wire.frames import Frame, FrameType, Message
+from penstock.wire.frames import Frame, FrameType
 
 from .inthread import TIMEOUT_SECONDS, InThread
+from .inthread import Answer as Answer
 
 
 def ok(data: bytes = b"OK") -> Frame:
@@ -50,18 +51,6 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
-    def request(
-        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> Answer:
-        address = self.daemon.http_address
-        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
-        try:
-            connection.request(method, target, body or None, headers or {})
-            response = connection.getresponse()
-            return Answer(response.status, response.read(), dict(response.getheaders()))
-        finally:
-            connection.close()
-
     def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """The status, and the document if there is one."""
         answer = self.request(method, target, body)
@@ -77,9 +66,12 @@ class Running(InThread):
         return found
 
 
-class Answer:
-    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.status, self.body, self.headers = status, body, headers
+def stored(nsqd: Running, topic: str) -> list[list[Message]]:
+    """The messages of each partition, as they are in its log."""
+    return [
+        [leader.log.message(offset) for offset in range(leader.tail.committed_end)]
+        for leader in nsqd.daemon.broker.topics[topic].leaders
+    ]
 
 
 class V2:
@@ -123,7 +115,7 @@ class V2:
         self.send(data)
         return self.read()
 
-    def message(self, timeout: float = TIMEOUT_SECONDS) -> Message:
+    def message(self, timeout: float = TIMEOUT_SECONDS) -> frames.Message:
         frame = self.read(timeout)
         assert frame.type == FrameType.MESSAGE, frame
         return frames.decode_message(frame.data)

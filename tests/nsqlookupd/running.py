@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import struct
@@ -24,16 +23,6 @@ class Running(InThread):
 
     def make(self) -> Daemon:
         return Daemon(self.options)
-
-    def request(self, method: str, target: str) -> tuple[int, bytes, dict[str, str]]:
-        address = self.daemon.http_address
-        connection = http.client.HTTPConnection(address.host, address.port, TIMEOUT_SECONDS)
-        try:
-            connection.request(method, target)
-            response = connection.getresponse()
-            return response.status, response.read(), dict(response.getheaders())
-        finally:
-            connection.close()
 
     def get(self, target: str) -> Any:
         status, body, _ = self.request("GET", target)

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from e2e.daemon import Daemon
+from penstock.tools import connection
 
 from .utilities import Run, runner
+
+
+@pytest.fixture(autouse=True)
+def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither files nor variables say which installation is meant."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in (*connection.TCP, "context"):
+        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
 
 
 @pytest.fixture(scope="module")

@@ -55,11 +55,3 @@ def test_the_latency_is_of_its_own_messages(
 def test_nothing_to_consume(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(daemon, "consume", "--topic=empty") == 1
     assert "nothing came from bench in empty: publish first" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"), [(["--count=0"], "'--count'"), (["--size=7"], "'--size'")]
-)
-def test_wrong_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "latency", *words]) == 2
-    assert said in capsys.readouterr().err

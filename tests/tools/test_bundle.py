@@ -123,24 +123,3 @@ def test_a_node_that_wants_tls(
     code, levels = analyze(path, capsys)
     assert code == 2
     assert any("does not answer" in what for what in levels)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["gather", "--nsqd-http-address=http://a:b@h:1"], 1, "a user and a password"),
-        (["gather", "--nsqd-http-address=/run/nsqd.sock"], 1, "no socket"),
-        (["gather", "--seconds=999"], 2, "'--seconds'"),
-        (["gather", "--tls-root-ca-file=/nowhere"], 1, "cannot be used"),
-        (["analyze", "/nowhere.zip"], 3, "No such file"),
-        (["analyze", __file__], 3, "no zip"),
-        (["analyze"], 3, "FILE"),
-        (["fly"], 2, "fly"),
-        (["analyze", "--help"], 0, ""),
-    ],
-)
-def test_wrong_use(
-    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bundle", *arguments]) == code
-    assert words in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
-from penstock.tools import completion, connection, contexts
+from penstock.tools import completion, contexts
 from penstock.tools.contexts import Context
 from penstock.tools.main import DAEMONS, VERBS, main
 from tools.parsers import Found, all_verbs, examples_of, parse
@@ -47,11 +47,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture(autouse=True)
-def configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(completion.VARIABLE, "90")  # the machine may be busy
-    for name in (*connection.TCP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
 
 
 @pytest.fixture

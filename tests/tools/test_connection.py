@@ -17,10 +17,7 @@ from penstock.tools.contexts import Context, ContextTrouble
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*connection.TCP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
+def kept(no_contexts: None) -> None:
     with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/one.pem"))
         found.put("two", Context(nsqd_http_address=("two:1", "two:2"), nsqd_tcp_address=("two:3",)))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cases import each
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.errors import PenstockError
 from penstock.tools import connection, contexts
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
-from penstock.tools.main import main
 
-from .utilities import as_json
+from .utilities import Run, as_json, runner
 
 FULL = Context(
     description='what "earns" the money \\ übrigens',
@@ -33,9 +33,8 @@ FULL = Context(
 )
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
     return tmp_path / "config" / "penstock" / "contexts.toml"
 
 
@@ -56,7 +55,7 @@ def test_selecting_and_going_back() -> None:
         found.select("a")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "context", "said"),
     [
         ("-x", FULL, "is no name of a context"),
@@ -75,7 +74,7 @@ def test_what_is_refused(name: str, context: Context, said: str) -> None:
         Contexts().put(name, context)
 
 
-@pytest.mark.parametrize("field", ["admin", "nsqd_http_address", "lookupd_http_address"])
+@each("field", ["admin", "nsqd_http_address", "lookupd_http_address"])
 def test_a_password_is_refused_and_not_repeated(field: str) -> None:
     url = "https://ann:hidden@h:1"
     context = Context(**{field: url if field == "admin" else (url,)})  # type: ignore[arg-type]
@@ -149,9 +148,6 @@ def test_two_changes_at_the_same_time_are_both_there() -> None:
 # --- `penstock context`, and verbs that work on one, against real daemons ---
 
 
-Run = Callable[..., tuple[int, str, str]]
-
-
 class Place:
     """A lookupd, and an nsqd with HTTPS that is registered there."""
 
@@ -176,17 +172,8 @@ def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*connection.TCP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner("", capsys, monkeypatch)
 
 
 def test_making_changing_and_forgetting(run: Run) -> None:

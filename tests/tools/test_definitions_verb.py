@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools.main import main
 
-from .utilities import as_json
-
-Run = Callable[..., tuple[int, str, str]]
+from .utilities import Run, as_json, runner
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +35,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     def call(*arguments: str, on: list[str], stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", ",".join(on))
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(["definitions", *arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
+        return runner(",".join(on), capsys, monkeypatch)("definitions", *arguments, stdin=stdin)
 
     return call
 

@@ -56,19 +56,6 @@ def is_refused(port: int) -> bool:
     return False
 
 
-def test_a_signal_stops_everything(tmp_path: Path) -> None:
-    tcp = kept_port()
-    demo = start(tmp_path, tcp, kept_port())
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if line.startswith("metrics"):
-            break
-    demo.send_signal(signal.SIGTERM)
-    _, err = demo.communicate(timeout=WAIT_SECONDS)
-    assert (demo.returncode, err) == (0, "")
-    assert is_refused(tcp)
-
-
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -178,8 +165,9 @@ def test_a_daemon_is_waited_for_as_long_as_it_lives(
     assert "nsqd is starting, since" in capsys.readouterr().out
 
 
-def test_the_browser_is_sent_to_what_answers_and_an_interrupt_stops_everything(
-    tmp_path: Path,
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_browser_is_sent_to_what_answers_and_a_signal_stops_everything(
+    tmp_path: Path, number: int
 ) -> None:
     tcp, port = kept_port(), kept_port()
     running = start(tmp_path, tcp, kept_port(), f"--admin-address=127.0.0.1:{port}")
@@ -189,7 +177,7 @@ def test_the_browser_is_sent_to_what_answers_and_an_interrupt_stops_everything(
             break
     with urlopen(f"http://127.0.0.1:{port}/ping") as answer:
         assert answer.read() == b"OK"
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     _, err = running.communicate(timeout=WAIT_SECONDS)
     assert (running.returncode, err) == (0, "")
     assert is_refused(tcp)

@@ -112,14 +112,11 @@ def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) 
 
 def test_nsq_to_http_sends_them_on(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     publish(daemon, topic, b"one", {**HEADERS, "##trace_id": "7", "a b": " x\r\ny%z w "})
-    server = Server()
-    try:
+    with Server() as server:
         flags = [f"--topic={topic}", "--channel=c", f"--post={server.url}/in", tcp(daemon)]
         with Utility("nsq_to_http", *flags, "--forward-headers", cwd=tmp_path) as utility:
             until(partial(is_done, daemon, topic, "c"), "finished")
             assert utility.end() == 0
-    finally:
-        server.end()
     assert server.seen == [b"one"]
     (headers,) = server.headers
     assert {name: headers[name] for name in headers if name.startswith("X-Nsqext-")} == {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools import connection, contexts
+from penstock.tools import contexts
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 from tools.parsers import all_verbs, examples_of
@@ -60,16 +60,17 @@ def make_topic(daemon: Daemon) -> None:
 
 @pytest.fixture(autouse=True)
 def beginning(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    no_contexts: None,
+    daemon: Daemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """A topic with a channel that has dead letters, contexts, a file with definitions."""
     changes = request.node.name.partition("[penstock ")[2].split(" ")[0] in CHANGES
     if daemon.http("GET", "/topic/config?topic=orders")[0] != 200 or changes:
         make_topic(daemon)
     here = f"127.0.0.1:{daemon.http_port}"
-    for name in (*connection.TCP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
     with contexts.changed() as found:

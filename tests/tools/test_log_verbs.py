@@ -102,21 +102,6 @@ def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[
     assert main(["log", "verify", str(directory), "--topic", "other"]) == 0
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["verify"],
-        ["mend", "."],
-        ["dump", ".", "--count", "many"],
-        ["verify", "/nowhere/at/all"],
-    ],
-)
-def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log", *arguments]) == 2
-    assert capsys.readouterr().err
-
-
 def test_repair_lists_asks_and_gives_up(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ("", "--topic required"),
         ("'--topic=bad name'", "a valid topic name is required"),
         ("--topic=t", "--nsqd-tcp-address or --lookupd-http-address required"),
+        ("--topic=t --nsqd-tcp-address=127.0.0.1:1", "127.0.0.1:1"),  # nobody is there
         ("--topic=t --nsqd-tcp-address=a:1 --n=-1", "--n -1: must be 0 or more"),
         ("--topic=t --nsqd-tcp-address=a:1 --consumer-opt=fly", "is no option"),
     ]),
@@ -116,6 +117,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "to_nsq": ("", [
         ("--nsqd-tcp-address=a:1", "a valid topic name is required"),
         ("--topic=t", "--nsqd-tcp-address required"),
+        ("--topic=t --nsqd-tcp-address=127.0.0.1:1", "127.0.0.1:1"),
         ("--topic=t --nsqd-tcp-address=a:1 --delimiter=ab", "must be a single byte"),
         ("--topic=t --nsqd-tcp-address=a:1 --rate=-1", "must be 0 or more"),
     ]),

@@ -119,11 +119,7 @@ def test_what_is_no_address(text: str) -> None:
     assert caught.value.address == text
 
 
-def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("PENSTOCK_CONTEXT", raising=False)
-    monkeypatch.delenv("PENSTOCK_NSQD_HTTP_ADDRESS", raising=False)
-    monkeypatch.delenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", raising=False)
+def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert addresses() == [connection.DEFAULT_ADDRESS]
     assert addresses(["x:1", "y:2"]) == ["x:1", "y:2"]
     assert addresses(None, [address]) == ["[::1]:2", "a:1", "b:1"]

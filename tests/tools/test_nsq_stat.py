@@ -1,33 +1,19 @@
 from __future__ import annotations
 
-import urllib.request
-from collections.abc import Iterator
-
 import pytest
 
 from e2e.daemon import Daemon
 from penstock.tools.nsq_stat import FIELDS, main, row_text
 
+from .utilities import http, listen, publish
+
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
-    path = tmp_path_factory.mktemp("stat")
-    with Daemon(path / "a") as first, Daemon(path / "b") as second:
-        for daemon in (first, second):
-            post(daemon, "/channel/create?topic=t&channel=c", create_topic=True)
-            post(daemon, "/pub?topic=t", b"x")
-        yield [first, second]
-
-
-def post(daemon: Daemon, target: str, body: bytes = b"", create_topic: bool = False) -> None:
-    if create_topic:
-        post(daemon, "/topic/create?topic=t")
-    url = f"http://127.0.0.1:{daemon.http_port}{target}"
-    urllib.request.urlopen(urllib.request.Request(url, body, method="POST")).close()
-
-
-def addresses(daemons: list[Daemon]) -> list[str]:
-    return [f"--nsqd-http-address=127.0.0.1:{daemon.http_port}" for daemon in daemons]
+def daemons(daemons: list[Daemon]) -> list[Daemon]:
+    for daemon in daemons:
+        listen(daemon, "t")
+        publish(daemon, "t", [b"x"])
+    return daemons
 
 
 def test_a_row_has_rates_and_sums() -> None:
@@ -41,7 +27,7 @@ def test_a_row_has_rates_and_sums() -> None:
 
 def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--topic=t", "--channel", "c", "-interval=20ms", "--count=26"]
-    assert main([*flags, *addresses(daemons)]) == 0
+    assert main([*flags, *map(http, daemons)]) == 0
     lines = capsys.readouterr().out.splitlines()
     heads = [index for index, line in enumerate(lines) if line.startswith("------rate")]
     assert heads == [0, 27]  # again after 25 rows
@@ -51,5 +37,5 @@ def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[
 
 
 def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--topic=t", "--channel=nope", *addresses(daemons)]) == 1
+    assert main(["--topic=t", "--channel=nope", *map(http, daemons)]) == 1
     assert capsys.readouterr().err == "nsq_stat: no nsqd has channel nope of topic t\n"

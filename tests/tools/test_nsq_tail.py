@@ -3,10 +3,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from e2e.daemon import Daemon
-from penstock.tools.nsq_tail import main
 
 from .utilities import Utility, ask, channel_row, is_done, publish, tcp, until
 
@@ -47,8 +44,3 @@ def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
         return sum(row["depth"] + row["in_flight_count"] for row in rows)
 
     until(lambda: left() == 20, "what was not printed is still there, what was is finished")
-
-
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
-    assert "127.0.0.1:1" in capsys.readouterr().err

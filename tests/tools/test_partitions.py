@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nsqd.skewed import COUNTS, HEAVY, put, skewed
+from nsqd.skewed import COUNTS, HEAVY, lagging, put, skewed
 from nsqd.world import Running
 from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
@@ -25,14 +25,7 @@ ALL = sum(COUNTS)
 @pytest.fixture(scope="module")
 def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        skewed(running, "t")
-        for channel in ("quick", "slow"):
-            name = f"?topic=t&channel={channel}"
-            assert running.request("POST", f"/channel/create{name}").status == 200
-            assert running.request("POST", f"/channel/empty{name}").status == 200
-        back = f"/channel/setoffset?topic=t&channel=slow&partition={HEAVY}"
-        assert running.request("POST", back, b"earliest").status == 200
-        running.request("POST", "/topic/create?topic=one")
+        lagging(running)
         running.request("POST", "/channel/create?topic=one&channel=c")
         running.request("POST", "/pub?topic=one", b"alone")
         yield running

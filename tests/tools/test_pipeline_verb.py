@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
-from penstock.tools import connection, contexts, pipeline
+from penstock.tools import contexts, pipeline
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
@@ -15,11 +14,8 @@ AUDIT = ("audit", "--topic", "orders", "--trace", "/t")
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+def runs(no_contexts: None, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """What pipelines are started with."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*connection.TCP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/dev/null"))
         found.put("two", Context(nsqd_http_address=("two:1", "two:2")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
@@ -239,11 +241,6 @@ UTILITIES = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
 NOBODY = "--nsqd-http-address=127.0.0.1:1"
 
 
-@pytest.fixture(autouse=True)
-def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def code_of(arguments: list[str]) -> int:
     try:
         return main(arguments)
@@ -251,37 +248,64 @@ def code_of(arguments: list[str]) -> int:
         return int(str(leaving.code or 0))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_an_unknown_flag(verb: str) -> None:
     assert code_of([verb, "--nix"]) == (3 if verb == "check" else 2)
     assert code_of([verb, "--help"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
+@each(
+    ("line", "code", "said"),
     [
-        (f"stats {NOBODY}", 1),
-        (f"stats {NOBODY} --lookupd-http-address=127.0.0.1:1", 2),
-        ("stats --context=nix", 1),
-        (f"topic delete t {NOBODY}", 1),  # not confirmed
-        (f"topic config t x {NOBODY}", 2),
-        (f"channel redrive t c --count=-1 {NOBODY}", 2),
-        ("context select", 2),
-        ("trace", 2),
-        ("pipeline example nix", 2),
-        ("migrate /nix", 2),
-        ("log verify /nix", 2),
-        ("log dump /nix", 2),
-        ("bundle analyze /nix", 3),
-        ("bundle gather --nix", 2),
-        (f"check {NOBODY}", 2),  # critical
-        (f"check {NOBODY} --lookupd-http-address=127.0.0.1:1", 3),
-        ("check --context=nix", 3),
-        (f"check {NOBODY} --http-secret-file=/nix", 3),
+        (f"stats {NOBODY}", 1, "no answer"),
+        (f"stats {NOBODY} --lookupd-http-address=127.0.0.1:1", 2, ""),
+        ("stats --context=nix", 1, "there is no context 'nix'"),
+        (f"topic delete t {NOBODY}", 1, "give --yes"),
+        (f"topic config t x {NOBODY}", 2, ""),
+        (f"channel redrive t c --count=-1 {NOBODY}", 2, "'--count'"),
+        ("context select", 2, ""),
+        ("pipeline example nix", 2, "nix"),
+        ("migrate /nix", 2, "penstock migrate"),
+        ("log", 2, "log"),
+        ("log verify", 2, "Missing argument"),
+        ("log verify /nix", 2, "/nix"),
+        ("log mend .", 2, "mend"),
+        ("log dump /nix", 2, "/nix"),
+        ("log dump . --count many", 2, "'--count'"),
+        ("bundle gather --nix", 2, "--nix"),
+        ("bundle gather --nsqd-http-address=http://a:b@h:1", 1, "a user and a password"),
+        ("bundle gather --nsqd-http-address=/run/nsqd.sock", 1, "no socket"),
+        ("bundle gather --seconds=999", 2, "'--seconds'"),
+        ("bundle gather --tls-root-ca-file=/nowhere", 1, "cannot be used"),
+        ("bundle analyze /nix.zip", 3, "No such file"),
+        (f"bundle analyze {__file__}", 3, "no zip"),
+        ("bundle analyze", 3, "FILE"),
+        ("bundle fly", 2, "fly"),
+        (f"check {NOBODY}", 2, ""),  # critical
+        (f"check {NOBODY} --lookupd-http-address=127.0.0.1:1", 3, ""),
+        ("check --context=nix", 3, ""),
+        (f"check {NOBODY} --http-secret-file=/nix", 3, ""),
+        ("trace", 2, "give a message id, or --trace-id"),
+        ("trace 0d1c000000000000 --trace-id=1", 2, "give a message id, or --trace-id"),
+        ("trace xyz", 2, "'xyz' is no message id: 16 hex digits"),
+        ("trace --trace-id=0", 2, "must be 1 to 2^64 - 1"),
+        ("trace --trace-id=4bf92f3577b34da6", 2, "or the 32 hex digits of a W3C trace id"),
+        ("trace 0d1c000000000000 --since=noon", 2, "'noon' is no time, as 2026"),
+        ("trace 0d1c000000000000 --data-path=/nix", 1, "/nix holds no topic _trace"),
+        ("sql 'select 1' --limit 0", 2, "limit"),
+        ("sql ' ; '", 2, "no statement"),
+        ("sql 'select 1' --lake /nothing/there", 1, "/nothing/there"),
+        ("sql 'select 1' --table x", 2, "archive=/data"),
+        ("sql 'select 1' --json --csv", 2, "two forms"),
+        ("bench latency --count=0", 2, "'--count'"),
+        ("bench latency --size=7", 2, "'--size'"),
     ],
 )
-def test_what_is_wrong(line: str, code: int) -> None:
-    assert code_of(line.split()) == code
+def test_wrong_use_is_said(
+    line: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of(shlex.split(line)) == code
+    assert said in capsys.readouterr().err
 
 
 def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +316,7 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bundle", "analyze", "x"]) == 3
 
 
-@pytest.mark.parametrize("utility", UTILITIES)
+@each("utility", UTILITIES)
 def test_an_nsq_utility_has_one_code(utility: object) -> None:
     assert callable(utility)
     assert utility(["--nix"]) == utility([]) == 1

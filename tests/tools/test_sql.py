@@ -51,23 +51,6 @@ def test_json_lines_and_csv() -> None:
     assert text == 'name,n\n"a,\n",1.5\n"{""b"": [1]}",\ntrue,2\n'
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "said"),
-    [
-        (["select 1", "--limit", "0"], 2, "limit"),
-        ([" ; "], 2, "no statement"),
-        (["select 1", "--lake", "/nothing/there"], 1, "/nothing/there"),
-        (["select 1", "--table", "x"], 2, "archive=/data"),
-        (["select 1", "--json", "--csv"], 2, "two forms"),
-    ],
-)
-def test_wrong_use_is_said_first(
-    argv: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sql", *argv]) == code
-    assert said in capsys.readouterr().err
-
-
 def asked(sql: str, url: str, lake: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
     code = main(["sql", sql, "--json", "--url", url, "--lake", str(lake), *more])
     out, err = capsys.readouterr()

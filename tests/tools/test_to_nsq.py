@@ -3,12 +3,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.daemon import Daemon
-from penstock.tools.to_nsq import Records, main
+from penstock.tools.to_nsq import Records
 
 from .utilities import Utility, channel_row, listen, tcp
 
@@ -70,8 +69,3 @@ def test_records_do_not_depend_on_the_pieces(records: list[bytes], data: st.Data
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += reader.feed(stream[start:end])
     assert found + reader.end() == [record for record in records if record]
-
-
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
-    assert "127.0.0.1:1" in capsys.readouterr().err

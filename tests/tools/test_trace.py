@@ -120,22 +120,3 @@ def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFix
     assert TOPIC not in nsqd.daemon.broker.topics
     assert main(["trace", "0d1c000000000000", address(nsqd)]) == 1
     assert "nothing is known of it" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "give a message id, or --trace-id"),
-        (["0d1c000000000000", "--trace-id=1"], "give a message id, or --trace-id"),
-        (["xyz"], "'xyz' is no message id: 16 hex digits"),
-        (["--trace-id=0"], "must be 1 to 2^64 - 1"),
-        (["--trace-id=4bf92f3577b34da6"], "or the 32 hex digits of a W3C trace id"),
-        (["0d1c000000000000", "--since=noon"], "'noon' is no time, as 2026"),
-        (["0d1c000000000000", "--data-path=/nowhere"], "/nowhere holds no topic _trace"),
-    ],
-)
-def test_what_cannot_be_asked(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["trace", *arguments]) == (1 if "holds no topic" in words else 2)
-    assert words in capsys.readouterr().err

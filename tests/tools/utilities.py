@@ -25,8 +25,9 @@ Run = Callable[..., tuple[int, str, str]]
 def runner(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """`penstock` on the nsqd of that address: its exit code, and what it wrote."""
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
+    """`penstock` on the nsqd of that address, if any: its exit code, and what it wrote."""
+    if address:
+        monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
 
     def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -61,24 +61,27 @@ class Node(Daemon):
         return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
+        status, data = self._request(path, method, body)
+        assert status < 400, f"{path}: {status} {data!r}"
+        return json.loads(data) if data.startswith((b"{", b"[")) else data
+
+    def status(self, path: str) -> int:
+        return self._request(path, "POST", None)[0]
+
+    def _request(self, path: str, method: str, body: bytes | None) -> tuple[int, bytes]:
         url = f"http://{self.host}:{self.ports[1]}{path}"
         request = urllib.request.Request(url, data=body, method=method)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
-                data = answer.read()
+                return answer.status, answer.read()
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
-        return json.loads(data) if data.startswith((b"{", b"[")) else data
+            return error.code, error.read()
 
-    def status(self, path: str, method: str = "POST") -> int:
-        url = f"http://{self.host}:{self.ports[1]}{path}"
-        try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, method=method), timeout=20
-            ) as it:
-                return int(it.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+    def leads(self, topic: str) -> int | None:
+        """Who does, as this node has it."""
+        rows = self.ask("/cluster")["partitions"]
+        leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
+        return leader
 
     @property
     def is_up(self) -> bool:
@@ -138,6 +141,11 @@ class Cluster:
         """What each node says of itself and the others, for a story that failed."""
         states = [json.dumps(node.ask("/cluster")) for node in self.up()]
         return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])
+
+    def is_alive(self, node: Node) -> bool:
+        """As another one that is up has it."""
+        rows = next(one for one in self.up() if one is not node).ask("/cluster")["nodes"]
+        return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes if node.is_up]

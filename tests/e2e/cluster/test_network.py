@@ -148,7 +148,7 @@ def test_the_leader_is_unplugged(cluster: NetworkCluster) -> None:
         leader = cluster.leader("unplugged")
         others = [node for node in cluster.nodes if node is not leader]
         with cluster.network.unplugged(leader.number):
-            cluster.until(lambda: _leader(others[0], "unplugged") not in (None, leader.number))
+            cluster.until(lambda: others[0].leads("unplugged") not in (None, leader.number))
             time.sleep(2)
         cluster.until(lambda: cluster.is_whole("unplugged"))
         time.sleep(2)
@@ -183,12 +183,6 @@ def test_the_link_to_a_follower_is_slow(cluster: NetworkCluster) -> None:
         cluster.until(lambda: cluster.is_whole("slow"))
     check(traffic.told(follower))
     assert all(now - then > 100 for then, now in zip(before, after, strict=True))
-
-
-def _leader(node: Node, topic: str) -> int | None:
-    rows = node.ask("/cluster")["partitions"]
-    leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
-    return leader
 
 
 # --- TLS between nodes ---
@@ -233,15 +227,10 @@ def five(tmp_path: Path) -> Iterator[Cluster]:
         assert five.faults() == []
 
 
-def is_alive(five: Cluster, node: Node) -> bool:
-    rows = five.nodes[0].ask("/cluster")["nodes"]
-    return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
-
-
 def test_a_topic_gets_the_replicas_that_it_was_made_without(five: Cluster) -> None:
     for node in five.nodes[2:]:
         node.stop()
-    five.until(lambda: not any(is_alive(five, node) for node in five.nodes[2:]))
+    five.until(lambda: not any(five.is_alive(node) for node in five.nodes[2:]))
     with Traffic(five, "short") as traffic:
         time.sleep(1)
         for node in five.nodes[2:]:
@@ -266,7 +255,7 @@ def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
     check(told)
     assert not any(one.refused for one in traffic.publishers)
     assert drained.stop() == 0
-    five.until(lambda: not is_alive(five, drained))
+    five.until(lambda: not five.is_alive(drained))
     five.nodes[0].ask("/cluster/node?node=1&state=removed", "POST")
 
 

@@ -21,7 +21,7 @@ from e2e.lookupd import Lookupd
 from e2e.test_clock import SHIFTED
 
 from .processes import Cluster, Node
-from .traffic import KeyedPublisher, Told, Traffic
+from .traffic import KeyedPublisher, Publisher, Told, Traffic
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,30 @@ def test_a_topic_that_nobody_knows_is_made_by_the_first_publish(cluster: Cluster
     assert cluster.is_whole("fresh")
 
 
-def test_the_leader_is_killed(cluster: Cluster) -> None:
-    with Traffic(cluster, "killed") as traffic:
-        leader = cluster.leader("killed")
+@pytest.mark.parametrize(
+    ("topic", "partitions", "order", "publisher"),
+    [
+        ("killed", 1, "none", Publisher),
+        ("strict", 1, "strict", Publisher),
+        ("keyed", 3, "key", KeyedPublisher),
+    ],
+)
+def test_the_leader_is_killed(
+    cluster: Cluster, topic: str, partitions: int, order: str, publisher: type[Publisher]
+) -> None:
+    """The order of a channel lasts over it."""
+    cluster.make(f"/topic/create?topic={topic}&partition_num={partitions}")
+    cluster.make(f"/channel/create?topic={topic}&channel=work")
+    cluster.nodes[0].ask(f"/channel/config?topic={topic}&channel=work&order={order}", "POST")
+    with Traffic(cluster, topic, publisher=publisher) as traffic:
+        leader = cluster.leader(topic)
         leader.kill()
-        cluster.until(lambda: cluster.leader("killed") is not leader)
+        cluster.until(lambda: cluster.leader(topic) is not leader)
         time.sleep(2)
-        bring_back(cluster, leader, "killed")
-    check(traffic.told(leader))
+        bring_back(cluster, leader, topic)
+    told = traffic.told(leader)
+    check(told)
+    assert order == "none" or told.order_broken == []
 
 
 def test_the_leader_stops_in_order(cluster: Cluster) -> None:
@@ -86,18 +102,10 @@ def test_the_leader_hangs(cluster: Cluster) -> None:
         leader = cluster.leader("hung")
         with leader.paused():
             others = [node for node in cluster.nodes if node is not leader]
-            cluster.until(
-                lambda: others[0].ask("/cluster") and _leads(others[0], "hung") is not leader.number
-            )
+            cluster.until(lambda: others[0].leads("hung") is not leader.number)
             time.sleep(1)
         cluster.until(lambda: cluster.is_whole("hung"))
     check(traffic.told(leader))
-
-
-def _leads(node: Node, topic: str) -> int | None:
-    rows = node.ask("/cluster")["partitions"]
-    leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
-    return leader
 
 
 def test_all_nsqlookupds_name_the_next_leader(cluster: Cluster, tmp_path: Path) -> None:
@@ -157,36 +165,6 @@ def test_etcd_is_away_for_a_minute_and_a_leader_is_killed_meanwhile(cluster: Clu
         time.sleep(2)
     check(traffic.told(leader), sum(acked))
     assert min(acked) > 100  # it was away, and all went on
-
-
-def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    cluster.make("/topic/create?topic=strict")
-    cluster.make("/channel/create?topic=strict&channel=work")
-    node.ask("/channel/config?topic=strict&channel=work&order=strict", "POST")
-    with Traffic(cluster, "strict") as traffic:
-        leader = cluster.leader("strict")
-        leader.kill()
-        time.sleep(3)
-        bring_back(cluster, leader, "strict")
-    told = traffic.told(leader)
-    check(told)
-    assert told.order_broken == []
-
-
-def test_order_by_key_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    cluster.make("/topic/create?topic=keyed&partition_num=3")
-    cluster.make("/channel/create?topic=keyed&channel=work")
-    node.ask("/channel/config?topic=keyed&channel=work&order=key", "POST")
-    with Traffic(cluster, "keyed", publisher=KeyedPublisher) as traffic:
-        leader = cluster.leader("keyed")
-        leader.kill()
-        time.sleep(3)
-        bring_back(cluster, leader, "keyed")
-    told = traffic.told(leader)
-    check(told)
-    assert told.order_broken == []
 
 
 def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
@@ -272,14 +250,9 @@ def test_an_empty_machine_takes_the_place_of_another(cluster: Cluster, tmp_path:
         node.forget_faults()
         shutil.rmtree(node.data_path)
         node.flags.append("--cluster-replace")
-        cluster.until(lambda: not _is_alive(cluster, node))
+        cluster.until(lambda: not cluster.is_alive(node))
         bring_back(cluster, node, "replaced")
     check(traffic.told(node))
-
-
-def _is_alive(cluster: Cluster, node: Node) -> bool:
-    rows = cluster.up()[0].ask("/cluster")["nodes"]
-    return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
 
 
 def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:

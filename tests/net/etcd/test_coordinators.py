@@ -45,10 +45,7 @@ from sim.store import Store
 
 ANSWER_S = 10.0
 LEASE_NS = 2 * SECOND
-
-
-def fail(error: Exception) -> None:
-    raise AssertionError("a callback has failed") from error
+NO_SECRETS = Secrets()
 
 
 class Desk:
@@ -109,18 +106,24 @@ _clusters = iter(range(1 << 30))
 
 
 @asynccontextmanager
-async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
-    if kind == "memory":
-        yield Desk(MemoryCoordinator(Store(), SystemClock().mono_ns))
-        return
-    address = Address((etcd.endpoint,), f"test-{next(_clusters)}")
+async def etcd_desk(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
     faults: list[Exception] = []
-    coordinator = EtcdCoordinator(address, Secrets(), faults.append)
+    coordinator = EtcdCoordinator(address, secrets, faults.append)
     try:
         yield Desk(coordinator)
     finally:
         await coordinator.close()
     assert faults == []
+
+
+@asynccontextmanager
+async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
+    if kind == "memory":
+        yield Desk(MemoryCoordinator(Store(), SystemClock().mono_ns))
+        return
+    address = Address((etcd.endpoint,), f"test-{next(_clusters)}")
+    async with etcd_desk(address) as desk:
+        yield desk
 
 
 def on_both(story: Callable[[Desk], Awaitable[None]]) -> Callable[[str, Etcd], None]:

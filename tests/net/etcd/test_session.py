@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from aetcd import rpc
 
 from cases import each
 from net.etcd.server import Etcd, three
-from net.etcd.test_coordinators import Desk
+from net.etcd.test_coordinators import Desk, etcd_desk
 from penstock.cluster.coordinator import UNKNOWN, Changes, Failed, Granted, Put
 from penstock.errors import ConfigError
 from penstock.limits import SECOND
@@ -26,18 +25,6 @@ from penstock.replication.leader import Outcome
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
 LEASE_NS = 2 * SECOND
-NO_SECRETS = Secrets()
-
-
-@asynccontextmanager
-async def desk_of(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
-    faults: list[Exception] = []
-    coordinator = EtcdCoordinator(address, secrets, faults.append)
-    try:
-        yield Desk(coordinator)
-    finally:
-        await coordinator.close()
-    assert faults == []
 
 
 @pytest.fixture
@@ -71,7 +58,7 @@ async def answered(desk: Desk, put: Put) -> None:
 
 
 async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
-    async with desk_of(Address((server.endpoint,))) as desk:
+    async with etcd_desk(Address((server.endpoint,))) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made + 1, answers.append)
@@ -102,7 +89,7 @@ async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
 
 
 async def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(steady: Etcd) -> None:
-    async with desk_of(Address((steady.endpoint,))) as desk:
+    async with etcd_desk(Address((steady.endpoint,))) as desk:
         await desk.transact(Put("a", b"1"))
         coordinator = desk.coordinator
         assert isinstance(coordinator, EtcdCoordinator)
@@ -113,7 +100,7 @@ async def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(steady: Etcd) -
 async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> None:
     """Nothing tells of it but time. Its watch would be silent for ever."""
     address = Address(tuple(member.endpoint for member in members))
-    async with desk_of(address) as desk:
+    async with etcd_desk(address) as desk:
         coordinator = desk.coordinator
         assert isinstance(coordinator, EtcdCoordinator)
         made = (await desk.transact(Put("a", b"1"))).revision
@@ -138,7 +125,7 @@ async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> N
 
 
 async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> None:
-    async with desk_of(Address((members[0].endpoint,))) as desk:
+    async with etcd_desk(Address((members[0].endpoint,))) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made + 1, answers.append)
@@ -154,7 +141,7 @@ async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> No
 
 
 async def test_an_endpoint_that_refuses_is_left_at_once(steady: Etcd) -> None:
-    async with desk_of(Address(("127.0.0.1:1", steady.endpoint))) as desk:
+    async with etcd_desk(Address(("127.0.0.1:1", steady.endpoint))) as desk:
         assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
         assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
 
@@ -166,16 +153,16 @@ async def test_users_and_a_token_that_etcd_has_forgotten(
     request.addfinalizer(server.kill)
     secrets = Secrets("hunter2")
     await make_user(server.endpoint, "root", "hunter2")
-    async with desk_of(Address((server.endpoint,), user="root"), secrets) as desk:
+    async with etcd_desk(Address((server.endpoint,), user="root"), secrets) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made, answers.append)
         await desk.until(lambda: answers)
         await asyncio.sleep(2.5)  # the token is over
         assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
-    async with desk_of(Address((server.endpoint,))) as desk:
+    async with etcd_desk(Address((server.endpoint,))) as desk:
         assert await desk.transact(Put("a", b"3")) == UNKNOWN
-    async with desk_of(Address((server.endpoint,), user="root"), Secrets("no")) as desk:
+    async with etcd_desk(Address((server.endpoint,), user="root"), Secrets("no")) as desk:
         failed = await desk.ask(desk.coordinator.read, "a")
         assert isinstance(failed, Failed)
         assert "authentication failed" in failed.reason
@@ -211,9 +198,9 @@ async def test_over_tls_with_certificates_of_both_sides(
     address = Address((server.endpoint,), is_secure=True)
     ca, key = authority.cert_pem.bytes(), mine.private_key_pem.bytes()
     secrets = Secrets("", ca, mine.cert_chain_pems[0].bytes(), key)
-    async with desk_of(address, secrets) as desk:
+    async with etcd_desk(address, secrets) as desk:
         assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
-    async with desk_of(address, Secrets("", ca)) as desk:  # no certificate of its own
+    async with etcd_desk(address, Secrets("", ca)) as desk:  # no certificate of its own
         assert await desk.transact(Put("a", b"2")) == UNKNOWN
 
 
@@ -234,7 +221,7 @@ async def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:
 
 @each("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
 async def test_a_lease_is_never_shorter_than_asked_for(steady: Etcd, ttl_ns: int) -> None:
-    async with desk_of(Address((steady.endpoint,))) as desk:
+    async with etcd_desk(Address((steady.endpoint,))) as desk:
         granted = await desk.ask(desk.coordinator.grant, ttl_ns)
         assert isinstance(granted, Granted)
         assert granted.ttl_ns >= ttl_ns

@@ -127,6 +127,14 @@ async def world_of(*nodes: Node) -> AsyncIterator[World]:
     assert [node.faults for node in nodes] == [[] for _ in nodes]
 
 
+@asynccontextmanager
+async def two_linked() -> AsyncIterator[tuple[World, Node, Node]]:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        yield world, one, two
+
+
 async def test_three_nodes_link_and_frames_come_in_order() -> None:
     one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
     async with world_of(one, two, three) as world:
@@ -144,9 +152,7 @@ async def test_three_nodes_link_and_frames_come_in_order() -> None:
 
 
 async def test_large_frames_on_the_bulk_lane() -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (world, one, two):
         two.story.clear()
         row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
         data = encode(TARGET, row)
@@ -182,9 +188,7 @@ async def test_a_process_that_ends_is_noticed_by_both_sides() -> None:
 
 
 async def test_a_node_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (world, one, two):
         two.silent = True
         one.silent = True
         await world.until(lambda: ("unlinked", 2) in one.story)
@@ -192,9 +196,7 @@ async def test_a_node_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_process_that_stood_still_reads_before_it_judges() -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (_, one, two):
         time.sleep(SILENCE_NS / SECOND + 0.5)  # the loop of both
         for _ in range(20):
             one.tick()
@@ -207,9 +209,7 @@ async def test_a_process_that_stood_still_reads_before_it_judges() -> None:
 async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (world, one, two):
         for connection in two.links.links[1].lanes.values():
             connection._transport.pause_reading()  # type: ignore[attr-defined]
         row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
@@ -245,9 +245,7 @@ async def test_a_life_that_is_not_known_is_refused() -> None:
 
 
 async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (world, one, two):
         one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
         await world.until(lambda: ("unlinked", 1) in two.story)
         assert "does not have its checksum" in caplog.text
@@ -255,9 +253,7 @@ async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFix
 
 
 async def test_a_node_that_is_no_longer_one_is_left() -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (_, one, two):
         one.links.know({})
         two.links.know({})
         assert one.told()[-1] == ("unlinked", 2)
@@ -310,9 +306,7 @@ async def test_over_tls_with_certificates_of_both_sides() -> None:
 
 
 async def test_a_link_is_quick_to_come_back() -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    async with world_of(one, two) as world:
-        await world.until(world.are_linked)
+    async with two_linked() as (world, one, two):
         begun = time.monotonic_ns()
         one.links.links[2].lanes[Lane.LIVE].close()
         two.links.links[1].end()

@@ -60,35 +60,6 @@ def test_an_order_is_chosen(nsqd: Running) -> None:
     assert nsqd.ask("POST", f"{query}&poison=&order=") == (200, config(0))
 
 
-REFUSED = [
-    ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "config", "topic=t", 400, "MISSING_ARG_CHANNEL"),
-    ("GET", "config", "topic=u&channel=ch", 404, "TOPIC_NOT_FOUND"),
-    ("GET", "config", "topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
-    ("POST", "redrive", "topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
-    ("POST", "config", f"{HERE}&max_attempts=-1", 400, "INVALID_ARG_MAX_ATTEMPTS '-1'"),
-    ("POST", "config", f"{HERE}&max_attempts=65536", 400, "INVALID_ARG_MAX_ATTEMPTS '65536'"),
-    ("POST", "config", f"{HERE}&max_attempt=1", 400, "INVALID_ARG max_attempt: no such setting"),
-    ("POST", "config", f"{HERE}&dead_letter_topic=a$", 400, "INVALID_ARG dead_letter_topic 'a$'"),
-    ("POST", "config", f"{HERE}&dead_letter_topic=t", 400, "INVALID_ARG dead_letter_topic 't'"),
-    ("POST", "config", f"{HERE}&order=keys", 400, "INVALID_ARG_ORDER 'keys': it is none or key or"),
-    ("POST", "config", f"{HERE}&poison=x", 400, "INVALID_ARG_POISON 'x': it is dead_letter or"),
-    ("POST", "setorder", HERE, 400, "INVALID_ARG_ORDER '': it is true or false"),
-    ("POST", "setorder", f"{HERE}&order=1", 400, "INVALID_ARG_ORDER '1': it is true or false"),
-    ("POST", "redrive", f"{HERE}&count=x", 400, "INVALID_ARG_COUNT 'x'"),
-    ("GET", "redrive", HERE, 405, "METHOD_NOT_ALLOWED"),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "query", "status", "text"), REFUSED)
-def test_what_is_refused(
-    nsqd: Running, method: str, path: str, query: str, status: int, text: str
-) -> None:
-    got, document = nsqd.ask(method, f"/channel/{path}?{query}")
-    assert (got, document["message"][: len(text)]) == (status, text)
-    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-
-
 def requeue_one(client: V2) -> bytes:
     message = client.message()
     client.send(b"REQ " + message.id + b" 0\n")
@@ -119,15 +90,6 @@ def test_there_and_back(nsqd: Running) -> None:
 
 
 # --- A rate for a channel, and a bound of RDY for its consumers, over HTTP ---
-
-
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", f"/channel/create?{HERE}").status == 200
-        yield running
 
 
 def test_a_rate_holds_a_consumer_back(node: Running) -> None:
@@ -162,21 +124,3 @@ def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
         assert "limited_rdy" not in rows["quick"]
         assert node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=0")[1]["clients"] == 2
         eventually(lambda: node.channel("t", "ch")["in_flight_count"] == 10)
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        (f"/channel/ratelimit?{HERE}", 400, "MISSING_ARG_RATEKILOBYTES"),
-        (f"/channel/ratelimit?{HERE}&ratekilobytes=-1", 400, "INVALID_ARG_RATEKILOBYTES '-1'"),
-        ("/channel/ratelimit?topic=t&channel=no&ratekilobytes=1", 404, "CHANNEL_NOT_FOUND"),
-        (f"/channel/setclientlimit?{HERE}", 400, "MISSING_ARG_READY"),
-        (f"/channel/setclientlimit?{HERE}&ready=9999", 400, "INVALID_ARG_READY '9999'"),
-    ],
-)
-def test_what_is_refused_of_channel_limits(
-    node: Running, path: str, status: int, said: str
-) -> None:
-    answered, told = node.ask("POST", path)
-    assert answered == status
-    assert told["message"].startswith(said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,6 @@ from penstock.limits import SECOND
 from penstock.net.exchange import Response
 
 from ..asked import BILLING, request, routes
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(kernel)
-    made.place([0])
-    yield made
-    for node in made.up():
-        node.engine.close()
 
 
 class Asked:
@@ -172,16 +162,3 @@ def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cl
     asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders")
     cluster_concede.run()
     assert asked.document["conceded"] == []
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
-        ("", 400, "MISSING_ARG_TOPIC"),
-        ("?topic=none", 404, "TOPIC_NOT_FOUND"),
-        ("?topic=orders&partition=7", 400, "E_BAD_PARTITION"),
-    ],
-)
-def test_what_is_refused(cluster_concede: Cluster, query: str, status: int, said: str) -> None:
-    asked = Asked(cluster_concede.nodes[1], f"/topic/concede{query}")
-    assert (asked.status, asked.document["message"]) == (status, said)

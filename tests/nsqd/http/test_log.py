@@ -95,39 +95,6 @@ def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
         assert bound - 2 * limits.MIB < len(body) <= max(bound, limits.MIB + 80)
 
 
-REFUSED = [
-    ("/log/fetch?from=0", 400, "MISSING_ARG_TOPIC"),
-    ("/log/fetch?topic=t", 400, "MISSING_ARG_FROM"),
-    ("/log/fetch?topic=t&from=-1", 400, "INVALID_ARG_FROM '-1': a whole number"),
-    ("/log/fetch?topic=t&from=2&to=1", 400, "INVALID_ARG_TO 1: it is below from=2"),
-    ("/log/fetch?topic=t&from=0&bytes_max=x", 400, "INVALID_ARG_BYTES_MAX 'x'"),
-    ("/log/fetch?topic=t&from=0&partition=1", 404, "PARTITION_NOT_FOUND"),
-    ("/log/fetch?topic=none&from=0", 404, "TOPIC_NOT_FOUND"),
-    ("/log/fetch?topic=t&from=0&identity=x", 409, "IDENTITY_CHANGED"),
-    ("/log/fetch?topic=t&from=4", 416, "OFFSET_BEYOND_END"),
-    ("/log/positions?pattern=(", 400, "INVALID_ARG_PATTERN '('"),
-    ("/log/positions?" + "topic=x&" * (limits.LOG_TOPICS_MAX + 1), 400, "INVALID_ARG_TOPIC"),
-    ("/log/offset?topic=t", 400, "MISSING_ARG_TIMESTAMP_MS"),
-    ("/message/get?topic=t", 400, "MISSING_ARG_ID"),
-    ("/message/get?topic=t&id=12", 400, "INVALID_ARG_ID '12': 16 hex digits"),
-    ("/message/get?topic=t&id=00000000000000zz", 400, "INVALID_ARG_ID"),
-    ("/message/get?topic=t&id=0000000000000001", 404, "MESSAGE_NOT_FOUND"),
-    ("/message/get?topic=t&trace_id=5", 404, "MESSAGE_NOT_FOUND"),
-    ("/message/get?topic=t&trace_id=18446744073709551615", 404, "MESSAGE_NOT_FOUND"),
-    ("/message/get?topic=t&trace_id=18446744073709551616", 400, "INVALID_ARG_TRACE_ID"),
-    ("/message/get?topic=t&trace_id=0", 400, "INVALID_ARG_TRACE_ID"),
-    ("/message/get?topic=t&trace_id=4bf92f3577b34da6a3ce929d0e0e4736", 404, "MESSAGE_NOT_FOUND"),
-    ("/message/get?topic=t&offset=3", 416, "OFFSET_BEYOND_END"),
-    ("/message/get?topic=t&offset=1&id=0000000000000001", 400, "MISSING_ARG_ID"),
-]
-
-
-@each(("target", "status", "text"), REFUSED)
-def test_what_is_refused(nsqd: Running, target: str, status: int, text: str) -> None:
-    got, document = nsqd.ask("GET", target)
-    assert (got, document["message"][: len(text)]) == (status, text)
-
-
 def test_a_topic_made_again_is_another(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/create?topic=again").status == 200
     before = identity(nsqd, "again")
@@ -169,7 +136,6 @@ def test_bytes_and_offsets(tmp_path: Path) -> None:
                 assert abs(after(first, length) - end) <= 2  # between entries it is a guess
         assert (after(0, 1 << 40), after(40, 5)) == (40, 40)
         assert nsqd.ask("GET", "/log/offset?topic=t&from=41&bytes=1")[0] == 416
-        assert nsqd.ask("GET", "/log/positions?from=1")[0] == 400
 
 
 def test_one_message(nsqd: Running) -> None:
@@ -245,8 +211,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         skewed(running, "t")
         skewed(running, "moved", (1, 9, 0))
         put(running, "moved", 2, [b"moved"], {Section.ID: 0xABC, Section.TRACE: TRACE_ID})
-        running.request("POST", "/topic/create?topic=one")
-        running.request("POST", "/pub?topic=one", b"x")
         yield running
 
 
@@ -255,19 +219,6 @@ def partitions(node: Running, query: str) -> dict[str, Any]:
     assert status == 200
     found: dict[str, Any] = document["topics"]["t"]["partitions"]
     return found
-
-
-@each("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
-def test_a_from_that_is_none(node: Running, text: str) -> None:
-    status, document = node.ask("GET", f"/log/positions?topic=t&from={text}")
-    assert (status, document["message"][:16]) == (400, "INVALID_ARG_FROM")
-    assert repr(text) in document["message"] or repr(text.partition(":")[2]) in document["message"]
-
-
-def test_an_offset_alone_says_too_little(node: Running) -> None:
-    status, document = node.ask("GET", "/message/get?topic=t&offset=0")
-    assert (status, document["message"]) == (400, "MISSING_ARG_PARTITION")
-    assert node.ask("GET", "/message/get?topic=one&offset=0")[1]["partition"] == 0
 
 
 def test_a_message_by_its_id_wherever_it_is(node: Running) -> None:

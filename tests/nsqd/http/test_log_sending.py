@@ -8,6 +8,7 @@ import http.client
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,25 @@ def slow_client(nsqd: Running, target: str = FETCH) -> socket.socket:
     sock.connect((address.host, address.port))
     sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return sock
+
+
+def check_answer(sock: socket.socket, count: int = COUNT) -> None:
+    """What follows its first byte."""
+    with sock.makefile("rb") as answer:
+        assert answer.readline() == b"TTP/1.1 200 OK\r\n"
+        head = http.client.parse_headers(answer)
+        check(answer.read(int(head["Content-Length"])), count)
+
+
+@contextlib.contextmanager
+def removing(path: Path, segment_bytes: int) -> Iterator[Running]:
+    """Retention removes all that the channel does not want."""
+    flags = [f"--segment-bytes={segment_bytes}", "--retain-age=0", "--retain-bytes=0"]
+    with Running(path, *flags) as nsqd:
+        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
+        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        fill(nsqd)
+        yield nsqd
 
 
 def readers(nsqd: Running) -> int:
@@ -110,18 +130,10 @@ def test_a_client_that_hangs_up(tmp_path: Path) -> None:
 
 def test_a_segment_that_goes_while_it_is_sent(tmp_path: Path) -> None:
     """Retention removes the file, and what it would have recycled is not overwritten."""
-    flags = ["--segment-bytes=4000000", "--retain-age=0", "--retain-bytes=0"]
-    with Running(tmp_path / "data", *flags) as nsqd:
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
-        fill(nsqd)
-        with slow_client(nsqd) as sock:
-            assert sock.recv(1) == b"H"
-            overwrite_what_is_removed(nsqd)
-            with sock.makefile("rb") as answer:
-                assert answer.readline() == b"TTP/1.1 200 OK\r\n"
-                head = http.client.parse_headers(answer)
-                check(answer.read(int(head["Content-Length"])))
+    with removing(tmp_path / "data", 4_000_000) as nsqd, slow_client(nsqd) as sock:
+        assert sock.recv(1) == b"H"
+        overwrite_what_is_removed(nsqd)
+        check_answer(sock)
 
 
 def overwrite_what_is_removed(nsqd: Running) -> None:
@@ -136,11 +148,7 @@ def test_a_segment_whose_pages_are_queued_in_a_socket(tmp_path: Path) -> None:
     """`sendfile` is done once the socket holds the pages of the file, not copies of them: until the
     client takes them, writing to the file would change the answer."""
     count = 3
-    flags = ["--segment-bytes=1000000", "--retain-age=0", "--retain-bytes=0"]
-    with Running(tmp_path / "data", *flags) as nsqd:
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
-        fill(nsqd)
+    with removing(tmp_path / "data", 1_000_000) as nsqd:
         bytes_max = count * (BODY_BYTES + 100)
         target = f"/log/fetch?topic=t&from=0&bytes_max={bytes_max}"
         with contextlib.ExitStack() as opened:
@@ -150,10 +158,7 @@ def test_a_segment_whose_pages_are_queued_in_a_socket(tmp_path: Path) -> None:
             assert eventually(lambda: readers(nsqd) == 0)  # nothing is left inside `sendfile`
             overwrite_what_is_removed(nsqd)
             for sock in socks:
-                with sock.makefile("rb") as answer:
-                    assert answer.readline() == b"TTP/1.1 200 OK\r\n"
-                    head = http.client.parse_headers(answer)
-                    check(answer.read(int(head["Content-Length"])), count)
+                check_answer(sock, count)
 
 
 def test_a_stop_does_not_wait_for_a_slow_reader(

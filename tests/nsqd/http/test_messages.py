@@ -119,21 +119,6 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         assert listed(nsqd, "held") == []
 
 
-def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b", b"c")
-        ids = [client.message().id for _ in range(3)]
-        assert settle(nsqd, "finish", ids[1])[0] == 200
-        assert settle(nsqd, "requeue", ids[2], "&delay_ms=600000")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert counts(again) == (1, 0, 1)
-        assert [row["id"] for row in listed(again, "deferred")] == [ids[2].decode()]
-        with consumer(again) as client:
-            assert client.message().id == ids[0]
-            assert client.is_silent()
-
-
 def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
     assert listed(nsqd, "dead") == []
@@ -152,45 +137,11 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         assert [row["id"] for row in listed(nsqd, "dead")] == [ids[0].decode()]
 
 
-REFUSED = [
-    ("GET", "messages", "channel=c", 400, "MISSING_ARG_TOPIC"),
-    ("GET", "messages", "topic=t", 400, "MISSING_ARG_CHANNEL"),
-    ("GET", "messages", "topic=u&channel=c", 404, "TOPIC_NOT_FOUND"),
-    ("GET", "messages", "topic=t&channel=d", 404, "CHANNEL_NOT_FOUND"),
-    ("GET", "messages", HERE + "&state=gone", 400, "INVALID_ARG_STATE 'gone': one of in_flight,"),
-    ("GET", "messages", HERE + "&limit=1001", 400, "INVALID_ARG_LIMIT '1001'"),
-    ("POST", "messages", HERE, 405, "METHOD_NOT_ALLOWED"),
-    ("GET", "message/finish", HERE, 405, "METHOD_NOT_ALLOWED"),
-    ("POST", "message/finish", HERE, 400, "MISSING_ARG_ID"),
-    ("POST", "message/finish", HERE + "&id=xyz", 400, "INVALID_ARG_ID 'xyz': 16 hex digits"),
-    ("POST", "message/finish", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
-    ("POST", "message/requeue", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
-    ("POST", "message/requeue", HERE + f"&id={1:016x}&delay_ms=-1", 400, "INVALID_ARG_DELAY_MS"),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "query", "status", "text"), REFUSED)
-def test_what_is_refused(
-    nsqd: Running, method: str, path: str, query: str, status: int, text: str
-) -> None:
-    got, document = nsqd.ask(method, f"/channel/{path}?{query}")
-    assert (got, document["message"][: len(text)]) == (status, text)
-
-
 # --- youzan's verbs for channels that are stuck: on a topic with one partition and with four ---
 
 
 HERE_REPAIR = "topic=t&channel=ch"
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--max-req-timeout=72h") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", f"/channel/create?{HERE_REPAIR}").status == 200
-        yield running
 
 
 def ask(node: Running, path: str, query: str = "") -> tuple[int, Any]:
@@ -274,28 +225,6 @@ def test_where_it_stands(node: Running) -> None:
     assert (status, answer) == (
         200, {"topic_name": "t", "channel_name": "ch", "partitions": partitions},
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("path", "query", "status", "said"),
-    [
-        ("/message/finish", "", 400, "MISSING_ARG_MSGID"),
-        ("/message/finish", "&msgid=x", 400, "INVALID_ARG_MSGID 'x'"),
-        ("/message/finish", "&msgid=000000000000000g", 400, "INVALID_ARG_ID"),
-        ("/message/finish", "&msgid=7", 404, "MESSAGE_NOT_FOUND"),
-        ("/message/finish", "&msgid=7&partition=x", 400, "E_BAD_PARTITION"),
-        ("/channel/requeuedelayed", "", 400, "MISSING_ARG_OFFSET"),
-        ("/channel/requeuedelayed", "&offset=-1", 400, "INVALID_ARG_OFFSET '-1': a whole number"),
-        ("/channel/emptydelayed", "&channel=no", 404, "CHANNEL_NOT_FOUND"),
-    ],
-)
-def test_what_is_refused_of_repair(
-    node: Running, path: str, query: str, status: int, said: str
-) -> None:
-    where = HERE_REPAIR.replace("channel=ch", "") if "channel=" in query else HERE_REPAIR
-    answer = node.request("POST", f"{path}?{where}{query}")
-    assert answer.status == status
-    assert json.loads(answer.body)["message"].startswith(said)
 
 
 def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:

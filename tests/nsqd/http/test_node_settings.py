@@ -127,33 +127,7 @@ def test_the_level_of_the_log(nsqd: Running) -> None:
         logger.setLevel(before)
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("/disable/write", "INVALID_ARG_TYPE '': one of all, ordered, none"),
-        ("/disable/write?type=some", "INVALID_ARG_TYPE 'some': one of all, ordered, none"),
-        ("/loglevel/set", "INVALID_ARG_LOGLEVEL ''"),
-        ("/loglevel/set?loglevel=loud", "INVALID_ARG_LOGLEVEL 'loud': one of debug, info"),
-        ("/topic/config?topic=t&disable_channel_auto_create=x",
-         "INVALID_ARG_DISABLE_CHANNEL_AUTO_CREATE 'x': one of"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(nsqd: Running, path: str, said: str) -> None:
-    status, body = post(nsqd, path)
-    assert status == 400
-    assert json.loads(body)["message"].startswith(said)
-
-
 # --- youzan's figures, and room on the disk by hand: with one partition and with four ---
-
-
-@pytest.fixture(params=[1, 4])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os", "--node-id=7") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
-        yield running
 
 
 def count_of(node: Running) -> int:
@@ -227,24 +201,3 @@ def test_nothing_is_left_of_what_was_deleted(node: Running) -> None:
     node.request("POST", "/topic/delete?topic=t")
     assert node.ask("POST", "/topic/cleanunused?dryrun=true") == (200, {"removed": [], "left": []})
     assert node.ask("POST", "/topic/cleanunused") == (200, {"removed": [], "left": []})
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status", "said"),
-    [
-        ("GET", "/message/stats", 400, "MISSING_ARG_TOPIC"),
-        ("GET", "/message/stats?topic=no", 404, "TOPIC_NOT_FOUND"),
-        ("GET", "/message/stats?topic=t&channel=no", 404, "CHANNEL_NOT_FOUND"),
-        ("GET", "/message/historystats?topic=t&partition=9", 400, "E_BAD_PARTITION"),
-        ("GET", "/coordinator/stats?topic=no", 404, "TOPIC_NOT_FOUND"),
-        ("POST", "/topic/greedyclean", 400, "MISSING_ARG_TOPIC"),
-        ("POST", "/topic/greedyclean?topic=t&bytes=x", 400, "INVALID_ARG_BYTES 'x'"),
-        ("POST", "/topic/cleanunused?dryrun=x", 400, "INVALID_ARG_DRYRUN 'x': true or false"),
-    ],
-)
-def test_what_is_refused_of_figures(
-    node: Running, method: str, path: str, status: int, said: str
-) -> None:
-    answered, told = node.ask(method, path)
-    assert answered == status
-    assert told["message"].startswith(said)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import each
-
 from ..world import Running, u32
 
 
@@ -62,28 +60,6 @@ def test_packs(nsqd: Running, query: str, body: bytes) -> None:
     assert stored(nsqd, topic) == 6
     overlap = nsqd.request("POST", target + "5", body)
     assert (overlap.status, json.loads(overlap.body)["expected"]) == (409, 6)
-
-
-@each(
-    ("query", "code"),
-    [
-        ("producer_id=1", "MISSING_ARG_SEQUENCE"),
-        ("sequence=1", "MISSING_ARG_PRODUCER_ID"),
-        ("producer_epoch=1", "MISSING_ARG_PRODUCER_ID"),
-        ("producer_id=0&sequence=0", "INVALID_PRODUCER_ID"),
-        ("producer_id=18446744073709551616&sequence=0", "INVALID_PRODUCER_ID"),
-        ("producer_id=1&sequence=-1", "INVALID_SEQUENCE"),
-        ("producer_id=1&sequence=4294967295", "INVALID_SEQUENCE"),
-        ("producer_id=1&sequence=%C2%B2", "INVALID_SEQUENCE"),
-        ("producer_id=1&sequence=0&producer_epoch=65536", "INVALID_PRODUCER_EPOCH"),
-    ],
-)
-@each("path", ["/pub", "/mpub"])
-def test_half_a_stamp_is_refused(nsqd: Running, path: str, query: str, code: str) -> None:
-    nsqd.request("POST", "/topic/create?topic=bad")
-    answer = nsqd.request("POST", f"{path}?topic=bad&{query}", b"a")
-    assert (answer.status, json.loads(answer.body)) == (400, {"message": code})
-    assert stored(nsqd, "bad") == 0
 
 
 def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(tmp_path: Path) -> None:

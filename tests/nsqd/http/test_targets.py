@@ -83,15 +83,6 @@ def test_without_one_or_with_any_it_is_their_turn(nsqd: Running) -> None:
     assert [len(one) for one in stored(nsqd)] == [2, 2, 2, 2]
 
 
-@pytest.mark.parametrize("path", ["/pub?", "/mpub?", "/pubtrace?trace_id=1&"])
-@pytest.mark.parametrize("text", ["4", "255", "-2", "x", "1%20", "%ff"])
-def test_one_that_is_not_there(nsqd: Running, path: str, text: str) -> None:
-    status, said = post(nsqd, f"{path}topic=t&partition={text}")
-    assert (status, said["message"]) == (400, "E_BAD_PARTITION")
-    assert "0 to " in said["reason"]
-    assert stored(nsqd) == [[]] * COUNT
-
-
 # --- keys ---
 
 
@@ -123,25 +114,6 @@ def test_on_an_extended_topic_it_is_a_header_too(nsqd: Running) -> None:
     assert sections(nsqd, "e") == [
         {Section.KEY: 'é"'.encode(), Section.HEADERS: '{"key":"é\\""}'.encode()}
     ]
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("key=", "INVALID_ARG_KEY '': 1 byte to 65535 of them as JSON"),
-        ("key=%ff", "INVALID_ARG_KEY '\\udcff': it is no UTF-8"),
-        ("key=k&partition=1", "INVALID_ARG_KEY 'k': a publish names a key or a partition, not "
-         "both"),
-        ("key=k&producer_id=1&sequence=0",
-         "INVALID_ARG_KEY 'k': a producer that numbers its messages has a partition of its own"),
-        ("partition=x&key=k", "E_BAD_PARTITION"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("path", ["/pub", "/mpub"])
-def test_keys_that_are_refused(nsqd: Running, path: str, query: str, said: str) -> None:
-    status, answer = post(nsqd, f"{path}?topic=t&{query}")
-    assert (status, answer["message"]) == (400, said)
-    assert stored(nsqd) == [[]] * COUNT
 
 
 def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:

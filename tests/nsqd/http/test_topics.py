@@ -74,28 +74,6 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
-        ("", 400, "MISSING_ARG_TOPIC"),
-        ("topic=nobody", 404, "TOPIC_NOT_FOUND"),
-        ("topic=t&max_depth=-1", 400, "INVALID_ARG_MAX_DEPTH '-1': a whole number, 0 to "),
-        ("topic=t&max_depth=x", 400, "INVALID_ARG_MAX_DEPTH 'x': a whole number, 0 to "),
-        ("topic=t&retain_bytes=9223372036854775808", 400, "INVALID_ARG_RETAIN_BYTES"),
-        ("topic=t&retain_bytes=" + "9" * 5000, 400, "INVALID_ARG_RETAIN_BYTES"),
-        ("topic=t&max_age=5", 400, "INVALID_ARG_MAX_AGE '5': '5' is no duration"),
-        ("topic=t&max_age=-5s", 400, "INVALID_ARG_MAX_AGE '-5s': a duration such as"),
-        ("topic=t&durability=ram", 400, "INVALID_ARG_DURABILITY 'ram': one of disk, os"),
-        ("topic=t&max_debt=5", 400, "INVALID_ARG max_debt: no such setting; there are durability"),
-    ],
-)
-def test_what_is_refused(nsqd: Running, query: str, status: int, said: str) -> None:
-    answered, told = ask(nsqd, "POST", query + "&max_age=1s")
-    assert answered == status
-    assert told["message"].startswith(said)
-    assert ask(nsqd, "GET", "topic=t")[1]["own"] == []
-
-
 def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
     assert ask(nsqd, "POST", "topic=t&max_depth=2")[0] == 200
     with nsqd.client() as client:
@@ -113,18 +91,6 @@ def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/empty?topic=t").status == 200
     with nsqd.client() as client:
         assert client.ask(pub(b"t", b"5")) == ok()
-
-
-@pytest.mark.parametrize(
-    ("query", "body"), [("", b"1\n2\n3\n"), ("&binary=true", b"\0\0\0\3" + b"\0\0\0\1x" * 3)]
-)
-def test_a_list_is_taken_whole_or_not_at_all(nsqd: Running, query: str, body: bytes) -> None:
-    assert ask(nsqd, "POST", "topic=t&max_depth=5")[0] == 200
-    assert nsqd.request("POST", f"/mpub?topic=t{query}", body).status == 200
-    answer = nsqd.request("POST", f"/mpub?topic=t{query}", body)
-    said = "FAILED topic depth limit of 5 messages is reached: 3 are more than the 2 left"
-    assert (answer.status, json.loads(answer.body)["message"]) == (503, said)
-    assert nsqd.stats("&topic=t")["topics"][0]["depth"] == 3
 
 
 # --- how topics get their number of partitions ---
@@ -167,25 +133,6 @@ def test_another_shape_is_a_conflict(here: Running) -> None:
     assert len(find(here, "t").replicas) == 2
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("partition_num=0", "INVALID_ARG_PARTITION_NUM '0': a whole number, 1 to 255"),
-        ("partition_num=256", "INVALID_ARG_PARTITION_NUM '256': a whole number, 1 to 255"),
-        ("partition_num=-1", "INVALID_ARG_PARTITION_NUM '-1': a whole number, 1 to 255"),
-        ("partition_num=", "INVALID_ARG_PARTITION_NUM '': a whole number, 1 to 255"),
-        ("partition_num=two", "INVALID_ARG_PARTITION_NUM 'two': a whole number, 1 to 255"),
-        ("replicator=3",
-         "INVALID_ARG_REPLICATOR '3': a node by itself, and an ephemeral topic, keep 1 copy; "
-         "others need --cluster"),
-        ("extend=maybe", "INVALID_ARG_EXTEND 'maybe': one of true, 1, false, 0"),
-    ],
-)  # fmt: skip
-def test_bad_values_name_the_rule(here: Running, query: str, said: str) -> None:
-    assert post(here, f"/topic/create?topic=t&{query}") == (400, said)
-    assert "t" not in here.daemon.broker.topics
-
-
 def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
     flags = ("--durability=os", "--default-partitions=3")
     with Running(tmp_path / "data", *flags) as here:
@@ -214,26 +161,6 @@ def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(here: Running) -> N
         "META t partition_num=3 extend_support=false",
     ]  # fmt: skip
     assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
-
-
-@pytest.mark.parametrize(
-    ("target", "status", "said"),
-    [
-        ("/topic/partition/expand", 400, "MISSING_ARG_TOPIC"),
-        ("/topic/partition/expand?topic=none&partition_num=2", 404, "TOPIC_NOT_FOUND"),
-        ("/topic/partition/expand?topic=t", 400, "MISSING_ARG_PARTITION_NUM"),
-        ("/topic/partition/expand?topic=t&partition_num=0", 400, "INVALID_ARG_PARTITION_NUM '0'"),
-        ("/topic/partition/expand?topic=t&partition_num=9&rehash=x", 400, "INVALID_ARG_REHASH 'x'"),
-        ("/topic/partition/expand?topic=t&partition_num=1", 409, "GROWTH_REFUSED topic t has 2 "),
-        ("/topic/meta/update?topic=none", 404, "TOPIC_NOT_FOUND"),
-        ("/topic/meta/update?topic=t&upgradeext=2", 400, "INVALID_ARG_UPGRADEEXT '2'"),
-    ],
-)
-def test_growth_that_is_refused(here: Running, target: str, status: int, said: str) -> None:
-    post(here, "/topic/create?topic=t&partition_num=2")
-    answered, message = post(here, target)
-    assert (answered, message[: len(said)]) == (status, said)
-    assert len(find(here, "t").replicas) == 2
 
 
 def test_headers_can_be_had_later(here: Running) -> None:

@@ -12,11 +12,10 @@ import pytest
 
 from penstock import limits
 from penstock.kernel import Section
-from penstock.log.reader import Message
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
 from penstock.wire import frames
 
-from ..world import Running, error, eventually, ok, pub
+from ..world import Running, error, eventually, ok, pub, stored
 
 
 @pytest.fixture
@@ -32,19 +31,6 @@ def rates(nsqd: Running) -> tuple[Any, Any]:
     return topic["trace_rate"], topic["channels"][0]["trace_rate"]
 
 
-def message_of(nsqd: Running, method: str, target: str) -> tuple[int, str]:
-    answer = nsqd.request(method, target)
-    return answer.status, json.loads(answer.body)["message"]
-
-
-@pytest.mark.parametrize("rate", ["1.1", "-0.1", "x", "nan"])
-def test_a_rate_that_is_none(nsqd: Running, rate: str) -> None:
-    words = f"INVALID_ARG_TRACE_RATE '{rate}': a number from 0 to 1"
-    for target in ("/topic/config?topic=orders", "/channel/config?topic=orders&channel=mail"):
-        assert message_of(nsqd, "POST", f"{target}&trace_rate={rate}") == (400, words)
-    assert rates(nsqd) == (0.0, 0.0)
-
-
 def test_the_switches_of_youzan(nsqd: Running) -> None:
     assert nsqd.request("POST", "/message/trace/enable?topic=orders").status == 200
     assert rates(nsqd) == (1.0, 1.0)
@@ -53,20 +39,6 @@ def test_the_switches_of_youzan(nsqd: Running) -> None:
     nsqd.request("POST", "/message/trace/disable?topic=orders")
     nsqd.request("POST", "/message/trace/enable?topic=orders&channel=mail&rate=0.1")
     assert rates(nsqd) == (0.0, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "words"),
-    [
-        ("", 400, "MISSING_ARG_TOPIC"),
-        ("topic=none", 404, "TOPIC_NOT_FOUND"),
-        ("topic=orders&channel=none", 404, "CHANNEL_NOT_FOUND"),
-        ("topic=orders&slow=true", 400, "INVALID_ARG slow: there are channel, rate, topic"),
-        ("topic=orders&rate=2", 400, "INVALID_ARG_RATE '2': a number from 0 to 1"),
-    ],
-)
-def test_a_switch_that_cannot_be_set(nsqd: Running, query: str, status: int, words: str) -> None:
-    assert message_of(nsqd, "POST", f"/message/trace/enable?{query}") == (status, words)
 
 
 def test_events_name_the_clients(nsqd: Running) -> None:
@@ -128,9 +100,7 @@ def node(tmp_path: Path) -> Iterator[Running]:
 
 
 def sections(node: Running, topic: str = "e") -> list[dict[int, int | bytes]]:
-    leader = node.daemon.broker.topics[topic].leader()
-    found: list[Message] = [leader.log.message(n) for n in range(leader.tail.committed_end)]
-    return [message.sections for message in found]
+    return [message.sections for message in stored(node, topic)[0]]
 
 
 def post(node: Running, target: str, headers: dict[str, str]) -> bytes:
