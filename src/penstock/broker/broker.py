@@ -31,6 +31,7 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Syncer, Syncs
 from penstock.broker.replicas.context import Membership
+from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.topics import directories
@@ -461,8 +462,8 @@ class Broker:
         and the kernel's events after them."""
         if self.context.bounded:
             return []  # what is trimmed before a write may be any of its topics
-        leader: Leader = tail.owner
-        return leader.group.stay()
+        owner: Leader | Outbox = tail.owner
+        return owner.group.stay()
 
     def write_trace(self) -> None:
         """Store the events of traced messages that were noted since the last time."""

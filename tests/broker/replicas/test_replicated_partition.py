@@ -34,7 +34,9 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     follower = cluster.nodes[1]
     channel = follower.topic.find_channel("billing")
     assert (channel.windows, follower.topic.leaders, channel.depth) == ({}, [], 0)
-    assert isinstance(follower.topic.route(), Outbox)
+    outbox = follower.topic.route()
+    assert isinstance(outbox, Outbox)
+    assert follower.broker.stay(outbox.tail) == []
     outcome = Outcome()
     follower.topic.publish([b"x"], 0, outcome)
     follower.turn()

@@ -20,7 +20,7 @@ to the new leader, here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.broker.partition.rows import PublishDone, Sections
@@ -122,6 +122,10 @@ class Outbox:
             self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, placed=False))
             self._open_done, self._row_done = [], self._open_done
         self._send(led)
+
+    def stay(self) -> list[tuple[Any, ...]]:
+        """As of a `GroupCommit`: nothing is stored here that the kernel could go on with."""
+        return []
 
     def _send(self, led: Led) -> None:
         self._is_sent, self._since_ns = True, 0
