@@ -1,30 +1,30 @@
-"""What a leader may do alone, by what it has heard.
+"""What a leader may do alone, depending on its latest evidence.
 
-Commits need no clock: a leader that was replaced cannot commit. But it can still give out what is
-committed, remove what was consumed, and send dead letters, while another leader does the same. So
-what a leader does alone needs **authority**: knowledge, two seconds old at most, that its
-leadership was in force. There are two sources of it.
+Commits need no clock: a replaced leader cannot commit. But it can still deliver committed messages,
+remove consumed ones, and send dead letters, while another leader does the same. Anything a leader
+does alone therefore needs **authority**: evidence, at most two seconds old, that its leadership was
+in force. There are two sources:
 
-| source | says |
+| source | shows |
 |---|---|
 | each needed member answered a heartbeat, in this epoch | they have promised no higher one |
 | the coordinator confirmed the record | no other leader was elected |
 
-It counts from when the heartbeat, or the question, was *sent*. An answer that waited in a buffer
-while the process slept says nothing of the present: a process that wakes up has no authority until
-it has asked again.
+Its age counts from when the heartbeat, or the question, was *sent*. An answer that waited in a
+buffer while the process slept shows nothing about the present: a process that wakes up has no
+authority until it has asked again.
 
-A leader that is the only member needs nobody's acknowledgement, and would go on for ever while an
-operator recovers the partition elsewhere: it has authority from the coordinator alone. Where no
-other replica is wanted there is nobody to recover it, and it always has authority.
+A leader that is the only member needs nobody's acknowledgement, and would continue for ever while
+an operator recovers the partition elsewhere: only the coordinator gives it authority. If no other
+replica is wanted, nobody can recover the partition, and the leader always has authority.
 
-| permit | while the knowledge is not older than |
+| permit | while the evidence is not older than |
 |---|---|
 | `acts`: retention, ages, dead letters | AUTHORITY_NS |
 | `delivers` | AUTHORITY_NS, then `--isolated-delivery` more |
 | `publishes` | any age; a leader that is the only member: `--isolated-publish` |
 
-A lone leader delivers as long as it takes publishes.
+A lone leader delivers as long as it accepts publishes.
 """
 
 from __future__ import annotations

@@ -1,23 +1,22 @@
-"""Payloads of frames: cut into pieces by who sends them, put together again by who receives.
+"""Payloads of frames: the sender cuts them into pieces, the receiver puts them together again.
 
-A payload is what stands behind the fields of a frame: the batches of a row, a record of a channel
-journal. It may be as large as the largest message, and a link carries many partitions, so nothing
-larger than a piece goes as a whole: all pieces but the last go ahead in frames of their own, and
-the frame that the payload belongs to comes with the last. Frames of other partitions may stand
-between them.
+A payload follows the fields of a frame: the batches of a row, or a record of a channel journal. It
+may be as large as the largest message, and a link carries many partitions, so nothing larger than a
+piece is sent whole: all pieces but the last go ahead in separate frames, and the frame that the
+payload belongs to carries the last. Frames of other partitions may come between them.
 
 | a piece | then |
 |---|---|
-| at 0 | a payload begins; what was unfinished of this partition and kind is dropped |
-| where the payload ends, of the same session and length | it is added |
+| at 0 | a payload begins; an unfinished one of this partition and kind is dropped |
+| at the payload's end, of the same session and length | it is added |
 | anything else | the link ends: a lane keeps the order of a partition's frames |
 
-What is unfinished is dropped as a whole with its link, and with the hello of another session. A
-receiver holds what has come, never more than was announced, and what all announce is bounded. A
-sender keeps to the same bounds.
+An unfinished payload is dropped with its link, and with the hello of another session. A receiver
+never holds more than was announced, and the sum of all announcements is bounded. A sender keeps to
+the same bounds.
 
-Each piece has its checksum, of its bytes alone: it is computed once, however many replicas get it.
-Of a row there is none, since its batches have their own.
+Each piece has a checksum of its bytes alone: it is computed once, however many replicas get it. The
+pieces of a row have none, since its batches have their own.
 """
 
 from __future__ import annotations

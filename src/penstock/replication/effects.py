@@ -1,4 +1,4 @@
-"""What the machines of a partition want done: values, carried out by a shell in their order."""
+"""The effects that a partition's state machines request; a shell carries them out in order."""
 
 from __future__ import annotations
 

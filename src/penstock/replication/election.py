@@ -1,14 +1,14 @@
-"""Who may lead: the members elect themselves, and each judges itself alone.
+"""Who may lead: the members elect themselves, and each judges only itself.
 
-All members hold everything that was committed, so any of them may lead; which of them asks first is
-a matter of preference and of time, and the coordinator's comparison decides. A member that asks
-leaves out those that it cannot reach, as far as the record's minimum allows: otherwise the first
-commit would have to wait for a second change of the record.
+All members hold everything that was committed, so any of them may lead. Preference and time decide
+which of them proposes itself first, and the coordinator's comparison decides between several. A
+candidate drops the members it cannot reach, as far as the record's minimum allows: otherwise the
+first commit would have to wait for a second change of the record.
 
 A member of a topic that does not wait for the disk (`os`) is **suspect** when its node has lost
-memory since the member was added: it may lack what it has acknowledged. When all members are
-suspect, and all have reported, the one with the most leads (`last_resort`), and none is left out.
-That is the one election that may lose something; it loses nothing if any member has kept all.
+memory since the member was added: it may lack what it acknowledged. If all members are suspect, and
+all have reported, the one with the most leads (`last_resort`), and none is dropped. Only that
+election may lose something; it loses nothing if any member has kept everything.
 """
 
 from __future__ import annotations

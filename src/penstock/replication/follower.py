@@ -5,7 +5,7 @@
 | UNMATCHED | `hello`, epoch not below the promised one | MATCHING | SaveEpoch (a new one), Tell |
 | any but STOPPED | `hello`, a lower epoch | the same | Refuse |
 | any | `hello`, an older session | the same | |
-| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (what is beyond), Sync, Matched |
+| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (the rest), Sync, Matched |
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
 | MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
@@ -15,8 +15,8 @@
 | any but STOPPED | `unlinked`, `hello` again | UNMATCHED, MATCHING | |
 | any | `sync_failed` | STOPPED | Stop |
 
-An acknowledgement says how far the log is written and how far it is synced; which of them counts is
-the leader's business, as the topic's durability says. With `waits` it is sent after the sync.
+An acknowledgement reports how far the log is written and how far it is synced; the leader decides
+which of them counts, by the topic's durability. With `waits` it is sent after the sync.
 """
 
 from __future__ import annotations

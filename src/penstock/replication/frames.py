@@ -1,7 +1,7 @@
 """The bytes between nodes: frames of the machines, for many partitions on one link.
 
-A link carries frames one after the other. Each names its partition and is checked by itself: what a
-stranger or a broken network sends is refused before anything of it is looked at.
+A link carries a sequence of frames. Each names its partition and is checked by itself: a frame from
+a stranger or a broken network is refused before any of it is interpreted.
 
 | at | bytes | field |
 |---|---|---|
@@ -12,7 +12,7 @@ stranger or a broken network sends is refused before anything of it is looked at
 | 10 | 2 | partition |
 | 12 | 8 | identity of the topic |
 | 20 | 8 | session |
-| 28 | ... | fields of the kind, then epochs or a payload, where it has those |
+| 28 | ... | fields of the kind, then epochs or a payload, if it has any |
 
 Numbers are big endian. Fields, in this order:
 
@@ -30,20 +30,19 @@ Numbers are big endian. Fields, in this order:
 | 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
 | 9 to 14, 16 | of the channel journal: [side_frames.py](side_frames.py) | | |
 | 17, 18 | of the table of producers: [side_frames.py](side_frames.py) | | |
-| 19, 20 | of a corrupt range that is repaired: [side_frames.py](side_frames.py) | | |
-| 21, 22 | of publishes that are handed on: [side_frames.py](side_frames.py) | | |
+| 19, 20 | of the repair of a corrupt range: [side_frames.py](side_frames.py) | | |
+| 21, 22 | of forwarded publishes: [side_frames.py](side_frames.py) | | |
 
-A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
-log. A version or a kind that is not known here ends the link: both sides have agreed on what they
-speak when it was made.
+A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the log. An
+unknown version or kind ends the link: both sides agreed on their language when it was made.
 
-**A payload** of up to `REPLICA_PIECE_BYTES` goes with its frame. Of a larger one, all pieces but
+**A payload** of up to `REPLICA_PIECE_BYTES` is sent with its frame. Of a larger one, all pieces but
 the last go ahead as frames 15, in the same session: `kind` is that of the frame to come, `total`
-the length of the whole payload, `at` the place of this piece in it. The frame itself brings the
-last, and `before` says how many bytes went ahead of it. The last number of the fields is the crc32c
-of the payload in this frame, which has its own because it is the same for all replicas and the
-session is not ([pieces.py](pieces.py)). It is 0 in a row and in pieces of one: each batch has a
-checksum, which the follower's log looks at before it writes.
+the length of the whole payload, `at` the position of this piece in it. The frame itself carries the
+last, and `before` is the number of bytes that went ahead of it. The last number of the fields is
+the crc32c of the payload in this frame. It is separate because the payload is the same for all
+replicas and the session is not ([chunks.py](chunks.py)). It is 0 in a row and in pieces of one:
+each batch has a checksum, which the follower's log verifies before it writes.
 """
 
 from __future__ import annotations

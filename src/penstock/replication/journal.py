@@ -1,39 +1,40 @@
-"""The channel journal of a partition on several nodes: what its leader sends and a follower takes.
+"""The channel journal of a replicated partition: what its leader sends and a follower accepts.
 
 A record has a *place*: its generation (epoch and number) and its sequence in that. One leadership
-writes a generation, and each place of it once. So a place names one record, and whoever has it has
-all that its generation said before, beginning with a snapshot that says all.
+writes a generation, and each place of it once. A place therefore identifies one record, and whoever
+has it has everything before it in its generation, beginning with a complete snapshot.
 
 **The follower.** It compares places, never contents:
 
-| a frame of | brings | then |
+| a frame of | carries | then |
 |---|---|---|
 | an older session or a lower epoch | anything | it is dropped |
-| this session | the record behind the last one | it is written |
-| this session | a snapshot of a newer generation | it takes the place of all that was there |
-| this session | anything else | a snapshot is asked for, once; until it comes all else is dropped |
+| this session | the record after the last one | it is written |
+| this session | a snapshot of a newer generation | it replaces everything |
+| this session | anything else | it requests a snapshot, once, and drops all else until that comes |
 
-A follower whose disk refused a record drops all but snapshots, and asks for one at housekeeping.
+A follower whose disk refused a record drops everything but snapshots, and requests one at
+housekeeping.
 
 It syncs what it found when a session begins, each snapshot, and a place that its leader asks for;
-else at a pace of its own. Most records say what was finished, and no answer waits for those.
+the rest at its own pace. Most records hold finished messages, and no answer waits for those.
 
-So nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written
-into another file and synced before the one before it may be overwritten (`log.journal_file`).
+Nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written into
+another file and synced before the previous one may be overwritten (`log.journal_file`).
 
 **The leader.** Its leadership begins a generation, with a snapshot, before its first record: what
-it took over says nothing about what other replicas have. A replica that stands just where the
-leader stands is sent what follows, and any other a new generation; one serves all who wait for it.
+it took over says nothing about what other replicas have. A replica at exactly the leader's place
+receives what follows, and any other a new generation; one serves all that wait for it.
 
-**Held** is the last place that every needed member has *synced*, and the leader itself. What must
-survive a failover is answered when its place is held: a seek, an empty, a finish by id, a redrive,
-the start of a channel or of the log. The leader asks all whom it feeds,
-and its own disk, to sync that place. A finished message is not answered so: its record is on its
-way, and a failover may bring the message again.
+**Held** is the last place that every needed member and the leader itself have *synced*. A change
+that must survive a failover is answered when its place is held: a seek, an empty, a finish by id, a
+redrive, the start of a channel or of the log. The leader asks every replica it feeds, and its own
+disk, to sync that place. A finished message is not answered like this: its record is on its way,
+and a failover may deliver the message again.
 
-**The start of the log** stands in the journal. A replica removes what is below it once the place
-that says so is held, and not before: until then another leader may be elected that does not know of
-it, and may promise what is gone. What was said of it and was not held goes with its generation.
+**The start of the log** is in the journal. A replica removes what is below it only once the place
+that announces it is held: until then another leader may be elected that does not know of it, and
+may promise removed offsets. An announced start that is not held ends with its generation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The leader of a partition in one leadership: the commit rule, and the changes of the set.
 
-**Commit.** The committed end is the least of the leader's own end and of what every member of every
-*possible* set has acknowledged, in this session and after matching. `waits` says which end counts:
-the synced one, or the written one. At most one row is in flight; what an earlier leader left above
-the committed end is simply the first one.
+**Commit.** The committed end is the minimum of the leader's own end and the acknowledgements of
+every member of every *possible* set, in this session and after matching. `waits` selects the end
+that counts: the synced one, or the written one. At most one row is in flight; the tail of an
+earlier leader above the committed end is simply the first one.
 
-**A set is possible** when it is in force or a proposal that was sent could still install it.
+**A set is possible** while it is in force or a proposal that was sent could still install it.
 
 | a replica is | its acknowledgements |
 |---|---|
@@ -14,24 +14,24 @@ the committed end is simply the first one.
 | anything else: a learner | are ignored, and it is fed all the same |
 
 **Level** is a replica that was matched and has acknowledged everything up to the log's end at the
-start of this epoch, below which may lie what an earlier leader committed and this one does not know
-to be, and all that is committed or all but LEARNER_NEAR_BYTES: while publishers go on, the last
-bytes always move. Then it is demanded, so that commits wait for it, and proposed when it has all
-that was committed until then. If it does not get there in time, it is demanded no more.
+start of this epoch (an earlier leader may have committed it without this one knowing), and all that
+is committed, or all but LEARNER_NEAR_BYTES: under load the last bytes are never complete. Then it
+is demanded, so that commits wait for it, and proposed when it has all that was committed until
+then. If it does not get there in time, it is demanded no more.
 
 **Proposals**, at most one at a time:
 
 | outcome | then |
 |---|---|
 | done | the new set is the only possible one |
-| refused | the record has moved: it is read |
-| unknown | all sets stay possible; the record is read; if it is as before, it is touched |
-| touched: put there unchanged | the revision has moved: no earlier proposal can be applied |
+| refused | the record has changed: it is read |
+| unknown | all sets stay possible; the record is read; if it is unchanged, it is touched |
+| touched: written unchanged | the revision has changed: no earlier proposal can be applied |
 
-Where state is kept beside the log, `beside`, a replica that has all of the log is level only once
-the shell says that it has that state, too: `completed`, in this session.
+If the log has state `beside` it, a replica that has all of the log is level only once the shell
+reports that it has that state, too: `completed`, in this session.
 
-A replica in `held_off` is fed and never demanded: its node was dropped lately, and has to prove
+A replica in `held_off` is fed and never demanded: its node was dropped recently, and has to prove
 itself first (`penstock.cluster.membership`).
 
 A record that names another epoch or seat ends the leadership, and so does a follower's refusal with

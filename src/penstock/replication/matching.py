@@ -1,20 +1,20 @@
 """Where two logs begin to differ.
 
-A log is a row of batches whose epochs never fall. All batches of one epoch were written by one
-leader, one after the other, so two logs that both have a batch of epoch *e* at the same offset have
-the same batches up to the end of *e* in the shorter of the two. So the **common end** of two logs
-lies in the newest epoch that both have: where the first of them leaves it.
+A log is a sequence of batches whose epochs never decrease. One leader wrote all batches of an
+epoch, in order, so two logs that both have a batch of epoch *e* at the same offset have the same
+batches up to the end of *e* in the shorter of the two. The **common end** of two logs is therefore
+in the newest epoch that both have: where the first of them leaves it.
 
     leader     1 1 1 2 2 4 4 4          epochs (1, 0) (2, 3) (4, 5)     end 8
     follower   1 1 1 2 2 2 3            epochs (1, 0) (2, 3) (3, 6)     end 7
     common           2 2                the newest common epoch is 2: min(5, 6) = 5
 
-It is not enough to ask for the follower's newest epoch only (3 here: the leader has none), nor to
+It is not enough to look for the follower's newest epoch only (3 here: the leader has none), nor to
 compare ends: equal ends prove nothing. The epochs come from the batches' own headers, never from a
-file beside the log. Where one of the logs begins at the common end, it has no batch before it, and
-nothing can be compared: if the other log has one, the two have nothing in common. When the common
-end is found, both sides compare the crc of the batch before it: a difference there is a fault of a
-disk or of the program, and stops the replica.
+file beside the log. If one of the logs begins at the common end, it has no batch before it, and
+nothing can be compared: if the other log has one, the two have nothing in common. At the common end
+both sides compare the crc of the batch before it: a difference there is a fault of a disk or of the
+program, and stops the replica.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """What idempotent producers have stored in one partition of several replicas.
 
-A producer numbers its messages; the header of each of its batches says which they are. The table is
-a fold over the headers of *committed* batches, and nothing else: what lies above the committed end
-may be cut by the next leader, and must not hide what comes in its place.
+A producer numbers its messages; the header of each of its batches has the numbers. The table is a
+fold over the headers of *committed* batches only: the next leader may truncate batches above the
+committed end, and those must not hide their replacements.
 
 | a publish | is |
 |---|---|
-| follows on what is committed, or on what is above it | new: it becomes a batch |
+| follows what is committed, or what is above it | new: it becomes a batch |
 | is above the committed end already | pending: answered when that batch is committed |
 | is committed | stored: answered at once |
 | leaves a gap, or has an older epoch | refused |
 
-So a new leader answers a retry of what it has inherited neither at once, since the set may not have
-it, nor as new, since it may.
+A new leader therefore answers a retry of an inherited batch neither at once, since the set may not
+have it, nor as new, since it may.
 
-The file of the table is a short cut, with an `end`: all batches below it are in the table. That end
-is never above the committed end, so no cut of a follower reaches below it. A cut that does, after
-an election that an operator forced, has the table folded again. A learner cannot fold what
-retention has removed: it is given a leader's table, and folds on from its end.
+The file of the table is a shortcut, with an `end`: all batches below it are in the table. That end
+never exceeds the committed end, so no truncation of a follower reaches below it. If one does, after
+an election that an operator forced, the table is folded again. A learner cannot fold what retention
+has removed: it receives a leader's table, and continues from its end.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""The record of a partition, and the changes of it that are legal.
+"""The record of a partition, and its legal changes.
 
-The record stands in the coordinator under one key. Whoever changes it compares the revision that
-it has read, so changes follow one another, and each of them is one of these functions:
+The record is stored in the coordinator under one key. Every change compares the revision that its
+writer has read, so changes follow one another, and each of them is one of these functions:
 
 | change | by | epoch | leader | members |
 |---|---|---|---|---|
-| `elected` | a member | one more | that member | some may be left out, none is added |
+| `elected` | a member | one more | that member | some may be dropped, none is added |
 | `resigned` | the leader | the same | none | the same |
-| `regrouped` | the leader | the same | the same | some go, some come, at once |
-| `touched` | the leader | the same | the same | the same: only the revision moves |
-| `arranged` | the controller | the same | the same | the same: what is wanted, and the minimum |
+| `regrouped` | the leader | the same | the same | some are dropped, some added, at once |
+| `touched` | the leader | the same | the same | the same: only the revision changes |
+| `arranged` | the controller | the same | the same | the same: wanted and minimum change |
 
 Why this is enough: a leader commits what *every* member of every set that may be in force has
-acknowledged. So each member of each record holds all that was committed before that record, and an
-election, which only picks among the members, cannot pick one that lacks something. `regrouped` is
-the only way in; the leader proposes it for a replica that already holds everything, and from the
-proposal on it commits nothing without that replica.
+acknowledged. Each member of each record therefore holds all that was committed before that record,
+and an election, which only chooses among the members, cannot choose one that lacks something.
+`regrouped` is the only way in; the leader proposes it for a replica that already holds everything,
+and from the proposal on it commits nothing without that replica.
 
-No record has fewer members than its `members_min`. It is raised when the set has reached it, and
-lowered at any time: what was committed is with all members, however few they have to be.
+No record has fewer members than its `members_min`. The minimum is raised when the set has reached
+it, and lowered at any time: all members have what was committed, however few they have to be.
 
-**Replicas are moved by what is wanted.** The leader takes in wanted replicas when they are level,
-leaves out members that are not wanted any more (`superfluous`), and hands over to the one that is
-wanted first (`successor`). So the controller changes what is wanted, never the set.
+**The wanted replicas drive moves.** The leader admits wanted replicas when they are level, drops
+members that are no longer wanted (`superfluous`), and hands over to the preferred one
+(`successor`). The controller therefore changes what is wanted, never the set.
 """
 
 from __future__ import annotations

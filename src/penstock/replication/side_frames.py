@@ -5,12 +5,12 @@
 | 21 | SendBatch | number u64, moved u8; before u32, crc u32 | payload: one batch |
 | 22 | BatchAnswered | number u64, ending u8, offset u64, id u64 | why it is not stored, UTF-8 |
 
-The session is the life of the node that sends, and `number` counts what it has sent in that life:
-so an answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in
-the log; its offset, ids, time and epoch are put in by the leader, which answers where its first
-message is. `moved` 1: the messages were stored before, and only change their place (dead letters).
+The session is the life of the sending node, and `number` counts its batches in that life, so an
+answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in the
+log; the leader fills in its offset, ids, time and epoch, and answers with the place of its first
+message. `moved` 1: the messages were stored before, and only change their place (dead letters).
 
-The frames by which a corrupt range is fetched from another replica, and their bytes.
+The frames that fetch a corrupt range from another replica, and their bytes.
 
 | kind | | fields | then |
 |---|---|---|---|
@@ -18,10 +18,10 @@ The frames by which a corrupt range is fetched from another replica, and their b
 | 20 | SendRange | start u64; chain; before u32, crc u32 | payload: batches, or none |
 
 The session is the number of the question, which the answer repeats. A chain is the batch before
-`start`; what the last two fields of 20 are says the table of `frames`. An answer without batches
-has in its chain (0, `lacks_until`, 0): none of [start, lacks_until) can be had from this replica,
-ever: it is corrupt there as well, or removed. 0 in that place is no such word: it is not known to
-be committed so far, or cannot be read just now.
+`start`; the table of `frames` explains the last two fields of 20. An answer without batches has (0,
+`lacks_until`, 0) in its chain: this replica will never have any of [start, lacks_until): the range
+is corrupt there as well, or removed. A 0 there makes no such claim: the range is not known to be
+committed so far, or is unreadable just now.
 
 The frames that give a learner its leader's table of producers, and their bytes.
 
@@ -30,8 +30,8 @@ The frames that give a learner its leader's table of producers, and their bytes.
 | 17 | SendTable | epoch u32, end u64; before u32, crc u32 | payload: the table, as in its file |
 | 18 | HasTable | epoch u32, replica u64, end u64 | |
 
-`end` is the offset as of which the table is: all committed batches below it are in it. What the
-last two fields of 17 are says the table of `frames`.
+The table contains all committed batches below the offset `end`. The table of `frames` explains the
+last two fields of 17.
 
 The bytes of a channel journal's frames: fields and rest, as in the table of `frames`.
 
@@ -45,10 +45,9 @@ The bytes of a channel journal's frames: fields and rest, as in the table of `fr
 | 14 | SendHeld | epoch u32, held place | |
 | 16 | AskSync | epoch u32, place | |
 
-A place is generation u64 and sequence u64. A record is as in the leader's file; how it travels, and
-what the last two fields of 13 are, the table of `frames` says. Whether it is sound, and of this
-place, the file checks that takes it (`log.follower_journal`): what is not in order is refused
-there.
+A place is generation u64 and sequence u64. A record is as in the leader's file; the table of
+`frames` explains how it is sent, and the last two fields of 13. The receiving file
+(`log.follower_journal`) refuses a record that is invalid or of another place.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""Whose stages there are: by app, so that one of them cannot take the room of all.
+"""Stages by app, so that one app cannot take the space of all.
 
-A writer says for which version of which app it stages, and in which attempt. An attempt that is new
-takes the place of the one before it: a driver that was killed and started again does the same
-version once more, and what its forerunner has staged is of no use to anybody. A straggler of the
-older attempt is refused. Which one is newer is only a matter of who came first, so no clock is
-asked; after a restart the order of the files says it.
+A writer names the app, its version, and the attempt that it stages for. A new attempt replaces the
+previous one: a restarted driver repeats the same version, and nobody can use what the killed one
+had staged. A straggler of the older attempt is refused. The attempt that arrives later is the newer
+one, so no clock is needed; after a restart the order of the files decides.
 
-A writer that says nothing of itself is the app "".
+A writer that names no app is the app "".
 
 The stages of one partition, as its replica has them.
 
-A partition's stages are part of its state, like its log: whoever takes the partition over needs
-them, and a topic that is deleted and made again under its name has none of the old ones. The files
-of all of them stand in one directory of the node, and what a client calls a stage does not name the
-topic's identity; `stages.py` keeps both in step with the shelves.
+A partition's stages are part of its state, like its log: the next leader of the partition needs
+them, and a recreated topic has none of those of its predecessor. The files of all of them are in
+one directory of the node, and a client's name for a stage does not contain the topic's identity;
+`stages.py` keeps both in step with the shelves.
 
-A shelf outlives its topic while stages lie on it: the next sweep gives them up.
+A shelf outlives its topic while it has stages: the next sweep gives them up.
 
-The list of a commit's stages, when it comes in parts: a long one would hold up the loop while it
-is read.
+The list of a commit's stages, when it arrives in parts: reading a long one would hold up the loop.
 
-Parts come in order, each again as often as its sender likes; the first one begins again. What is
-gathered is forgotten when the commit is done, when others need the room, and at a restart: a sender
-that hears of a gap sends all of them again. So nothing depends on what is here.
+Parts arrive in order, and a sender may repeat each; the first one starts over. Gathered parts are
+forgotten when the commit is done, when others need the space, and at a restart: a sender whose
+request is answered with a gap sends all of them again. Nothing therefore depends on them.
 """
 
 from __future__ import annotations

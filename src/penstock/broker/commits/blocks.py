@@ -1,17 +1,17 @@
-"""Batches that come from elsewhere as bytes (docs/formats.md): whether they may be stored here, and
-how one gets its place in a log.
+"""Batches from elsewhere as bytes (docs/formats.md): whether they may be stored here, and how they
+get their place in a log.
 
-A producer that encodes batches itself, as the Spark sink does, says what is in them: bodies, keys,
-headers, timestamps, due times. Where they go is said here: offset, ids, the batch's time and its
-synced end are put in when its turn has come, and the checksum is made anew. What else such a batch
-could claim (ids of its own, attempts, a producer) is not its business and is refused.
+A producer that encodes batches itself, like the Spark sink, sets their content: bodies, keys,
+headers, timestamps, due times. This module sets their place: it fills in offset, ids, the batch's
+time and its synced end when its turn has come, and computes the checksum again. It refuses anything
+else that such a batch could claim (its own ids, attempts, a producer).
 
 The headers of staged messages: whether consumers can read them.
 
-They are stored as they come, and a consumer's library reads them as JSON, with the message in its
-hands: what is no JSON object would fail there for each attempt, and for each channel. So it is
-refused here. That is all that is asked of them: PUB_EXT wants texts alone as values, but a table
-that is written back may have null there.
+They are stored unchanged, and a consumer's library parses them as JSON when it handles the message:
+anything but a JSON object would fail there for each attempt, and for each channel. It is therefore
+refused here. There are no other conditions: PUB_EXT allows only strings as values, but a table that
+is written back may have null there.
 """
 
 from __future__ import annotations

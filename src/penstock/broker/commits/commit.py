@@ -1,30 +1,30 @@
 """One commit of stages, step by step.
 
-    check: every stage is read once, whole and sound, and its topic takes so many messages
-    hold:  the ends of the logs concerned belong to the commit; all that was written is synced
+    check: every stage is read once, complete and valid, and its topic accepts that many messages
+    hold:  the ends of the affected logs belong to the commit; everything written is synced
     record: `prepared`, with the offset at which each part begins; durable. This is the decision
-    store: the batches go to the ends of the logs, with ids and offsets of their own
+    store: the batches are appended to the logs, with new ids and offsets
     sync:  all of them
     show:  all parts become visible in one step, and the ends of the logs are free again
     clean: the stages are removed, and the record becomes `done`
 
 Until the decision an error refuses the commit, and nothing has happened. After it nothing can stop
-the commit for good: what fails is tried again about once a second, and at the next start. Meanwhile
-the topics concerned take no publishes, for what comes next in their logs is decided.
+the commit for good: a failed step is retried about once a second, and at the next start. Meanwhile
+the affected topics accept no publishes, because the next messages in their logs are decided.
 
 | the crash comes | after the start |
 |---|---|
 | before the record is durable | nothing has happened; the stages are there |
-| record durable, some batches in the logs | the log's end tells how many; the rest is stored |
+| record durable, some batches in the logs | the log's end shows how many; the rest is stored |
 | all batches in the logs, record not `done` | all logs reach to the ends of their parts |
 | while stages are removed | the same, and the rest of them is removed |
 
-That the log tells how much is there holds because nobody else writes between decision and show, and
-because what was written before was synced before: no power loss takes a log back below the offset
-at which the part begins. The batches found there are compared with the stage, byte by byte.
+The log's end shows how much is there because nobody else writes between decision and show, and
+because everything before was synced first: no power loss takes a log back below the offset at which
+the part begins. The batches found there are compared with the stage, byte by byte.
 
 The steps are a generator. It yields where it waits: for a job in a sync thread, or for a partition;
-`advance` goes on with it.
+`advance` resumes it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
 """Commits of stages: all or nothing, and each once.
 
-A client commits a set of stages as a version of an app. The versions of an app rise; nsqd remembers
-the last one. A version that is not above it was committed before: it changes nothing and is
-answered as a repeat. So a client that does not know whether its commit went through sends it again
-until it is answered.
+A client commits a set of stages as a version of an app. The versions of an app increase; nsqd
+remembers the last one. A version that is not above it was committed before: it changes nothing and
+is answered as a repeat. A client that does not know whether its commit succeeded can therefore
+repeat it until it is answered.
 
-Commits go one after another (`run.py` has the steps). One that is decided and cannot be
-finished, because a disk is full or failing, steps aside: it is tried again about once a second, and
-the others go on. A start finishes what was decided before any client is served.
+Commits run one after another (`commit.py` has the steps). A decided commit that cannot be finished,
+because a disk is full or failing, steps aside: it is retried about once a second, and the others
+continue. A start finishes decided commits before any client is served.
 
-Records of commits that could not be written: `/ping` names them, and they are written again
-about once a second.
+Records of commits that could not be written: `/ping` names them, and they are written again about
+once a second.
 
-| what failed | what came of it | what is written |
+| what failed | the result | what is written |
 |---|---|---|
 | the decision | the commit was refused, and its client may be gone | a probe, in the same steps |
 | `done` | nothing: a start would find all of it in the logs | the same record |
 
-A record that is written again must never take the place of a newer one of its app. So nothing is
-written here while a commit goes on, none begins meanwhile, and what a newer record has replaced is
+A repeated write must never replace a newer record of the same app. Nothing is therefore written
+here while a commit runs, none begins meanwhile, and records that a newer one has replaced are
 forgotten.
 """
 

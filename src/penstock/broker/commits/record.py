@@ -1,8 +1,8 @@
-"""The record of a commit: one small JSON file for each app, with a checksum, replaced whole.
+"""The record of a commit: one small JSON file for each app, with a checksum, replaced atomically.
 
 `prepared` is the decision: from then on the commit will be finished, whatever happens. Each part
-says at which offset of its topic's log it begins, so the log itself tells how much of it is there.
-`done` remembers only the version.
+has the offset of its topic's log at which it begins, so the log itself shows how much of it is
+there. `done` remembers only the version.
 """
 
 from __future__ import annotations

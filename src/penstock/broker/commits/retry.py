@@ -1,9 +1,9 @@
-"""What failed in the directory of stages: `/ping` names it, and it is done again about once a
-second until it has succeeded.
+"""Failures in the directory of stages: `/ping` names them, and each operation is retried about once
+a second until it succeeds.
 
-A stage that could not be read is read again. One whose write failed is its client's to send again,
-and the client may be gone: so a file of the same length is written in the same steps, and removed.
-Then the disk takes stages again. Files that cannot be removed are removed later; a start would do
+An unreadable stage is read again. After a failed write the client has to send the stage again, and
+it may be gone: a file of the same length is therefore written in the same steps, and removed. Then
+the disk accepts stages again. Files that cannot be removed are removed later; a start would do
 that, too.
 """
 

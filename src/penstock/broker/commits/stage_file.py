@@ -1,9 +1,9 @@
 """A staged block as a file, and the jobs that read and write such files in the sync threads.
 
-The first line is a JSON object with a checksum: what the block is called, for which topic (and
-which one of that name), and how much there is. Behind it stand the batches as they were sent. A
-file is written beside, synced and renamed, so under its own name it is whole. Its name is a number
-that no other stage and no unfinished commit has.
+The first line is a JSON object with a checksum: the block's name, its topic (and which one of that
+name), and its size. The batches follow as they were sent. A file is written under a temporary name,
+synced and renamed, so under its own name it is complete. Its name is a number that no other stage
+and no unfinished commit has.
 """
 
 from __future__ import annotations

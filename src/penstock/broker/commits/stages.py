@@ -1,18 +1,18 @@
-"""Stages: blocks of batches that wait on the disk, invisible, until a commit puts them into their
+"""Stages: blocks of batches that wait on the disk, invisible, until a commit moves them to their
 topics (`commits.py`) or they are given up.
 
 A stage belongs to one partition of a topic and has a name that its writer chose. The same name with
-the same bytes again is the same stage; with other bytes it is refused. It remembers the identity of
-its topic's log: when the topic is deleted, the stage is of no use any more. One that nobody has
-committed for a day is removed.
+the same bytes is the same stage; with other bytes it is refused. It remembers the identity of its
+topic's log: once the topic is deleted, the stage is useless. A stage that nobody has committed for
+a day is removed.
 
 | the crash comes | after the start |
 |---|---|
-| while the file is written | nothing was staged; what is there of it is removed |
+| while the file is written | nothing was staged; the partial file is removed |
 | file in its place, not acknowledged | the stage is there; sending it again changes nothing |
 | while stages are removed | some are left: they expire, or a commit that is finished removes them |
 
-Jobs of stages, few at a time: the sync threads have publishes to serve.
+Stage jobs run few at a time, because the sync threads have publishes to serve.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
-"""What the record makes of a replica: its role, from one record to the next.
+"""How the record determines a replica's role, from one record to the next.
 
 A leadership begins when the record names this replica in this incarnation of its process, its epoch
 is in the ledger, and what the log had before is committed (`Elected` until then). It ends with a
-record of a higher epoch, a hello of one, a failed write or sync; then the replica is a follower to
-be matched, or, if its disk failed, stopped. An epoch gives one leadership: where it ended, only
+record or a hello of a higher epoch, or a failed write or sync. Then the replica is a follower to be
+matched, or, if its disk failed, stopped. An epoch gives one leadership: after it has ended, only
 another election begins one.
 
-`turn` is called once a turn, after what came was handed on: a leadership that ended is cleared away
-there, when none of its methods is running and no sync thread has its files. A node may lose a
+`turn` is called once a turn, after incoming frames were handled. It clears away a leadership that
+ended, when none of its methods is running and no sync thread has its files. A node may lose a
 hundred at once, and its disk may be slow: nothing waits for that, and the next leader's hello is
-answered then.
+answered afterwards.
 
-The roles that a replica of several plays with its files, and its place in the record.
+The roles of a replica among several: how it uses its files, and its place in the record.
 
-| role | frames of a leader | commits wait for it | it believes |
+| role | frames of a leader | commits wait for it | it trusts |
 |---|---|---|---|
-| Unassigned | a hello makes it one of the next two | – | as its file says |
-| Learner | are followed | no | its own mark alone |
-| Follower | are followed | yes, as the record lists it | headers, once it is in sync |
-| Elected | a hello of a higher epoch ends its leadership | no publish is taken yet | the same |
-| Leading | the same | publishers and consumers are served | the same |
+| Unassigned | a hello makes it one of the next two | – | what its file says |
+| Learner | are followed | no | only its own mark |
+| Follower | are followed | yes, if the record lists it | headers, once it is in sync |
+| Elected | a hello of a higher epoch ends its leadership | accepts no publish yet | the same |
+| Leading | the same | serves publishers and consumers | the same |
 | Stopped | are dropped | – | nothing: it is copied again, as another replica |
 
-A role is an object that is replaced as a whole. A learner that the record begins to list becomes a
-follower without being matched again, and goes on with the same `LogFollower`: it was level.
+A role is an object that is replaced as a whole. When the record begins to list a learner, it
+becomes a follower without being matched again, and keeps the same `LogFollower`: it was level.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A topic that a cluster places: what the metadata says of it, and leaderships that begin and end
-while its clients are connected.
+"""A topic of a cluster: its metadata, and leaderships that begin and end while its clients are
+connected.
 
 | | |
 |---|---|
 | the metadata | settings, partitions and channels follow it; `topic.json` bridges a start |
 | a leadership begins | a tail, windows of all channels from the journal, with their consumers |
-| a leadership ends | the windows go, then the tail; what was in flight comes again elsewhere |
+| a leadership ends | the windows go, then the tail; messages in flight are sent again elsewhere |
 """
 
 from __future__ import annotations

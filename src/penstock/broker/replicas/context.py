@@ -1,25 +1,24 @@
-"""What the replicas of a node share: who the node is, its epochs, and the way to other nodes.
+"""What the replicas of a node share: the node's identity, its epochs, and the way to other nodes.
 
-There is one context only where partitions are kept on several nodes.
+A context exists only if partitions are kept on several nodes.
 
-**Epochs** are in the ledger before they are acted on, with one sync for all that come together. A
-replica that answers a leader of an epoch, or begins a leadership, has promised to have nothing to
-do with lower ones; a crash must not undo that.
+**Epochs** are in the ledger before they are acted on, with one sync for all that arrive together. A
+replica that answers a leader of an epoch, or begins a leadership, has promised to ignore lower
+ones; a crash must not undo that.
 
-**Catching up.** After an outage of an hour every partition of a node is to be fed. All at once,
-they would share the link and the disk so that none of them becomes level for long, and publishers
-would wait for the rest. So each node has PLACES, and a learner needs one to be fed from its
+**Catching up.** After an outage of an hour every partition of a node has to be fed. All at once
+would share the link and the disk so that none of them becomes level for long, and publishers would
+wait for the rest. Each node therefore has PLACES, and a learner needs one to be fed from its
 leader's log.
 
-| | |
+| a replica that | |
 |---|---|
-| has a place | until it takes part in rows as they come, its session or the leadership ends |
-| waits | first whose partition has the fewest members above its minimum, then who lacks the least |
+| has a place | keeps it until it receives new rows, or its session or the leadership ends |
+| waits | queues by fewest members of its partition above the minimum, then by the least lack |
 | acknowledges nothing for CATCH_UP_STALL_NS | gives its place to the next, and waits behind all |
-| a member | needs none: commits wait for it |
+| is a member | needs none: commits wait for it |
 
-No clock is read: `tick` brings the time. What `ask` refused is asked for again by `again`, which is
-called when there is a place.
+No clock is read: `tick` brings the time. `again` repeats what `ask` refused, when there is a place.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Batches for a partition that another node leads: sent to it, and taken from others.
+"""Batches for a partition that another node leads: sent to it, and received from others.
 
-| the node that sends | the leader's node |
+| the sending node | the leader's node |
 |---|---|
 | SendBatch, over the bulk lane | not led here: NOT_LED |
 | | led here: one publish; answered as it ends |
 | the answer: stored, refused, unknown or NOT_LED | |
 | the link ends: unknown | |
 
-The answer comes for certain while the link lasts, since each publish ends, with its leadership at
-the latest. So there is no clock here. A batch that another node sends is never handed on again: at
-most one hop. Its place, ids and time are the leader's, as for any other publish.
+The answer is certain to arrive while the link lasts, since each publish ends, with its leadership
+at the latest. No clock is needed here. A batch from another node is never forwarded again: at most
+one hop. Its place, ids and time are the leader's, as for any other publish.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """A follower's shell for the channel journal: `replication/journal.py` over the real files.
 
-The leader says hello for the journal when this replica's log is level, so the epoch that it names
-is one that the log's machine has promised, durably: a frame of any other is dropped.
+The leader sends its hello for the journal when this replica's log is level, so the log's machine
+has durably promised the epoch in it: a frame of any other epoch is dropped.
 
-Records are written as they come, and synced when the leader asks for it or housekeeping does.
+Records are written as they arrive, and synced when the leader or housekeeping requests it.
 
-A record that the disk does not take is asked for again at housekeeping, as a snapshot, and so is
-what comes in bytes that are no sound record of the place that the frame names. A sync that failed
-ends the replica.
+If the disk refuses a record, or its bytes are not a valid record of the place that the frame names,
+a snapshot is requested at housekeeping. A failed sync ends the replica.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """A leader's shell for the channel journal: `replication/journal.py` over its cursors.
 
-`Cursors` writes the records, in whose generations and when is its own business; each goes to the
-followers as it was written. Who must not be answered before the set has what was just said calls
-`when_held`. A leadership that ends gives no answers: what waits has an unknown outcome.
+`Cursors` decides when it writes records, and in which generations; each goes to the followers as it
+was written. A caller whose answer has to wait until the set has the latest records calls
+`when_held`. A leadership that ends gives no answers: pending ones have an unknown outcome.
 
 The channel journal of a replica that was elected and cannot serve yet.
 
-A leadership serves when all that its log had before is committed. Where the set has shrunk to its
+A leadership serves when all that its log had before is committed. If the set has shrunk to its
 minimum and one of its members is lost for good, only a learner can help with that, and a learner
-becomes a member only with the journal. So an elected replica that has waited for a while begins a
-generation with what it has inherited, and feeds it to learners as a leader does.
+becomes a member only with the journal. An elected replica that has waited for a while therefore
+begins a generation with its inherited state, and feeds it to learners as a leader does.
 
-What it says is what it would say first if it served: nothing of it is newer than what the set has.
+It contains what it would contain first if the replica served: nothing newer than what the set has.
 The generation that it begins when it serves is the next one of the same epoch.
 """
 

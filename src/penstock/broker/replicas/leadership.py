@@ -1,14 +1,14 @@
 """A leader's shell: the machine of `replication/leader.py` over a partition's real log.
 
-It sends what the machine wants sent, and reports what comes. Who writes rows (`group_commit.py`)
-calls `wrote` when a row stands in the log, and `synced` when more of it is on the disk; the machine
-says how far all is committed. A partition that is kept on one node has a leadership as well, with
-no other node to send to.
+It sends what the machine requests, and reports what arrives. The writer of rows (`group_commit.py`)
+calls `wrote` when a row is in the log, and `synced` when more of it is on the disk; the machine
+computes the committed end. A partition on one node has a leadership as well, with no other node to
+send to.
 
-A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
-piece at a time, on a lane of its own. A committed end goes out with the next row. Where none
-follows, followers hear of it with the next tick: it changes nothing that they do, and a frame for
-each commit would cost as much as the row.
+A row is sent from memory while it is in flight; a replica that needs more is fed from the log, a
+bounded piece at a time, on a separate lane. A committed end is sent with the next row. If none
+follows, the next tick sends it: it changes nothing that followers do, and a frame for each commit
+would cost as much as the row.
 """
 
 from __future__ import annotations

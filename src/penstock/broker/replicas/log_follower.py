@@ -1,19 +1,19 @@
 """A follower's shell: the machine of `replication/follower.py` over a partition's real files.
 
-What the machine wants done is done here, one effect after the other. Some effects take time, and
-what stands behind them waits, so that nothing is sent before what it says is durable:
+It carries out the machine's effects one after the other. Some effects take time, and later ones
+wait, so that nothing is sent before what it promises is durable:
 
 | awaited | because | meanwhile |
 |---|---|---|
-| EPOCH | a promise is not on the disk yet | what comes waits |
-| SYNC | a cut must not run beside a sync job, which has the log's files | what comes waits |
-| ROOM | the disk refused something; `settle` tries again | rows are dropped; a hello begins again |
+| EPOCH | a promise is not on the disk yet | frames wait |
+| SYNC | a truncation must not run beside a sync job, which has the log's files | frames wait |
+| ROOM | the disk refused something; `settle` retries | rows are dropped; a hello starts again |
 
-A follower that waits for room acknowledges nothing, so its leader leaves it out after a while. When
-there is room again, it asks to be matched again for what it has dropped.
+A follower that waits for space acknowledges nothing, so its leader drops it after a while. When
+there is space again, it asks to be matched again for the rows it has dropped.
 
-The replica's own file says whether the headers in its log may be believed (`log/replica_file.py`).
-It is marked in sync when the record lists it and all of its log is synced. The mark is taken back
+The replica's own file says whether the headers in its log can be trusted (`log/replica_file.py`).
+It is marked in sync when the record lists it and all of its log is synced. The mark is revoked
 before a batch is written whose header promises more than this disk has: that batch was made when
 nothing waited for this replica.
 """

@@ -1,8 +1,8 @@
 """A partition's log as the machines of replication see it: ends, epochs, and the batch before an
 offset.
 
-All of it comes from the log's own headers. Where nothing stands before an offset, because the log
-begins there, the batch before it is named (0, offset, 0): no batch begins at the end of itself.
+All of it comes from the log's own headers. If the log begins at an offset, the batch before it is
+named (0, offset, 0): no batch begins at its own end.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Publishes to a partition that another node leads: they gather here and go to it in batches.
+"""Publishes to a partition that another node leads: they gather here and are sent to it in batches.
 
-An outbox is to the kernel what a leader is, a tail that publishers append to. Its row does not go
-into a log but to the leader's node (`forwarding.py`), and the answer settles it:
+To the kernel an outbox is like a leader, a tail that publishers append to. Its row goes to the
+leader's node instead of into a log (`forwarding.py`), and the answer settles it:
 
-| answer | the publishers of the row hear |
+| answer | the publishers of the row receive |
 |---|---|
 | stored | OK |
 | refused | the leader's reason: nothing is stored |
 | unknown, or the link ended | that it is not known whether it was stored |
-| NOT_LED | nothing yet: nothing is stored, and it goes to whoever leads next |
+| NOT_LED | nothing yet: nothing is stored, and it goes to the next leader |
 | no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
 | none yet, and the topic leaves this node | that it is not known |
 
-One row is on its way at a time, and what comes meanwhile makes the next. When this node itself
-begins to lead the partition, the outbox is retired: it takes nothing more, and what it holds goes
-to the new leader, here.
+One row is in flight at a time, and messages that arrive meanwhile form the next. When this node
+itself begins to lead the partition, the outbox is retired: it accepts nothing more, and its
+messages go to the new leader, here.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A learner is given its leader's table of producers: it cannot fold what retention has removed.
+"""A learner receives its leader's table of producers: it cannot fold what retention has removed.
 
 | the leader | the learner |
 |---|---|
 | finds log and journal of a replica level: sends its table | waits until its log is synced so far |
-| | installs it durably, folds on from its end, and says so |
-| hears that: the replica may become a member | |
+| | installs it durably, continues from its end, and reports that |
+| on that report the replica may become a member | |
 
-Each session begins this again, and drops what is of another. What the learner's disk refuses is
-tried again at the next housekeeping. A member needs no table: it has folded all of it.
+Each session starts this again, and drops the frames of others. If the learner's disk refuses the
+table, it retries at the next housekeeping. A member needs no table: it has folded all of it.
 """
 
 from __future__ import annotations

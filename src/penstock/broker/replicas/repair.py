@@ -1,23 +1,23 @@
-"""What is corrupt in a replica's log is fetched from another replica, and written in its place.
+"""Fetches corrupt ranges of a replica's log from another replica, and writes them in place.
 
-Damage moves no cursor: a reader waits at the corrupt range, and everything else goes on. About once
-a second the first range that another replica may have, below what is known to be committed, is
-asked for:
+Corruption moves no cursor: a reader waits at the corrupt range, and everything else continues.
+About once a second this node requests the first range that another replica may have, below what is
+known to be committed:
 
 | the other replica | then |
 |---|---|
-| sends batches of it | they are checked, written, synced (`log.copies`); the rest is asked for |
-| has none of it, or what it sends is refused | the next one is asked, or for the next range |
+| sends batches of it | they are checked, written, synced (`log.copies`); the rest is requested |
+| has none of it, or its answer is refused | the next one is asked, or for the next range |
 | does not answer for REPAIR_PATIENCE looks | the same |
-| all that are linked have been asked | REPAIR_PAUSE looks later it begins again |
+| all linked ones have been asked | REPAIR_PAUSE looks later it starts again |
 
-What an operator has given up on this node (`penstock log repair`) is asked for like anything else.
-When, within one such round, every other node of the partition's record has said that it lacks the
-beginning of that range for good, the leader's readers step over it, as far as all of them lack it.
-No answer is no such word, and neither is an answer that is refused.
+Ranges that an operator has given up on this node (`penstock log repair`) are requested like any
+other. When, within one such round, every other node of the partition's record has reported that it
+permanently lacks the start of that range, the leader's readers step over it, as far as all of them
+lack it. A missing or refused answer is no such report.
 
 A replica answers in any role, but only with what it knows to be committed, so with what every
-member had there. One that is stopped neither asks nor answers.
+member had there. A stopped one neither asks nor answers.
 """
 
 from __future__ import annotations

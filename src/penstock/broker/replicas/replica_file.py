@@ -1,6 +1,6 @@
-"""Which replica lives in a partition's directory, and what it may believe: `replica.json`, open.
+"""The identity of a replica in its directory, and what it may trust: `replica.json`, open.
 
-Each change is durable before it is seen here. `log/replica_file.py` has the states and their rules.
+Each change is durable before it is visible here. `log/replica_file.py` has the states and rules.
 """
 
 from __future__ import annotations

@@ -1,26 +1,27 @@
-"""What a cluster asks of the broker of one node: which replicas are here, and what they are.
+"""The cluster's interface to the broker of one node: which replicas are here, and in which role.
 
 | the layer above | calls |
 |---|---|
-| has read in the metadata what is to be here | `host`, `release`, `adopt_topic`, `adopt_channels` |
-| has a record, newly read | `assign` |
+| has read which replicas belong here | `host`, `release`, `adopt_topic`, `adopt_channels` |
+| has a new record | `assign` |
 | has, or has lost, a link to a node | `linked`, `unlinked` |
 | has a frame of a node | `receive` |
 | has an answer of the coordinator | `outcome`, `read` |
-| is through with what has come in a turn | `turn` |
-| looks at the clock, some ten times a second | `tick` |
+| has handled everything that arrived in a turn | `turn` |
+| checks the clock, some ten times a second | `tick` |
 
-`Broker.join` makes it, before the topics are opened; `Broker.housekeeping` calls `settle`. What the
-replicas want of the coordinator and of other nodes goes to `Records` and `Peers`, never from within
-a turn of the kernel. Which leaderships began and ended meanwhile, `take_leadership_changes` says.
+`Broker.join` creates it, before the topics are opened; `Broker.housekeeping` calls `settle`. What
+the replicas want of the coordinator and of other nodes goes to `Records` and `Peers`, never from
+within a turn of the kernel. `take_leadership_changes` lists the leaderships that began and ended.
 
-A topic of a cluster has `placed` in its `topic.json`, and of its partitions those are here whose
-directory has a `replica.json`. A directory without one is of a copy that was interrupted, or has
-lost it: it is moved aside, and never taken for what it looks like.
+A topic of a cluster has `placed` in its `topic.json`; its partitions here are those whose directory
+has a `replica.json`. A directory without one belongs to an interrupted copy, or has lost it: it is
+moved aside, and never trusted.
 
-One whose `replica.json` cannot be read is **set aside**: it is reported and left as it is, and no
-other replica takes its place; the topic's other partitions are served. Where it is all that is here
-of its topic, the topic is set aside. It goes to `aside/` when the topic's last replica is released.
+A partition with an unreadable `replica.json` is **set aside**: it is reported and left as it is,
+and no other replica takes its place; the topic's other partitions are served. If it is the topic's
+only one here, the topic is set aside. It goes to `aside/` when the topic's last replica is
+released.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""One replica that a cluster has placed here: all that goes from role to role with its log.
+"""One replica that a cluster has placed here: everything that moves from role to role with its log.
 
 | role | channel journal | table of producers | kernel, channels |
 |---|---|---|---|
-| unassigned, learner, follower | takes its leader's records | folds what is committed | – |
-| elected | takes nothing any more; `broker.inherited` | the same | – |
+| unassigned, learner, follower | receives its leader's records | folds committed batches | – |
+| elected | receives nothing more; `ElectedJournal` | the same | – |
 | leading | is written from (epoch, 0) on, and sent | notes its own publishes | a `Leader` |
-| stopped | takes nothing | as it was | – |
+| stopped | receives nothing | as it was | – |
 
-`broker.assignment` says which role it is. Here is what that means for a topic that is in use: an
-leadership begins with the windows of all channels as the followed journal has them, and their
-consumers get them at once. When it ends the windows go, and with them what is in flight: FIN of
-such a message fails as after a timeout, for the next leader delivers it again.
+`assignment` decides which role it is. This module applies the role to a topic in use: a leadership
+begins with the windows of all channels as in the followed journal, and their consumers get them at
+once. When it ends the windows go, and with them all messages in flight: FIN of such a message fails
+as after a timeout, because the next leader delivers it again.
 
 Everything is called between two turns of the kernel, never from within one.
 """
