@@ -203,19 +203,19 @@ class DirectPublish:
         if not self._begin():
             return []
         try:
-            return self._context.engine.stay(self._tail, self._end)
+            events = self._context.engine.stay(self._tail, self._end)
         except OSError as error:
-            self._finish()
+            self._finish()  # of those that were stored before
             raise self._log.lent_failed(error) from error
-        finally:
-            self._finish()
+        self._finish()
+        return events
 
     def _begin(self) -> bool:
         state, end = self._state, self._end
         end.last_id = self._ids.last_id
-        return (
-            state.is_alone and not state.rule.waits and self._log.lend(end, self._tail.written_end)
-        )
+        if not state.is_alone or state.rule.waits or self._tail.trace_below:
+            return False
+        return self._log.lend(end, self._tail.written_end)
 
     def _finish(self) -> None:
         log, end = self._log, self._end
