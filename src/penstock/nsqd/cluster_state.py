@@ -32,7 +32,7 @@ class ClusterState:
         self._cluster = cluster
         self._name = name
         self._since: dict[PartitionName, int] = {}
-        self._seen = (-1, -1)  # of the metadata: restorations and revision at the last count
+        self._applied = (-1, -1, False)  # restorations and revision of the last count
         self._due_ns = 0
         self.under_replicated = self.offline = 0
         self.lag = 0  # of the follower that is most behind, in messages
@@ -43,13 +43,12 @@ class ClusterState:
         if mono_ns < self._due_ns:
             return
         self._due_ns = mono_ns + LOOK_NS
-        view, machines = (
-            self._cluster.participant.view,
-            self._cluster.participant.proposals.machines,
-        )
-        seen = view.restorations, view.revision_seen
-        if seen != self._seen:
-            self._seen = seen
+        participant = self._cluster.participant
+        view, machines = participant.view, participant.proposals.machines
+        # Not `revision_seen`, which runs ahead of what was applied.
+        applied = view.restorations, view.revision, view.is_pending
+        if applied != self._applied:
+            self._applied = applied
             self._count(mono_ns)
         self.lag = max(
             (
