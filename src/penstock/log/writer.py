@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _NAMES_MAX = 8  # a leader asks for those of rows on their way, a follower for the last one
-_NEVER_NS = 1 << 63
+_NEVER_NS = (1 << 63) - 1  # the latest that the kernel can compare
 
 
 class WrittenLog(ReadableLog):
@@ -214,7 +214,7 @@ class WrittenLog(ReadableLog):
         end.position = position
         end.prepared = self._preallocation.prepared
         end.index_position = self._index_next
-        end.age_end_ns = self._roll_after_ns
+        end.age_end_ns = min(self._roll_after_ns, _NEVER_NS)
         end.synced_end = self.synced_end
         end.last_timestamp_ns = self.last_timestamp_ns
         return True

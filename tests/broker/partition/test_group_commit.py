@@ -17,7 +17,7 @@ from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.rows import Whole
 from penstock.broker.trace_ids import Stored
 from penstock.errors import PenstockError, WriteRefused
-from penstock.kernel import decode_bodies, encode_batch
+from penstock.kernel import LogEnd, decode_bodies, encode_batch
 
 from ..world import World
 
@@ -303,6 +303,14 @@ def test_a_write_that_fails_in_the_kernel_refuses_that_publish_alone(
     assert world.publish("t", b"behind").stored
     assert [one for _, _, bodies in batches(world) for one in bodies] == [b"first", b"behind"]
     world.broker.validate()
+
+
+def test_a_segment_that_never_ages_is_lent_to_the_kernel(start: Start) -> None:
+    world = start(durability="os", segment_age_max_ns=1 << 63)
+    world.publish("t", b"first")
+    end = LogEnd()
+    assert world.broker.topic("t").leader().log.lend(end, 1)
+    assert end.age_end_ns > end.last_timestamp_ns
 
 
 @pytest.mark.parametrize("state", ["held", "waits"])
