@@ -473,8 +473,9 @@ class Broker:
     def load(self, window: Window, which: int, offset: int) -> None:
         """The answer of a NEED event."""
         channel = window.owner
-        if channel.has(window) and not channel.deleted:
-            window.tail.owner.load(window, which, offset)
+        leader = window.tail.owner
+        if channel.has(window) and not channel.deleted and isinstance(leader, Leader):
+            leader.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
         """Store what the turn changed in channels: one record per partition."""
@@ -484,8 +485,9 @@ class Broker:
         for window in windows:
             entries = window.take_journal()
             channel = window.owner
-            if entries and channel.number != NOT_KEPT:
-                records.setdefault(window.tail.owner, []).append(Group(channel.number, entries))
+            leader = window.tail.owner  # an outbox, where the leadership has ended in this turn
+            if entries and channel.number != NOT_KEPT and isinstance(leader, Leader):
+                records.setdefault(leader, []).append(Group(channel.number, entries))
                 self.context.touched[channel.topic] = None
             if window.exhausted:
                 self._dead_letters.collect(channel)
