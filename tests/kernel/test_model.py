@@ -79,9 +79,10 @@ class History:
         if len(self.model.sealed) == SEALED_MAX:
             return
         batch = []
+        delays_ns = self.dice.choice((DELAYS_NS, (0,)))
         for _ in range(self.dice.choice((1, 2, 5, 30))):
             self.published += 1
-            delay_ns = self.dice.choice(DELAYS_NS)
+            delay_ns = self.dice.choice(delays_ns)
             due_ns = self.side.wall_ns + delay_ns if delay_ns else 0
             one = Stored(b"%d" % self.published, due_ns, self.dice.choice(KEYS))
             self.tail.append(one.body, due_ns, {Section.KEY: one.key} if one.key else None)
@@ -145,11 +146,14 @@ class History:
         return body, self.seen[channel.name, body]
 
     def finish(self) -> None:
-        """Some by the window's call, whose answer is compared, and some as a command."""
+        """Some by the window's call, whose answer is compared, some as a command, and some as the
+        commands of a consumer that finishes what it has in the order in which it came."""
         found = self.someone()
         if found is None:
             return
         conn, window, channel = found
+        if self.dice.random() < 0.3:
+            return self.finish_row(conn, channel)
         for _ in range(self.dice.choice((1, 1, 3, 20))):
             one = self.some_message(conn, channel)
             if one is None:
@@ -161,6 +165,25 @@ class History:
                 conn.feed(fin(one[1]))
                 kinds = [event[0] for event in self.hear()]
                 assert kinds.count(Event.FIN_FAILED) == (answer is not Answer.DONE)
+
+    def finish_row(self, conn: Any, channel: ChannelModel) -> None:
+        copies = (
+            channel.held_by(conn.serial) if self.dice.random() < 0.8 else channel.copies.values()
+        )
+        bodies = [copy.body for copy in sorted(copies, key=lambda copy: copy.offset)]
+        chosen = bodies[self.dice.randrange(len(bodies) // 2 + 1) :][: self.dice.choice((2, 9, 30))]
+        if chosen and self.dice.random() < 0.3:
+            chosen.insert(self.dice.randrange(len(chosen)), self.dice.choice(chosen))
+        if chosen and self.dice.random() < 0.3:
+            del chosen[self.dice.randrange(len(chosen))]
+        lines = []
+        for body in chosen:
+            if id := self.seen.get((channel.name, body)):
+                lines.append((b"%016x" % id, channel.finish(conn.serial, body)))
+        conn.feed(b"".join(b"FIN %b\n" % text for text, _ in lines))
+        failed = [event[2:] for event in self.hear() if event[0] == Event.FIN_FAILED]
+        expected = [line for line in lines if line[1] is not Answer.DONE]
+        assert [(text, ANSWERS[Held(held)]) for text, held in failed] == expected
 
     def requeue(self) -> None:
         found = self.someone()

@@ -19,10 +19,7 @@ from libc.string cimport memchr, memcmp
 from penstock.kernel._codec cimport (
     Lent, buf_append, buf_compact, buf_free, buf_take, i64, id_decode, lent_by, u64, u8,
 )
-from penstock.kernel.window cimport DONE, NOT_IN_FLIGHT
-
-cdef enum:
-    FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
+from penstock.kernel.window cimport DONE, FIN_LINE_BYTES, NOT_IN_FLIGHT
 
 
 cdef int lonely_verb(const u8* data, size_t size) noexcept:
@@ -107,10 +104,11 @@ cdef class Conn(Extended):
         cdef const u8* newline
         cdef size_t line
         cdef int verb
-        if (size >= FIN_LINE_BYTES and data[20] == 10 and self.hit is not None
-                and not self.locked and memcmp(data, b"FIN ", 4) == 0
-                and memchr(data + 4, 10, 16) == NULL):
-            return self.parse_fin(data, size, 20)
+        cdef u32 finished
+        if self.hit is not None and not self.locked:
+            finished = self.hit.finish_row(self.serial, data, size)
+            if finished:
+                return self.finished(finished, finished * FIN_LINE_BYTES)
         newline = <const u8*>memchr(data, 10, min(size, <size_t>self.hub.line_bytes_max))
         if newline == NULL:
             if size >= <size_t>self.hub.line_bytes_max:
@@ -164,7 +162,6 @@ cdef class Conn(Extended):
             end -= 1
         if end < 20 or (end > 20 and data[20] != 32) or memchr(data + 4, 32, 16) != NULL:
             return self.line_event(data, line, line + 1)
-        self.last_command_ns = self.hub.mono_ns
         if not id_decode(data + 4, &id):
             held = NOT_IN_FLIGHT
         else:
@@ -172,12 +169,17 @@ cdef class Conn(Extended):
             if held != DONE and self.me.window_count > 1:
                 held = self.finish_elsewhere(id, held)
         if held != DONE:
+            self.last_command_ns = self.hub.mono_ns
             self.hub.events.append((FIN_FAILED, self, data[4:20], held))
             return line + 1
-        self.me.in_flight -= 1
-        self.me.finish_count += 1
+        return self.finished(1, line + 1)
+
+    cdef Py_ssize_t finished(self, u32 count, size_t consumed) except -2:
+        self.last_command_ns = self.hub.mono_ns
+        self.me.in_flight -= count
+        self.me.finish_count += count
         self.hit.mark_pump()
-        return line + 1
+        return consumed
 
     cdef Py_ssize_t parse_rdy(self, const u8* data, size_t size, size_t line) except -2:
         cdef i64 value = 0

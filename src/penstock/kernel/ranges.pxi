@@ -77,6 +77,11 @@ cdef class Runs:
         self.hint = low
         return run.first_offset + index
 
+    cdef run_t* hinted(self) noexcept:
+        """Where the last id that was asked for stands; NULL: nowhere."""
+        return &self.runs[(self.head + self.hint) & (self.capacity - 1)] if (
+            self.hint < self.count) else NULL
+
     cdef u64 id_of(self, i64 offset) noexcept:
         cdef u32 mask = self.capacity - 1
         cdef u32 low = 0, high = self.count, middle

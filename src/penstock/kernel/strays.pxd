@@ -20,6 +20,7 @@ cdef class Runs:
     cdef void trim(self, i64 low) noexcept
     cdef void clear(self) noexcept
     cdef i64 offset_of(self, u64 id) noexcept
+    cdef run_t* hinted(self) noexcept
     cdef u64 id_of(self, i64 offset) noexcept
 
 

@@ -5,7 +5,7 @@ include "filters.pxd"
 include "ring.pxd"
 include "keyorder.pxd"
 
-from penstock.kernel._codec cimport i64, u32, u64
+from penstock.kernel._codec cimport i64, u32, u64, u8
 
 # Where one channel stands in one partition: the moves that keep the state whole.
 #
@@ -59,6 +59,9 @@ cdef class Survey(Cursor):
 # **Redo**: after a restart the cursor starts at `low` again; offsets below `redo_end` were
 # delivered once.
 
+cdef enum:
+    FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
+
 cdef enum:  # Held; the higher of two windows' answers is the connection's
     DONE = 0
     NOT_IN_FLIGHT = 1
@@ -66,6 +69,7 @@ cdef enum:  # Held; the higher of two windows' answers is the connection's
 
 cdef class Window(Survey):
     cdef int finish_c(self, u32 serial, u64 id) except -1
+    cdef u32 finish_row(self, u32 serial, const u8* data, size_t size) except? 0
     cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL
     cdef int time_out(self, stray_t* stray) except -1
     cdef void land(self, stray_t* stray) noexcept

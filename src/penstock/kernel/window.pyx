@@ -1,8 +1,10 @@
 # One channel on one partition: what its consumers, the clock and people do to the cursor.
 
+from libc.string cimport memcmp
+
 from penstock.kernel._codec cimport (
-    CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED, i64, u32,
-    u64,
+    CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED, i64,
+    id_at_c, id_decode, id_index_c, u32, u64, u8,
 )
 
 from penstock.kernel.types import StrayRecord
@@ -17,6 +19,12 @@ include "filters.pxi"
 include "ring.pxi"
 include "keyorder.pxi"
 include "cursor.pxi"
+
+
+cdef inline bint is_fin_line(const u8* data) noexcept:
+    """As every client writes it; what stands between is for `id_decode`."""
+    return data[20] == 10 and memcmp(data, b"FIN ", 4) == 0
+
 
 cdef class Window(Survey):
     # --- the search for delayed messages ---
@@ -87,6 +95,38 @@ cdef class Window(Survey):
             self.trace_stray(FINISHED, stray)
         self.remove_stray(stray)
         return DONE
+
+    cdef u32 finish_row(self, u32 serial, const u8* data, size_t size) except? 0:
+        """The FINs at the front of `data`, while they are of messages that follow one another in
+        the ring: most clients finish in the order in which they receive. Returns how many; the
+        one behind them, and all that is special, is for `finish_c`."""
+        cdef run_t* run = self.runs.hinted()
+        cdef u32 mask = self.ring_capacity - 1, done = 0, count
+        cdef i64 index = 0
+        cdef u64 id
+        if run == NULL or self.tracing or self._order != ORDER_NONE:
+            return 0
+        while size >= FIN_LINE_BYTES and is_fin_line(data) and id_decode(data + 4, &id):
+            if done == 0:
+                index = id_index_c(run.first_id, run.count, id)
+                if index < 0 or run.first_offset + index < self.low:
+                    break
+                count = run.count - <u32>index
+            elif done == count or id != id_at_c(run.first_id, index + done):
+                break
+            if self.owners[(run.first_offset + index + done) & mask] != serial:
+                break
+            self.owners[(run.first_offset + index + done) & mask] = 0
+            done += 1
+            data, size = data + FIN_LINE_BYTES, size - FIN_LINE_BYTES
+        if done:
+            index += run.first_offset
+            self.ring_in_flight -= done
+            self.finish_count += done
+            self.note_finished(index, index + done)
+            if index == self.low:
+                self.advance_low()
+        return done
 
     cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL:
         """The in-flight message as a stray (moved out of the ring if it was there), or NULL."""
