@@ -11,6 +11,7 @@ from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.settings import TopicSettings
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
+from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import Seat, elected
 
@@ -89,6 +90,25 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     again = cluster.nodes[1].consume()
     assert [(one.body, one.attempts) for one in again.take()] == [(b"given", 2)]
     consumer.leave()
+
+
+def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(
+    cluster: Cluster,
+) -> None:
+    """They stay until the end of the turn, and their tail is the outbox's by then."""
+    leader = cluster.nodes[0]
+    consumer = leader.consume()
+    cluster.publish(0, b"given")
+    (given,) = consumer.take()
+    (window,) = leader.topic.find_channel("billing").windows.values()
+    window.finish(consumer.conn.serial, int(given.id, 16))
+    assert window.journal_dirty
+    leader.put(b"flies")
+    leader.put(b"gathers")
+    leader.leader().group.leave("it resigned")
+    assert isinstance(window.tail.owner, Outbox)
+    leader.broker.load(window, Source.FORWARD, window.next)
+    leader.broker.journal([window])
 
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
