@@ -22,7 +22,7 @@ No message puts a node into a leadership: that does the record alone, when the v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
@@ -146,6 +146,11 @@ class Elections:
         self._in_force[name] = epoch
         if name in self._awaited and self._awaited[name][0] <= epoch:
             del self._awaited[name]
+
+    @property
+    def awaited(self) -> Set[PartitionName]:
+        """Their leaders have not spoken yet."""
+        return self._awaited.keys()
 
     def leadership_ended(self, name: PartitionName, epoch: int) -> None:
         """Its leader says that the leadership of this epoch is over."""

@@ -36,6 +36,7 @@ from penstock.broker.topics.topic_file import read_topic_file
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
+from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.node import ClusterNode
 from penstock.cluster.participant import Message
@@ -407,17 +408,24 @@ class ClusterMember:
 
     async def hand_over(self) -> None:
         """Each partition that is led here goes to another member, as far as one is in sync, and
-        commits elsewhere wait for this node no more; in SHUTDOWN_HAND_OVER_NS at most."""
+        commits elsewhere wait for this node no more; in SHUTDOWN_HAND_OVER_NS at most, and less
+        where nothing moves."""
         participant = self.cluster.participant
-        proposals, poll_s = participant.proposals, limits.SHUTDOWN_POLL_NS / limits.SECOND
-        deadline_s = time.monotonic() + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND
+        machines, poll_s = participant.proposals.machines, limits.SHUTDOWN_POLL_NS / limits.SECOND
+        now_s = moved_s = time.monotonic()
+        deadline_s, left = now_s + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND, len(machines)
+        stuck_s = limits.SHUTDOWN_STUCK_NS / limits.SECOND
         participant.leave()
-        while proposals.machines and time.monotonic() < deadline_s:
-            self._hand_over_each()
-            if not proposals.handing:
+        given: set[PartitionName] = set()
+        at_once = 1 + len(machines) // limits.SHUTDOWN_WAVES
+        while machines and now_s < min(deadline_s, moved_s + stuck_s):
+            if not self._hand_over_some(given, at_once):
                 break  # nobody can take any of them
             await asyncio.sleep(poll_s)
-        while self._is_waited_for() and time.monotonic() < deadline_s:
+            now_s = time.monotonic()
+            if len(machines) < left:
+                left, moved_s = len(machines), now_s
+        while self._is_waited_for() and time.monotonic() < min(deadline_s, now_s + stuck_s):
             await asyncio.sleep(poll_s)
 
     def _is_waited_for(self) -> bool:
@@ -431,14 +439,20 @@ class ClusterMember:
             for one in (held.document for held in self.view.partitions.values())
         )
 
-    def _hand_over_each(self) -> None:
+    def _hand_over_some(self, given: set[PartitionName], at_once: int) -> bool:
+        """So few that each is led again as soon as if it were alone. False: none is on its way."""
         proposals = self.cluster.participant.proposals
-        for name in proposals.machines.keys() - proposals.handing.keys():
+        given &= proposals.machines.keys() & proposals.handing.keys() | proposals.elections.awaited
+        for name in sorted(proposals.machines.keys() - proposals.handing.keys()):
+            if len(given) >= at_once:
+                break
             record = proposals.machines[name].record
             others = [one.node for one in record.members if one.node != self.cluster.own]
-            any(proposals.hand_over(name, node) for node in _first(record.wanted, others))
+            if any(proposals.hand_over(name, node) for node in _first(record.wanted, others)):
+                given.add(name)
         self.cluster.tick(time.monotonic_ns())
         self._soon()
+        return bool(given)
 
     async def stop(self) -> None:
         """After the broker's files are closed."""

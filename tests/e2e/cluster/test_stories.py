@@ -86,7 +86,9 @@ def test_the_leader_is_killed(
 
 
 def test_the_leader_stops_in_order(cluster: Cluster) -> None:
-    """Its publishers elsewhere are never refused, and each row has an outcome."""
+    """It hands its partitions over, one after the other: its publishers elsewhere are never
+    refused, and each row has an outcome."""
+    cluster.make("/topic/create?topic=stopped&partition_num=12")
     with Traffic(cluster, "stopped") as traffic:
         leader = cluster.leader("stopped")
         assert leader.stop() == 0
