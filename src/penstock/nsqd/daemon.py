@@ -114,8 +114,6 @@ class Daemon:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
                 log.warning("no effect here: %s", flags)
             self.node.lookups.set_addresses(self.options.lookupd_tcp_address)
-            if self.node.lookups.addresses or self.node.auth.required:
-                self._fetcher.prepare()
             check_address(self.options.statsd_address)
             self._secrets = read_secrets(self.options.http_secret_file)
             self.node.upgrades.context = server_context(self.options)
