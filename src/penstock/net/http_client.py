@@ -298,8 +298,9 @@ async def _addresses(host: str, port: int) -> list[Address]:
     try:
         found = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, type=socket.SOCK_STREAM)
     except OSError:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, flags=socket.AI_ADDRCONFIG, type=socket.SOCK_STREAM
+        )
     families: dict[socket.AddressFamily, list[Address]] = {}
     for family, _, _, _, address in found:
         families.setdefault(family, []).append((family, address))

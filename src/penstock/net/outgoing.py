@@ -56,8 +56,11 @@ class Outgoing:
         self.sent = False  # somebody may have seen it
         self._body = body
         self._redirects = 0
-        self._fields = {name.lower(): (name, value) for name, value in headers.items()}
-        self._fields.pop("transfer-encoding", None)  # the body has a length, and only one
+        self._fields = {
+            name.lower(): (name, value)
+            for name, value in headers.items()
+            if name.lower() not in ("content-length", "transfer-encoding")  # the body says that
+        }
         self._aim(url)
 
     def _aim(self, url: str) -> None:
