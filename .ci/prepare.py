@@ -1,9 +1,9 @@
 """Prepare the virtual environment that the Makefile's verbs run in: `prepare.py VENV FOR`.
 
-FOR is `run` (the core, nsqadmin, the kernel), `dev` (also everything that tests and checks need),
-`spark` (also PySpark), `cluster` (also etcd and what speaks to it) or `docs` (also MkDocs). `uv`
-installs the packages: the one on the PATH, else one that pip fetches into VENV first. The kernel
-compiles while packages are downloaded, so both cores work.
+FOR is `run` (the core, the command line, nsqadmin, the kernel), `dev` (also everything that tests
+and checks need), `spark` (also PySpark), `cluster` (also etcd and what speaks to it) or `docs`
+(also MkDocs). `uv` installs the packages: the one on the PATH, else one that pip fetches into VENV
+first. The kernel compiles while packages are downloaded, so both cores work.
 
 Each step says how far it is every few seconds and how long it took, in seconds and in loops (a
 loop: what this Python needs for 20 million additions, so that machines can be compared). What the
@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 EXTRAS = {
-    "run": "admin",
+    "run": "admin,auth",
     "dev": "dev",
-    "spark": "admin,sql,spark",
-    "cluster": "admin,cluster",
+    "spark": "admin,auth,sql,spark",
+    "cluster": "admin,auth,cluster",
     "docs": "docs",
 }
 WORDS = {

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 _UV = shutil.which("uv") or str(Path(sys.prefix) / "uv" / "bin" / "uv")
+
+
+def requirements(*extras: str) -> list[str]:
+    """Of the core and these extras, those included that an extra names."""
+    found = list(PROJECT["dependencies"])
+    for extra in extras:
+        for one in PROJECT["optional-dependencies"][extra]:
+            named = re.fullmatch(r"penstock\[(.+)\]", one)
+            found += requirements(*named[1].split(",")) if named else [one]
+    return list(dict.fromkeys(found))
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:

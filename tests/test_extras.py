@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ import pytest
 
 from cases import each
 from e2e.daemon import Daemon
-from environments import Venv
+from environments import PROJECT, ROOT, Venv, requirements, uv
 
-ROOT = Path(__file__).parents[1]
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = """
 import importlib, pkgutil, sys
 for name in sys.argv[1:]:
@@ -32,11 +29,8 @@ class Environment:
     """The packages of the core and of some extras, and the sources beside them."""
 
     def __init__(self, path: Path, *extras: str) -> None:
-        optional = PROJECT["optional-dependencies"]
         self._venv = Venv(path)
-        self._venv.install(
-            *PROJECT["dependencies"], *(one for extra in extras for one in optional[extra])
-        )
+        self._venv.install(*requirements(*extras))
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Python with these arguments."""
@@ -45,6 +39,10 @@ class Environment:
             [self._venv.python, *arguments], input=stdin, text=True, capture_output=True,
             timeout=250, env=kept | {"PYTHONPATH": str(ROOT / "src")}, cwd=ROOT.parent, check=False,
         )  # fmt: skip
+
+    def packages(self) -> set[str]:
+        listed = uv("pip", "list", "--format=json", "--python", self._venv.python).stdout
+        return {one["name"] for one in json.loads(listed)}
 
     def script(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         module, function = PROJECT["scripts"][name].split(":")
@@ -55,6 +53,11 @@ class Environment:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return Environment(tmp_path_factory.mktemp("core") / "venv")
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("cli") / "venv", "cli")
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +73,26 @@ def test_a_script_needs_the_core_only(core: Environment, name: str) -> None:
     ), told  # fmt: skip
 
 
-def test_every_verb_says_what_it_does_or_needs(core: Environment) -> None:
+def test_the_core_brings_these_and_nothing_else(core: Environment) -> None:
+    """Who only has a client should not have to install much."""
+    assert core.packages() == {"cramjam", "httptools", "msgspec", "uvloop"}
+
+
+def test_penstock_runs_the_daemons_and_says_what_its_verbs_need(core: Environment) -> None:
+    assert core.script("penstock", "--version").stdout.startswith("penstock ")
+    assert "-data-path" in core.script("penstock", "nsqd", "--help").stdout
+    for words in ((), ("--help",), ("stats",)):
+        told = core.script("penstock", *words)
+        assert told.returncode == 1
+        assert told.stderr.startswith("penstock needs the extra `cli`: install it with pip ")
+        assert len(told.stderr.splitlines()) == 1
+
+
+def test_every_verb_says_what_it_does_or_needs(cli: Environment) -> None:
     from penstock.tools.main import VERBS
 
     for verb in VERBS:
-        told = core.script("penstock", verb, "--help")
+        told = cli.script("penstock", verb, "--help")
         assert told.returncode == 0 or "needs the extra `" in told.stderr, (verb, told)
 
 
@@ -83,10 +101,12 @@ def test_every_verb_says_what_it_does_or_needs(core: Environment) -> None:
     [
         (("nsqadmin", "-nsqd-http-address=127.0.0.1:1"), "needs the extra `admin`"),
         (("penstock", "sql", "SELECT 1"), "needs the extra `sql`"),
+        (("nsqd", "--auth-http-address=127.0.0.1:1", "--data-path=/nowhere"),
+         "failed to start nsqd - --auth-http-address needs the extra `auth`: install it with"),
     ],
-)
-def test_what_is_missing_is_named(core: Environment, words: tuple[str, ...], said: str) -> None:
-    told = core.script(*words)
+)  # fmt: skip
+def test_what_is_missing_is_named(cli: Environment, words: tuple[str, ...], said: str) -> None:
+    told = cli.script(*words)
     assert told.returncode != 0
     assert said in told.stderr
     assert "Traceback" not in told.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from packaging.requirements import Requirement
 
-from environments import uv
+from environments import requirements, uv
 
 ROOT = Path(__file__).parents[1]
 PATH = ROOT / ".github" / "workflows" / "release.yml"
@@ -79,10 +79,7 @@ def test_the_chart_has_the_version_of_the_project() -> None:
 def test_constraints_have_a_version_of_everything_that_is_asked_for() -> None:
     lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
-    extras = PROJECT["project"]["optional-dependencies"]
-    asked = [*PROJECT["project"]["dependencies"]]
-    asked += [one for extra in ("admin", "sql", "spark", "cluster") for one in extras[extra]]
-    for one in map(Requirement, asked):
+    for one in map(Requirement, requirements("auth", "admin", "sql", "spark", "cluster")):
         versions = [pin.specifier for pin in pinned if pin.name == one.name]
         assert versions, one
         for version in versions:

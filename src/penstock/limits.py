@@ -211,7 +211,9 @@ PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 FETCH_CONNECT_NS = 2 * SECOND  # --http-client-connect-timeout
 FETCH_REQUEST_NS = 5 * SECOND  # --http-client-request-timeout
 FETCH_BYTES_MAX = 64 * MIB  # an answer that is read: the stats of a node with 10,000 topics
-FETCH_READ_BYTES = 64 * KIB  # of it at a time
+FETCH_REDIRECTS_MAX = 10
+FETCH_IDLE_NS = 15 * SECOND  # a connection that is kept for the next request
+FETCH_NEXT_ADDRESS_NS = 250 * MS  # until a host's next address is tried too
 LOOKUP_TOPICS_MAX = 256  # new topics whose channels are asked for at a time; others wait their turn
 LOOKUP_CHANNELS_MAX = 1000  # taken from one lookupd for a new topic: a garbled answer fills no disk
 

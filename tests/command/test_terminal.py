@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 
 import pytest
 
@@ -70,3 +71,11 @@ def test_progress_is_seen_where_somebody_watches(monkeypatch: pytest.MonkeyPatch
         with Progress("read", 400) as progress:
             progress.show(100)
         assert ("100 of 400" in stream.getvalue()) == is_seen
+
+
+def test_progress_does_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr("sys.stderr", Tty())
+    with Progress("read", 400) as progress:
+        progress.show(100)
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

@@ -13,7 +13,8 @@ from cases import each
 from penstock import limits
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
-from penstock.net.fetch import Fetched, Fetcher
+from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.messages import MASK, Message
 from penstock.nsqadmin.pages.message import as_html

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from cases import each, examples
 from penstock import limits
-from penstock.nsqd.pattern import Pattern, PatternInvalid, kernel_filter
+from penstock.errors import PenstockError
+from penstock.nsqd import pattern
+from penstock.nsqd.pattern import Pattern, PatternInvalid, kernel_filter, need_patterns
 from penstock.wire.errors import WireFault
 from penstock.wire.extfilter import ExtFilter, FilterType
 
@@ -198,3 +200,18 @@ def test_what_is_no_pattern(type_: FilterType, data: str, reason: bytes) -> None
         kernel_filter(ExtFilter(type_, (("a", data),)))
     assert caught.value.data.startswith(reason)
     assert b"b'" not in caught.value.data
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact filters go on, the others name it; so does a start with an auth server."""
+    need_patterns("x")
+    monkeypatch.setattr(pattern, "re2", None)
+    rules = (("region", "eu"),)
+    assert kernel_filter(ExtFilter(FilterType.EXACT, rules)).rules[0].value == b"eu"
+    for type_, kind in ((FilterType.REGEXP, "regular expression"), (FilterType.GLOB, "glob")):
+        with pytest.raises(WireFault) as caught:
+            kernel_filter(ExtFilter(type_, rules))
+        said = f"filter_data is no {kind}: this nsqd lacks the extra `auth`, which matches patterns"
+        assert caught.value.data == f"E_INVALID IDENTIFY ext_filter: {said}".encode()
+    with pytest.raises(PenstockError, match="x needs the extra `auth`: install it"):
+        need_patterns("x")

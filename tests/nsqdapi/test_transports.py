@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.net.fetch import Fetched, Fetcher, Headers
+from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
+from penstock.net.outgoing import Headers
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.asking import exchange
 from penstock.nsqdapi.blocking import FAILURES, Address, Link

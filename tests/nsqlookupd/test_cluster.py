@@ -37,7 +37,7 @@ from penstock.limits import (
     NODE_STEADY_NS,
 )
 from penstock.net.exchange import Request, Response
-from penstock.net.fetch import Fetched
+from penstock.net.http_client import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup
 from penstock.nsqlookupd.registry import Meta
 from penstock.nsqlookupd.routes import Routes

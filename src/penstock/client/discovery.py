@@ -26,7 +26,8 @@ from urllib.parse import quote, urlsplit
 from penstock import limits
 from penstock.client.options import IdempotentOptions, LookupOptions, split_address
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
-from penstock.net.fetch import Fetched, Fetcher, public
+from penstock.net.fetch import Fetcher, public
+from penstock.net.http_client import Fetched
 from penstock.net.query import whole_number
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls

@@ -49,7 +49,7 @@ from penstock.errors import (
     PublishUncertain,
 )
 from penstock.kernel import id_at
-from penstock.net.fetch import Fetched
+from penstock.net.http_client import Fetched
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Query, document_of
 from penstock.wire.frames import encode_bodies

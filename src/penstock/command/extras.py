@@ -6,6 +6,8 @@ Penstock is installed from a checkout or from a wheel, so that is what the text 
 from __future__ import annotations
 
 _EXTRAS = {
+    "cli": ("typer", "rich"),
+    "auth": ("re2",),
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake", "prometheus_client", "mmh3"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
     "sql": ("duckdb", "numpy"),

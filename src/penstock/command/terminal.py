@@ -128,7 +128,8 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
 
 
 class Progress:
-    """One line on stderr that says how far a long work is. Silent where nobody watches."""
+    """One line on stderr that says how far a long work is. Silent where nobody watches, and without
+    the extra `cli`: `to_nsq` does not need it."""
 
     def __init__(self, what: str, total: int = 0) -> None:
         self._what, self._total = what, total
@@ -136,9 +137,11 @@ class Progress:
 
     def __enter__(self) -> Self:
         if is_watched(sys.stderr):
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+            try:
+                from rich.console import Console
+                from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            except ModuleNotFoundError:
+                return self
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),

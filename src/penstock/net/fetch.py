@@ -1,8 +1,4 @@
-"""Outgoing HTTP: what a daemon or a tool asks of other daemons' HTTP APIs.
-
-`aiohttp` does the work and is imported when the first request is made, so that a process that
-never asks anything never pays for it. Time and size are bounded: connecting, the whole request,
-and the bytes of the answer that are read.
+"""What a daemon or a tool asks of other daemons' HTTP APIs, within bounds of time and of bytes.
 
 A daemon that requires TLS answers plain HTTP with a 403 that names its HTTPS port; such a request
 is sent once more, there.
@@ -15,31 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import socket
 import ssl
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock import limits
 from penstock.errors import FetchFailed
-
-if TYPE_CHECKING:
-    import aiohttp
-
-Headers = Mapping[str, str]
+from penstock.net.http_client import Fetched, HttpClient
+from penstock.net.outgoing import REDIRECTS, Headers, HttpFailed, Outgoing
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
-
-
-class Fetched(NamedTuple):
-    """An answer, whatever its status."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str]  # names in lower case
 
 
 class Fetcher:
@@ -60,11 +42,7 @@ class Fetcher:
         self.tls = tls  # may be set until the first request
         self._answer_bytes_max = answer_bytes_max
         self._keeps_connections = keeps_connections
-        self._session: aiohttp.ClientSession | None = None
-
-    def prepare(self) -> None:
-        """Import the library now: it takes a tenth of a second, which no client should wait."""
-        import aiohttp  # noqa: F401
+        self._client: HttpClient | None = None
 
     async def get_json(self, url: str, headers: Headers | None = None) -> Any:
         """The document of a 200. Raises FetchFailed for everything else."""
@@ -91,9 +69,10 @@ class Fetcher:
         return answer if secure is None else await self._request(method, secure, body, headers)
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+            await asyncio.sleep(0)  # that is when the sockets are closed
 
     def _document(self, url: str, answer: Fetched) -> Any:
         if answer.status != 200:
@@ -107,55 +86,33 @@ class Fetcher:
     async def _request(
         self, method: str, url: str, body: bytes, headers: Headers | None
     ) -> Fetched:
-        import aiohttp
-        import yarl
-
         try:
-            async with self._open_session().request(
-                method,
-                yarl.URL(url, encoded=True),
-                data=body or None,
-                headers={**ACCEPT, **(headers or {})},
-            ) as response:
-                read = await self._read(url, response)
-                named = {name.lower(): value for name, value in response.headers.items()}
-                return Fetched(response.status, read, named)
+            outgoing = Outgoing(method, url, body, {**ACCEPT, **(headers or {})})
+        except HttpFailed as error:
+            raise FetchFailed(public(url), error.reason, sent=False) from error
+        try:
+            async with asyncio.timeout(self._request_timeout_ns / limits.SECOND or None):
+                return await self._follow(outgoing)
         except TimeoutError as error:
-            sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise FetchFailed(public(url), "timed out", sent=sent) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            sent = not isinstance(error, aiohttp.ClientConnectorError)
-            raise FetchFailed(public(url), _reason(error, url), sent=sent) from error
+            raise FetchFailed(public(url), "timed out", sent=outgoing.sent) from error
+        except HttpFailed as error:
+            raise FetchFailed(public(url), error.reason, error.status, outgoing.sent) from error
 
-    async def _read(self, url: str, response: aiohttp.ClientResponse) -> bytes:
-        """The body, unless it is longer than we are ready to hold."""
-        parts = []
-        left = self._answer_bytes_max
-        async for part in response.content.iter_chunked(limits.FETCH_READ_BYTES):
-            left -= len(part)
-            if left < 0:
-                reason = f"the answer has more than {self._answer_bytes_max} bytes"
-                raise FetchFailed(public(url), reason, response.status)
-            parts.append(part)
-        return b"".join(parts)
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            import aiohttp
-
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=True if self.tls is None else self.tls,
-                    limit=0,  # waiting for a free connection would count as time of the request
-                    force_close=not self._keeps_connections,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=self._request_timeout_ns / limits.SECOND,
-                    sock_connect=self._connect_timeout_ns / limits.SECOND,
-                ),
+    async def _follow(self, outgoing: Outgoing) -> Fetched:
+        """The answer to it, or to what it was redirected to."""
+        if self._client is None:
+            self._client = HttpClient(
+                self.tls,
+                self._connect_timeout_ns / limits.SECOND,
+                self._answer_bytes_max,
+                self._keeps_connections,
             )
-        return self._session
+        while True:
+            answer = await self._client.exchange(outgoing)
+            location = answer.headers.get("location")
+            if answer.status not in REDIRECTS or location is None:
+                return answer
+            outgoing.redirect(answer.status, location)
 
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
@@ -198,33 +155,6 @@ def _message(answer: Fetched) -> str:
     except (ValueError, RecursionError, KeyError, TypeError):
         return ""
     return f" {message}" if isinstance(message, str) else ""
-
-
-def _reason(error: Exception, url: str) -> str:
-    """What went wrong, in the words of the library unless they may repeat the URL, or one that the
-    server has made from it."""
-    import aiohttp
-
-    is_tls = isinstance(error, aiohttp.ClientSSLError)
-    if isinstance(error, aiohttp.ClientConnectorError) and not is_tls:
-        host = f"[{error.host}]" if ":" in error.host else error.host
-        return f"cannot connect to {host}:{error.port}: {_words(error.os_error)}"
-    text = str(error)
-    query = url.partition("?")[2]
-    names_url = (
-        isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
-        or url in text
-        or "@" in url
-        or (bool(query) and query in text)
-    )
-    return type(error).__name__ if names_url or not text else text
-
-
-def _words(error: OSError) -> str:
-    """ "Connection refused", without the numbers that asyncio puts around it."""
-    if isinstance(error, socket.gaierror) or not error.errno or error.errno < 0:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
 
 
 async def gather_json(fetcher: Fetcher, urls: list[str]) -> list[Any]:

@@ -35,6 +35,7 @@ from penstock.nsqd.http.deps import Deps, Identity
 from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
+from penstock.nsqd.pattern import need_patterns
 from penstock.nsqd.statsd import Statsd, check_address, statsd_options
 from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
@@ -114,9 +115,9 @@ class Daemon:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
                 log.warning("no effect here: %s", flags)
             self.node.lookups.set_addresses(self.options.lookupd_tcp_address)
-            if self.node.lookups.addresses or self.node.auth.required:
-                self._fetcher.prepare()
             check_address(self.options.statsd_address)
+            if self.node.auth.required:
+                need_patterns("--auth-http-address")
             self._secrets = read_secrets(self.options.http_secret_file)
             self.node.upgrades.context = server_context(self.options)
             self._fetcher.tls = client_context(self.options)

@@ -27,7 +27,8 @@ from penstock.net.query import parse_query
 from penstock.net.secret_file import authorization
 
 if TYPE_CHECKING:
-    from penstock.net.fetch import Fetched, Fetcher
+    from penstock.net.fetch import Fetcher
+    from penstock.net.http_client import Fetched
     from penstock.nsqd.cluster import ClusterMember
 
 ONLY_HERE = "only_here"

@@ -15,35 +15,41 @@ from __future__ import annotations
 
 import re
 
-import re2  # type: ignore[import-untyped]
-
 from penstock import limits
+from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.kernel import Filter, Rule
 from penstock.wire.extfilter import ExtFilter, FilterType, refuse
 
+try:
+    import re2  # type: ignore[import-untyped]
+except ModuleNotFoundError:
+    re2 = None
+else:
+    _OPTIONS = re2.Options()
+    _OPTIONS.log_errors = False  # it would write to stderr
+    _OPTIONS.max_mem = limits.AUTH_PATTERN_MEMORY_BYTES_MAX
+
 _BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _CLASS = re.compile(r"\[(!?)((?:\\.|[^\]\\])+)\]", re.DOTALL)
-
-
-def _options() -> re2.Options:
-    options = re2.Options()
-    options.log_errors = False  # it would write to stderr
-    options.max_mem = limits.AUTH_PATTERN_MEMORY_BYTES_MAX
-    return options
-
-
-_OPTIONS = _options()
 
 
 class PatternInvalid(PenstockError):
     pass
 
 
+def need_patterns(what: str) -> None:
+    """Raises PenstockError where nothing can match them."""
+    if re2 is None:
+        raise PenstockError(f"{what} needs the extra `auth`: {how_to_install('auth')}")
+
+
 class Pattern:
     """Raises PatternInvalid for what Go would not compile, or what is too large."""
 
     def __init__(self, text: str) -> None:
+        if re2 is None:
+            raise PatternInvalid("this nsqd lacks the extra `auth`, which matches patterns")
         if len(text) > limits.AUTH_PATTERN_BYTES_MAX:
             raise PatternInvalid("it is too long")
         if _BYTE.search(text):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.net.fetch import Fetched, Fetcher, Headers
+from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
+from penstock.net.outgoing import Headers
 from penstock.nsqdapi.calls import Call
 
 

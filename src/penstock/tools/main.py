@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = extra_of(error)
         if not extra:
             raise
-        print(lacks_extra(f"penstock {verb}", extra, error), file=sys.stderr)
+        what = "penstock" if extra == "cli" else f"penstock {verb}"
+        print(lacks_extra(what, extra, error), file=sys.stderr)
         return FAILED
     except (PenstockError, OSError) as error:
         print(f"penstock {verb}: {error}", file=sys.stderr)

@@ -35,7 +35,8 @@ import msgspec
 
 from penstock import __version__, limits
 from penstock.errors import FetchFailed
-from penstock.net.fetch import Fetched, Fetcher
+from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
 from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
 from penstock.nsqadmin.bundle.hiding import Kind
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD
@@ -342,7 +343,7 @@ def _nsqds_of(nodes: bytes) -> list[str]:
 # --- this machine, without anything that says who works here ---
 
 _PACKAGES = (
-    "aiohttp", "cramjam", "cython", "duckdb", "deltalake", "fastapi", "msgspec", "nicegui",
+    "cramjam", "cython", "duckdb", "deltalake", "fastapi", "httptools", "msgspec", "nicegui",
     "pyarrow", "pyspark", "starlette", "uvicorn",
 )  # fmt: skip
 _LIMITS = ("NOFILE", "NPROC", "AS", "CORE", "FSIZE", "MEMLOCK", "STACK")
