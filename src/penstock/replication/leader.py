@@ -80,7 +80,16 @@ class Outcome(IntEnum):
 class Peer:
     """The replica on one node, in one session of the link."""
 
-    __slots__ = ("complete", "counted", "generation", "replica", "sent", "session", "synced")
+    __slots__ = (
+        "admitted",
+        "complete",
+        "counted",
+        "generation",
+        "replica",
+        "sent",
+        "session",
+        "synced",
+    )
 
     def __init__(self, session: int, complete: bool = True) -> None:
         self.session = session
@@ -90,6 +99,7 @@ class Peer:
         self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
         self.synced = 0
         self.sent = UNMATCHED
+        self.admitted: Record | None = None  # in which it is known to be a member
 
 
 class PartitionLeader:
@@ -198,11 +208,13 @@ class PartitionLeader:
         return peer.counted
 
     def advance(self) -> None:
-        end = self.own
-        for member in self._needed:
-            counted = self._counted(member)
-            if counted < end:
-                end = counted
+        end, peers = self.own, self.peers
+        for member in self._needed:  # as `_counted`, for each acknowledgement
+            peer = peers.get(member.node)
+            if peer is None or peer.replica != member.replica:
+                end = UNMATCHED
+            elif peer.counted < end:
+                end = peer.counted
         if end > self.committed and not self.over:
             self.committed = end
             self.out.append(CommitTo(end))
@@ -295,7 +307,7 @@ class PartitionLeader:
         peer = self._peer(node, session)
         if peer is None:
             return
-        peer.replica, peer.generation = replica, generation
+        peer.replica, peer.generation, peer.admitted = replica, generation, None
         end = common_end(self.log.extent(), extent)
         if end is None:
             self.out.append(BeginAt(node, session, self.log.extent().start))
@@ -324,7 +336,8 @@ class PartitionLeader:
         if written >= peer.sent:
             peer.sent = written
             self.feed(node)
-        self._consider(node, peer)
+        if peer.admitted is not self.record or self._demanded is not None:
+            self._consider(node, peer)
         self.advance()
         if self._successor is not None:
             self._propose_successor()
@@ -365,7 +378,10 @@ class PartitionLeader:
                 self._propose_growth(demanded)
             return
         newcomer = Member(node, peer.replica, peer.generation)
-        if self._proposed is not None or newcomer in self.record.members:
+        if newcomer in self.record.members:
+            peer.admitted = self.record
+            return
+        if self._proposed is not None:
             return
         if node in self.held_off or not peer.complete:
             return

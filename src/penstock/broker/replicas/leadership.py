@@ -41,6 +41,7 @@ from penstock.replication.effects import (
 )
 from penstock.replication.frames import Frame, Row, Target, encode
 from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
+from penstock.replication.matching import Chain
 from penstock.replication.record import Member, Record, Seat
 
 if TYPE_CHECKING:
@@ -64,6 +65,14 @@ class Post(NamedTuple):
     catch_up: CatchUp
 
 
+class _Live(NamedTuple):
+    """A row in flight as all replicas get it."""
+
+    previous: Chain
+    data: bytes
+    payload: Payload
+
+
 _ALONE = Seat(0, 0, 0)
 _MEMBERS = (Member(0, 0, 0),)
 
@@ -85,9 +94,8 @@ class Leadership:
         "_bulk",
         "_has_news",
         "_in_turn",
-        "_payload",
+        "_live",
         "_post",
-        "_row_bytes",
         "is_alone",
         "log",
         "machine",
@@ -105,8 +113,7 @@ class Leadership:
         self.reason = ""  # why it is over
         self.is_alone = post is None
         self.row: WrittenRow | None = None  # in flight: its buffers are valid
-        self._row_bytes = b""
-        self._payload: Payload | None = None  # of the row
+        self._live: _Live | None = None  # of the row
         self._post = post
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
@@ -160,9 +167,7 @@ class Leadership:
 
     def let_go(self) -> None:
         """The row is no longer in flight: its buffers belong to others."""
-        self.row = None
-        self._row_bytes = b""
-        self._payload = None
+        self.row = self._live = None
 
     def linked(self, node: int) -> None:
         self.machine.linked(node)
@@ -206,8 +211,8 @@ class Leadership:
         try:
             match frame:
                 case Acknowledge():
-                    machine.acknowledged(node, *frame)
-                    self._note_progress(node, frame.written == machine.end)
+                    self.acknowledged(node, frame)
+                    return
                 case Tell(session, _, replica, generation, extent, _):
                     machine.told(node, session, replica, generation, extent)
                 case Matched(session, end):
@@ -221,8 +226,20 @@ class Leadership:
             machine.leave(f"the log cannot be read: {error.reason}")
         self._changed()
 
+    def acknowledged(self, node: int, frame: Acknowledge) -> None:
+        """Two or more come for each row: what is not due is not asked for."""
+        machine = self.machine
+        try:
+            machine.acknowledged(node, *frame)
+        except StorageError as error:
+            machine.leave(f"the log cannot be read: {error.reason}")
+        if node in self._in_turn:
+            self._note_progress(node, frame.written == machine.end)
+        if machine.out:
+            self._changed()
+
     def _note_progress(self, node: int, has_all: bool) -> None:
-        if node not in self._in_turn or self._post is None:
+        if self._post is None:
             return
         if has_all:
             self._leave_bulk(node)  # it takes part in rows as they come
@@ -286,43 +303,57 @@ class Leadership:
 
     def _feed(self, post: Post, effect: Feed) -> None:
         node, session, start, committed = effect
-        machine = self.machine
-        if not (self._is_live(node, start) or self._has_place(post, node, start)):
+        machine, row = self.machine, self.row
+        if row is not None and self._is_live(row, node, start):
+            self._feed_live(post, effect, row)
+            return
+        if not self._has_place(post, node, start):
             machine.fed(node, start)
             return
         try:
             previous = machine.log.chain_before(start)
-            lane, batches, payload = self._batches(node, start)
+            lane, batches = self._batches(node, start)
         except StorageError:  # the next row tries again
             machine.fed(node, start)
             return
         if previous is None:
             machine.linked(node)
             return
-        row = Row(session, machine.record.epoch, previous, start, batches, committed)
-        post.peers.send(node, lane, encode(post.target, row, payload))
-        if lane is Lane.LIVE:
-            self._announced[node] = session, committed
+        frame = Row(session, machine.record.epoch, previous, start, batches, committed)
+        post.peers.send(node, lane, encode(post.target, frame))
         machine.fed(node, end_of(batches))
 
-    def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
-        """What is sent next. A row in flight is joined and cut once, for all."""
-        row = self.row
-        if row is not None and self._is_live(node, start):
-            if self._payload is None:
-                self._row_bytes = b"".join(row.buffers)
-                self._payload = cut(self._row_bytes, is_row=True)
-            return Lane.LIVE, self._row_bytes, self._payload
+    def _feed_live(self, post: Post, effect: Feed, row: WrittenRow) -> None:
+        """The row in flight, from memory: joined, cut and named once, for all."""
+        node, session, start, committed = effect
+        machine, live = self.machine, self._live
+        if live is None:
+            try:
+                previous = machine.log.chain_before(start)
+            except StorageError:  # the next row tries again
+                machine.fed(node, start)
+                return
+            if previous is None:
+                machine.linked(node)
+                return
+            data = b"".join(row.buffers)
+            live = self._live = _Live(previous, data, cut(data, is_row=True))
+        frame = Row(session, machine.record.epoch, live.previous, start, live.data, committed)
+        post.peers.send(node, Lane.LIVE, encode(post.target, frame, live.payload))
+        self._announced[node] = session, committed
+        machine.fed(node, row.end)
+
+    def _batches(self, node: int, start: int) -> tuple[Lane, bytes]:
+        """What is sent next, from the log."""
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return Lane.BULK, b"", None
-        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None
+            return Lane.BULK, b""
+        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES))
 
-    def _is_live(self, node: int, start: int) -> bool:
+    def _is_live(self, row: WrittenRow, node: int, start: int) -> bool:
         """It can be sent the row in flight, from memory."""
-        row = self.row
-        if row is None or row.base_offset != start or node in self._bulk:
+        if row.base_offset != start or node in self._bulk:
             return False
         return row.length <= limits.FEED_ROW_BYTES_MAX
 
