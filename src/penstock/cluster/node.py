@@ -209,7 +209,7 @@ class ClusterNode:
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         self.replica_host.receive(node, target, frame)
-        if type(frame) in STEADY_FRAMES:
+        if isinstance(frame, STEADY_FRAMES):
             return
         self._is_due = True
         if isinstance(frame, Hello):

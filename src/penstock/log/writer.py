@@ -45,7 +45,7 @@ from penstock.log.sync import SyncJob
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.kernel import LogEnd
+    from penstock.kernel import BatchHeader, LogEnd
     from penstock.log.segments import Segments
 
 
@@ -246,11 +246,12 @@ class WrittenLog(ReadableLog):
 
     def append_row(
         self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
-    ) -> None:
+    ) -> list[BatchHeader]:
         """A leader's row, as it is, in one gathered write; `copies.py` has the rules. Each buffer
         holds one whole batch or several. `previous` is the batch that the leader has before it,
         `synced_end` what every member in force has synced by now, which may lie beyond this log.
-        Raises AppendRefused, and what `write` raises; then the log is as before."""
+        Returns the headers. Raises AppendRefused, and what `write` raises; then the log is as
+        before."""
         is_empty = self.written_end == self.start_offset
         last = None if is_empty else self.last()
         newest = self._epochs.newest
@@ -278,8 +279,10 @@ class WrittenLog(ReadableLog):
         in_buffer = end.position - row.length + memoryview(batches[-1]).nbytes
         self._keep_name(BatchName._make(name_at(batches[-1], in_buffer)))
         self.last_timestamp_ns = end.header.timestamp_ns
-        claimed = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
+        headers = [piece.header for piece in row.pieces]
+        claimed = max(synced_end, *[header.synced_end for header in headers])
         self.agreed_end = max(self.agreed_end, min(claimed, self.written_end))
+        return headers
 
     def _index_one(self, offset: int, position: int, timestamp_ns: int, id: int) -> None:
         if position >= self._index_next:

@@ -358,7 +358,7 @@ class ClusterMember:
             self.cluster.hear(node, decode_message(node, frame.data))
         else:
             self.cluster.receive(node, target, frame)
-        if self.cluster.is_due or self._broker.context.engine.has_work:
+        if self._broker.context.engine.has_work or self.cluster.is_due:
             self._soon()
 
     # --- for people ---

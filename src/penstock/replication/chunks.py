@@ -135,7 +135,8 @@ class Assembly:
         """The whole payload of a frame, of which `before` bytes went ahead and `data` came now. It
         is `data` itself where that is all."""
         if before == 0:
-            self._drop(key)
+            if self._unfinished:
+                self._drop(key)
             return data
         one = self._continued(key, session, before + len(data), before)
         self._drop(key)

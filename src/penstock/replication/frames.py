@@ -187,26 +187,24 @@ Frame = (
 
 def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list[Encoded]:
     """`payload`: what is behind the fields, where it was cut already for another replica."""
-    match frame:
-        case Row():
-            return _with_payload(target, frame, payload or cut(frame.batches, is_row=True))
-        case SendRecord():
-            return _with_payload(target, frame, payload or cut(frame.record))
-        case SendTable():
-            return _with_payload(target, frame, payload or cut(frame.table))
-        case SendRange():
-            return _with_payload(target, frame, payload or cut(frame.batches))
-        case SendBatch():
-            return _with_payload(target, frame, payload or cut(frame.batch))
+    field = _PAYLOAD_FIELDS.get(type(frame))
+    if field is not None:
+        payload = payload or cut(getattr(frame, field), is_row=type(frame) is Row)
+        return _with_payload(target, frame, payload)
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
-def _with_payload(
-    target: Target,
-    frame: Row | SendRecord | SendTable | SendRange | SendBatch,
-    payload: Payload,
-) -> list[Encoded]:
+_PAYLOAD_FIELDS: dict[type, str] = {
+    Row: "batches",
+    SendRecord: "record",
+    SendTable: "table",
+    SendRange: "batches",
+    SendBatch: "batch",
+}
+
+
+def _with_payload(target: Target, frame: Frame, payload: Payload) -> list[Encoded]:
     kind, fields = _fields_of(frame)
     encoded: list[Encoded] = []
     at = 0
@@ -329,7 +327,10 @@ class Frames:
             raise FrameBroken(f"a frame of {len(content) + 4} bytes does not have its checksum")
         if version != VERSION:
             raise FrameBroken(f"version {version} of frames is not known here, {VERSION} is")
-        target, fields = Target(identity, partition), bytes(content[_HEAD.size : fields_end])
+        target = Target(identity, partition)
+        if kind == _ACKNOWLEDGE_KIND and len(content) == _HEAD.size + _ACKNOWLEDGE.size:
+            return target, Acknowledge(session, *_ACKNOWLEDGE.unpack_from(content, _HEAD.size))
+        fields = bytes(content[_HEAD.size : fields_end])
         if kind not in _FIELDS_ENDS:
             return target, self._frame(target, kind, session, fields)
         if len(content) < fields_end:
@@ -457,7 +458,7 @@ _NAMES = {
     RECORD_KIND: "a journal's record",
     TABLE_KIND: "a table of producers",
     RANGE_KIND: "a range",
-    BATCH_KIND: "letters",
+    BATCH_KIND: "a batch that is handed on",
     _PIECE_KIND: "a piece",
 }
 

@@ -21,8 +21,9 @@ nothing waited for this replica.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.health import Trouble
@@ -30,7 +31,7 @@ from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError, WriteRefused
-from penstock.kernel import decode_header
+from penstock.kernel import BatchHeader, decode_header
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused
 from penstock.log.truncation import Removed
@@ -85,7 +86,7 @@ class Files(NamedTuple):
 class Watch(NamedTuple):
     """Who keeps something beside the log, and has to know what happens to that."""
 
-    appended: Callable[[Buffer], None]  # batches
+    appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of a row
     cut: Callable[[Removed], None]
 
 
@@ -161,12 +162,12 @@ class LogFollower:
         waits = self._working or self._awaited is not Awaited.NOTHING
         if isinstance(frame, Row) and (waits or self._events or self._effects):
             frame = _kept(frame)
-        self._take(lambda: receiver(self, node, frame))
+        self._take(partial(receiver, self, node, frame))
         for place, (one, effect) in enumerate(self._effects):
             self._effects[place] = one, _kept(effect)
 
     def unlinked(self, node: int) -> None:
-        self._take(lambda: self._unlink(node))
+        self._take(partial(self._unlink, node))
 
     def abandon(self, epoch: int) -> None:
         """This replica was elected: nothing of a lower epoch is followed any more, and what its
@@ -203,39 +204,39 @@ class LogFollower:
             return
         self._working = True
         try:
-            while self._awaited is Awaited.NOTHING and not self._ended and self._step():
-                pass
+            while self._awaited is Awaited.NOTHING and not self._ended:
+                queue: deque[Any] = self._effects or self._events
+                if not queue:
+                    return
+                try:
+                    self._step(queue)
+                except WriteRefused as error:
+                    self._health.report(self.files.label, Trouble.WRITE, error.reason)
+                    self._awaited = Awaited.ROOM
+                except StorageError as error:
+                    self.stop(error.reason)
+                if self._awaited in (Awaited.NOTHING, Awaited.EPOCH) and queue:
+                    queue.popleft()
         finally:
             self._working = False
 
-    def _step(self) -> bool:
-        """One effect, or, when there is none, one event. False: there is nothing to do. What the
-        disk refuses stays where it is."""
-        effects, events = self._effects, self._events
-        queue: deque[Any] = effects or events
-        if not queue:
-            return False
-        try:
-            if effects:
-                node, effect = effects[0]
-                _EFFECTS[type(effect)](self, node, effect)
-            else:
-                events[0]()
-                self._collect()
-        except WriteRefused as error:
-            self._health.report(self.files.label, Trouble.WRITE, error.reason)
-            self._awaited = Awaited.ROOM
-        except StorageError as error:
-            self.stop(error.reason)
-        if self._awaited in (Awaited.NOTHING, Awaited.EPOCH) and queue:
-            queue.popleft()
-        return True
+    def _step(self, queue: deque[Any]) -> None:
+        """One effect, or, when there is none, one event. What the disk refuses stays where it
+        is."""
+        if queue is self._effects:
+            node, effect = queue[0]
+            _EFFECTS[type(effect)](self, node, effect)
+        else:
+            queue[0]()
+            self._collect()
 
     def _collect(self, node: int | None = None) -> None:
         """What the machine wants done, in answer to the leader or another node."""
-        out, self.machine.out = self.machine.out, []
-        answered = self.leader if node is None else node
-        self._effects.extend((answered, effect) for effect in out)
+        out = self.machine.out
+        if out:
+            self.machine.out = []
+            answered = self.leader if node is None else node
+            self._effects.extend([(answered, effect) for effect in out])
 
     # --- frames of a leader ---
 
@@ -308,14 +309,14 @@ class LogFollower:
         if self.own.believes_headers and _promised_end(batches) > log.synced_end:
             self.own.become("copying")
         try:
-            log.append_row((batches,), BatchName(*self._previous))
+            headers = log.append_row((batches,), BatchName(*self._previous))
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
             self.machine.unlinked()
             return
         self._health.clear(self.files.label, Trouble.WRITE)
         if self._watch is not None:
-            self._watch.appended(batches)
+            self._watch.appended(headers)
         self.machine.appended(log.written_end, effect.committed)
         self._collect()
 

@@ -415,10 +415,12 @@ class ReplicaHost:
         replicated = self._replicas.get(target)
         if replicated is None:
             return
-        replicated.receive(node, frame)
         self._wake(replicated)
-        if type(frame) not in STEADY_FRAMES or not replicated.stays_settled():
-            self._look(replicated)
+        if not isinstance(frame, STEADY_FRAMES):
+            replicated.receive(node, frame)
+        elif replicated.receive_steady(node, frame):
+            return
+        self._look(replicated)
 
     def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
         """Of what the leadership proposed."""

@@ -25,7 +25,6 @@ from penstock.broker.channels.channel import NOT_KEPT
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
-from penstock.broker.partition.producers import headers_of
 from penstock.broker.replicas.assignment import (
     Assignment,
     Beside,
@@ -46,6 +45,7 @@ from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.ledger import ReplicaKey
+from penstock.replication.effects import Acknowledge
 from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
 from penstock.replication.side_frames import (
     AskRange,
@@ -56,15 +56,13 @@ from penstock.replication.side_frames import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
     from penstock.broker.replicas.leadership import Leadership
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.log.truncation import Removed
-    from penstock.replication.frames import Frame
+    from penstock.replication.frames import Frame, Row
     from penstock.replication.record import Record
 
 
@@ -109,7 +107,7 @@ class ReplicatedPartition:
             self.topic.effective.durability == "disk",
             self._serve,
             self._cease,
-            Beside(Watch(self._appended, self._cut), self._is_free, self._stir),
+            Beside(Watch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
         )
         replica.producers.learn(self.assignment.committed)
 
@@ -148,9 +146,6 @@ class ReplicatedPartition:
     def _is_free(self) -> bool:
         inherits = self._inherited is not None and self._inherited[1].busy
         return not (self.channels.busy or inherits)
-
-    def _appended(self, batches: Buffer) -> None:
-        self.replica.producers.appended(headers_of(batches))
 
     def _cut(self, removed: Removed) -> None:
         try:
@@ -314,6 +309,22 @@ class ReplicatedPartition:
             led.receive(node, frame)
             led.settle()
 
+    def receive_steady(self, node: int, frame: Row | Acknowledge) -> bool:
+        """True: this has changed nothing that `refresh` looks at but what a leader is permitted,
+        which is renewed."""
+        role = self.assignment.role
+        if self._inherited is not None:
+            self.receive(node, frame)
+        elif isinstance(role, Follower):
+            role.follower.receive(node, frame)
+            return not (self._table.waits or role.follower.stopped)
+        elif isinstance(role, Leading) and isinstance(frame, Acknowledge):
+            role.leadership.acknowledged(node, frame)
+            return self._stays_settled()
+        else:
+            self.assignment.receive(node, frame)
+        return False
+
     @property
     def _journals(self) -> JournalSender | None:
         """What this leadership sends of the journal."""
@@ -367,12 +378,8 @@ class ReplicatedPartition:
             if has_all and len(machine.peers) == len(needed) - 1 == len(machine.record.members) - 1:
                 self._settled = machine.record
 
-    def stays_settled(self) -> bool:
-        """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at but what
-        a leader is permitted, which is renewed."""
-        role = self.assignment.role
-        if isinstance(role, Follower):
-            return not (self._table.waits or self._inherited or role.follower.stopped)
+    def _stays_settled(self) -> bool:
+        role = self.assignment.role  # the acknowledgement may have ended the leadership
         if not isinstance(role, Leading):
             return False
         machine = role.leadership.machine
