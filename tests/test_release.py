@@ -81,7 +81,8 @@ def test_constraints_have_a_version_of_everything_that_is_asked_for() -> None:
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
     extras = PROJECT["project"]["optional-dependencies"]
     asked = [*PROJECT["project"]["dependencies"]]
-    asked += [one for extra in ("admin", "sql", "spark", "cluster") for one in extras[extra]]
+    pinned_extras = ("admin", "sql", "spark", "cluster", "formats")
+    asked += [one for extra in pinned_extras for one in extras[extra]]
     for one in map(Requirement, asked):
         versions = [pin.specifier for pin in pinned if pin.name == one.name]
         assert versions, one
