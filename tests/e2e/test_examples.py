@@ -127,6 +127,16 @@ def test_taskiq_broker(daemon: Daemon, address: str) -> None:
     assert daemon.channel_stats("tasks", "workers")["depth"] == 0
 
 
+def test_faststream_handlers(daemon: Daemon, address: str) -> None:
+    """With FastStream itself."""
+    told = run("faststream_handlers", address)
+    assert told == ["fs-invoices: anna pays 10.0, attempt 1"]
+    for topic, channel in (("fs-orders", "billing"), ("fs-invoices", "mail")):
+        eventually(lambda: daemon.channel_stats(topic, channel)["in_flight_count"] == 0)  # noqa: B023
+        stats = daemon.channel_stats(topic, channel)
+        assert (stats["depth"], stats["requeue_count"]) == (0, 0)
+
+
 def test_blocking(address: str) -> None:
     assert run("blocking", address, "blocking", "c") == ["one", "two", "three"]
 
@@ -189,6 +199,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
-    tested |= {"topics", "taskiq_broker"}
+    tested |= {"topics", "taskiq_broker", "faststream_handlers"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
