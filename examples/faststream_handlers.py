@@ -20,7 +20,6 @@ from typing import Annotated, Any
 from fast_depends.exceptions import ValidationError
 from faststream import Depends, apply_types
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from penstock.client import Consumer, Message, Producer
 
@@ -57,7 +56,7 @@ class Service:
     async def running(self, address: str) -> AsyncIterator[None]:
         """At the end messages in hand are handled, and the others given back."""
         async with AsyncExitStack() as stack:
-            self.producer = await stack.enter_async_context(Producer(address, serializer=to_json))
+            self.producer = await stack.enter_async_context(Producer(address))
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             for topic, channel, handle in self._consumers:
                 consumer = Consumer(topic, channel, address)
