@@ -30,7 +30,8 @@ class Registry(BaseHTTPRequestHandler):
         found = self.answers.get(self.path)
         self.send_response(401 if not allowed else 200 if found is not None else 404)
         self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
+        unknown = {"error_code": 40403, "message": "Schema not found"}
+        self.wfile.write(json.dumps(unknown if self.path.endswith("6") else found).encode())
 
     def log_message(self, *_: object) -> None:
         pass
@@ -54,6 +55,8 @@ def test_a_registry_over_http(url: str) -> None:
     for number in (4, 5):
         with pytest.raises(FetchFailed, match="is not a schema registry's"):
             registry(number)
+    with pytest.raises(FetchFailed, match="got response 404"):
+        registry(7)  # whoever answers has no such path
     with pytest.raises(FetchFailed, match="got response 401"):
         SchemaRegistry(url)(1)
 

@@ -99,7 +99,7 @@ def _avro(schema: Any) -> tuple[pa.DataType, Convert]:
     if kind not in _AVRO:
         raise ConfigError("schema", kind, "Arrow has no type for a record that holds itself")
     logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
-    if logical == "decimal":
+    if logical == "decimal" and "precision" in schema:
         return _decimal(schema["precision"], schema.get("scale", 0))
     if logical in _LOGICAL:
         type, units = _LOGICAL[logical]

@@ -123,6 +123,9 @@ def same(value: Any) -> Any:
 # --- Confluent's registry, and those that speak as it does ---
 
 
+_UNKNOWN = b"40403"  # the code that goes with a 404, which may also be of a wrong address
+
+
 class SchemaRegistry:
     """`headers` go along, as an Authorization. An Avro schema comes with those that it refers to,
     one of Protobuf as the base64 text of its FileDescriptorProto."""
@@ -161,7 +164,7 @@ class SchemaRegistry:
             with urllib.request.urlopen(request, timeout=self._timeout_s, context=tls) as answer:
                 document = json.load(answer)
         except urllib.error.HTTPError as error:
-            if error.code == 404:
+            if _UNKNOWN in error.read():
                 raise LookupError(public(url)) from None
             raise FetchFailed(public(url), f"got response {error.code}", error.code) from error
         except (*FAILURES, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -139,7 +140,7 @@ _WRAPPERS = {f"{_GOOGLE}{name}Value" for name in _WRAPPED}
 def _protobuf(message: Descriptor, within: tuple[str, ...] = ()) -> tuple[pa.DataType, Convert]:
     name = message.full_name
     if name in _JSON:
-        return pa.string(), json_format.MessageToJson
+        return pa.string(), partial(json_format.MessageToJson, indent=None)
     if name in (_GOOGLE + "Timestamp", _GOOGLE + "Duration"):
         type = pa.timestamp("us", "UTC") if name.endswith("Timestamp") else pa.duration("us")
         return type, lambda time: time.seconds * 1_000_000 + time.nanos // 1000
