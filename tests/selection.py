@@ -43,6 +43,7 @@ LONG = (
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
     "tests/pipelines/test_delta_filters.py",
+    "tests/pipelines/test_lake_examples.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",

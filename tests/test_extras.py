@@ -112,9 +112,10 @@ def test_what_is_missing_is_named(cli: Environment, words: tuple[str, ...], said
     assert "Traceback" not in told.stderr
 
 
-def test_telemetry_without_its_extra_says_so(core: Environment) -> None:
-    told = core.run("-c", "import penstock.client, penstock.client.otel")
-    assert "ImportError: penstock.client.otel needs the extra `otel`" in told.stderr
+@each(("extra", "module"), [("otel", "penstock.client.otel"), ("formats", "penstock.formats")])
+def test_a_module_without_its_extra_says_so(core: Environment, extra: str, module: str) -> None:
+    told = core.run("-c", f"import penstock.client, {module}")
+    assert f"ImportError: {module} needs the extra `{extra}`" in told.stderr
 
 
 def test_the_sql_console_without_its_extra_says_so(core: Environment) -> None:
@@ -146,6 +147,7 @@ def test_every_module_of_nsqadmin(admin: Environment) -> None:
         ("spark", ("penstock.spark", "penstock.pipelines", "pyspark_penstock")),
         ("cluster", ("penstock.cluster", "penstock.net")),
         ("otel", ("penstock.client",)),
+        ("formats", ("penstock.formats",)),
     ],
 )
 def test_every_module_of_an_extra(extra: str, packages: tuple[str, ...], tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("client",),
     ("testing",),
     ("pytest_plugin",),
+    ("formats",),
     ("spark",),
     ("pipelines",),
     ("nsqadmin",),
@@ -158,6 +159,7 @@ ROOT = SOURCE.parent.parent
 OTHER_ENTRIES = (
     "penstock.client",
     "penstock.client.otel",
+    "penstock.formats",
     "penstock.pytest_plugin",
     "penstock.spark",
     "pyspark_penstock",

@@ -79,7 +79,9 @@ def test_the_chart_has_the_version_of_the_project() -> None:
 def test_constraints_have_a_version_of_everything_that_is_asked_for() -> None:
     lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
-    for one in map(Requirement, requirements("auth", "admin", "sql", "spark", "cluster")):
+    for one in map(
+        Requirement, requirements("auth", "admin", "sql", "spark", "cluster", "formats")
+    ):
         versions = [pin.specifier for pin in pinned if pin.name == one.name]
         assert versions, one
         for version in versions:

@@ -28,7 +28,7 @@ PenstockError
 ├── NotFound             no such topic or channel
 │   └── StageMissing     no such stage (any more)
 ├── FetchFailed          an outgoing HTTP request: names the URL without its query
-│   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
+│   └── BrokerRefused    nsqd answered with an error, a ClientError too: its code and document
 ├── RangeCorrupt         what a broker sent of its log is not the range that was asked for
 ├── DataLost             a reader of the log wants offsets that are not there any more
 ├── RowRefused           a row of a table can't be a message: names its number and its topic
@@ -221,6 +221,10 @@ class StageMissing(NotFound):
         self.partition = partition
 
 
+class ClientError(PenstockError):
+    """What the client library raises."""
+
+
 class FetchFailed(PenstockError):
     """`status` is the answer's, 0 when there was none. `url` has no query: it may hold a secret.
     `sent` False: there was no connection, so nobody has seen the request."""
@@ -233,7 +237,7 @@ class FetchFailed(PenstockError):
         self.sent = sent
 
 
-class BrokerRefused(FetchFailed):
+class BrokerRefused(FetchFailed, ClientError):
     """`code` is the answer's `message` ("OFFSET_GONE"), `document` the whole of its JSON."""
 
     def __init__(self, url: str, status: int, code: str, document: dict[str, Any]) -> None:
@@ -448,10 +452,6 @@ class TopicChanged(Refused):
 
 class QueryRefused(PenstockError):
     pass
-
-
-class ClientError(PenstockError):
-    """What the client library raises."""
 
 
 class ConnectFailed(ClientError):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,12 @@ def run(name: str, *arguments: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def settled(daemon: Daemon, topic: str, channel: str) -> dict[str, Any]:
+    """Stats of the channel, once nothing of it is in flight."""
+    eventually(lambda: daemon.channel_stats(topic, channel)["in_flight_count"] == 0)
+    return daemon.channel_stats(topic, channel)
 
 
 def test_producer_and_consumer(address: str) -> None:
@@ -123,8 +130,16 @@ def test_topics(address: str) -> None:
 def test_taskiq_broker(daemon: Daemon, address: str) -> None:
     """With taskiq itself."""
     assert run("taskiq_broker", address, "tasks") == ["3", "7"]
-    eventually(lambda: daemon.channel_stats("tasks", "workers")["in_flight_count"] == 0)
-    assert daemon.channel_stats("tasks", "workers")["depth"] == 0
+    assert settled(daemon, "tasks", "workers")["depth"] == 0
+
+
+def test_faststream_handlers(daemon: Daemon, address: str) -> None:
+    """With FastStream itself."""
+    told = run("faststream_handlers", address)
+    assert told == ["fs-invoices: anna pays 10.0, attempt 1"]
+    for topic, channel in (("fs-orders", "billing"), ("fs-invoices", "mail")):
+        stats = settled(daemon, topic, channel)
+        assert (stats["depth"], stats["requeue_count"]) == (0, 0)
 
 
 def test_blocking(address: str) -> None:
@@ -189,6 +204,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
-    tested |= {"topics", "taskiq_broker"}
+    tested |= {"topics", "taskiq_broker", "faststream_handlers"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

@@ -151,8 +151,9 @@ def test_other_answers() -> None:
     assert answered(calls.last_version("app"), {"version": None}) is None
     assert answered(calls.last_version("app"), {"version": 3}) == 3
     move = {"messages_again": 1, "messages_skipped": 2, "messages_given_up": 3, "offset": 9}
-    assert answered(calls.try_move("t", "c", 9), move) == Move(1, 2, 3)
-    assert calls.try_move("t", "c", 9).body == b"offset:9"
+    asked = calls.move("t", "c", "back:9", dry_run=True)
+    assert answered(asked, move) == Move(1, 2, 3)
+    assert query_of(asked)[2:] == [("position", "back:9"), ("dry_run", "true")]
     listed = [{"broadcast_address": "::1", "http_port": 2, "hostname": "h"}]
     (one,) = answered(calls.nodes(), {"producers": listed})
     assert one.http_address == "[::1]:2"

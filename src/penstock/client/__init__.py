@@ -1,12 +1,14 @@
 """The client library: publish to and consume from any nsqd that speaks V2, NSQ's or ours.
 
-`IdempotentProducer` publishes without duplicates, over HTTP and to our nsqd only.
+`IdempotentProducer` publishes without duplicates, and `Admin` makes, changes and removes topics and
+channels; both over HTTP, the former to our nsqd only.
 
 `Producer` and `Consumer` live in an asyncio loop (asyncio's own or uvloop). Their modules open with
 how they are used, `options` lists what they can be told, and every error they raise on purpose is a
 `ClientError` (or a ConfigError or NameInvalid, for what the caller got wrong).
 """
 
+from penstock.client.admin import Admin
 from penstock.client.blocking import (
     BlockingConsumer,
     BlockingIdempotentProducer,
@@ -30,6 +32,7 @@ from penstock.client.options import (
 from penstock.client.producer import OutcomeUnknown, Producer
 from penstock.client.publishing import NotStarted, Outgoing, Published, PublishMiddleware
 from penstock.errors import (
+    BrokerRefused,
     ClientClosed,
     ClientError,
     ConnectFailed,
@@ -55,10 +58,12 @@ from penstock.ids.pool import IdPool
 
 __all__ = [
     "Action",
+    "Admin",
     "BlockingConsumer",
     "BlockingIdempotentProducer",
     "BlockingMessage",
     "BlockingProducer",
+    "BrokerRefused",
     "ClientClosed",
     "ClientError",
     "ConnectFailed",

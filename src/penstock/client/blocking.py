@@ -21,28 +21,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import uvloop
 
 from penstock.client.consumer import Consumer, Counts
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
-from penstock.client.numbering import Epochs
-from penstock.client.options import (
-    ConsumerKeywords,
-    ConsumerOptions,
-    IdempotentKeywords,
-    IdempotentOptions,
-    ProducerKeywords,
-    ProducerOptions,
-)
 from penstock.client.producer import Producer
 from penstock.client.publishing import NotStarted, Published, To
 from penstock.errors import ClientClosed, MessageSettled
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Where = TypeVar("Where")
+
+
+def _with_arguments_of(
+    made: Callable[P, T],
+) -> Callable[[Callable[[Any, T], None]], Callable[Concatenate[Any, P], None]]:
+    """For an `__init__` that takes the asyncio form: it takes the arguments of that instead."""
+
+    def decorate(init: Callable[[Any, T], None]) -> Callable[Concatenate[Any, P], None]:
+        def outer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, made(*args, **kwargs))
+
+        update_wrapper(outer, made.__init__)
+        return outer
+
+    return decorate
 
 
 class _LoopThread:
@@ -79,29 +87,43 @@ class _LoopThread:
         self.loop.close()
 
 
-class _BlockingPublishing(Generic[Where]):
-    """What the blocking producers have in common. `Where`: what a publish with a trace id says."""
+class _Blocking:
+    """A client of asyncio's, started in a thread of its own."""
 
-    def __init__(self, producer: Producer | IdempotentProducer) -> None:
-        self._producer = producer
+    def __init__(self, what: str, client: Producer | IdempotentProducer | Consumer) -> None:
+        self._what = what
+        self._client = client
         self._thread: _LoopThread | None = None
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def start(self) -> None:
         if self._thread is not None:
-            raise ClientClosed("producer")
-        self._thread = _LoopThread("penstock producer")
+            raise ClientClosed(self._what)
+        self._thread = _LoopThread(f"penstock {self._what}")
         try:
-            self._thread.call(self._producer.start())
+            self._thread.call(self._client.start())
         except BaseException:
             self._thread.close()
             raise
+
+    def _running(self) -> _LoopThread:
+        if self._thread is None:
+            raise NotStarted(self._what)
+        return self._thread
+
+
+class _BlockingPublishing(_Blocking, Generic[Where]):
+    """What the blocking producers have in common. `Where`: what a publish with a trace id says."""
+
+    def __init__(self, producer: Producer | IdempotentProducer) -> None:
+        super().__init__("producer", producer)
+        self._producer = producer
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self, timeout_s: float | None = None) -> None:
         if self._thread is not None and not self._thread.loop.is_closed():
@@ -143,25 +165,14 @@ class _BlockingPublishing(Generic[Where]):
 
         return self._running().call(work())
 
-    def _running(self) -> _LoopThread:
-        if self._thread is None:
-            raise NotStarted("producer")
-        return self._thread
-
 
 class BlockingProducer(_BlockingPublishing[Published]):
     """Arguments and errors as `Producer` has them."""
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str] = (),
-        *,
-        lookupds: str | Sequence[str] = (),
-        options: ProducerOptions | None = None,
-        **changes: Unpack[ProducerKeywords],
-    ) -> None:
-        self._own = Producer(addresses, lookupds=lookupds, options=options, **changes)
-        super().__init__(self._own)
+    @_with_arguments_of(Producer)
+    def __init__(self, producer: Producer) -> None:
+        self._own = producer
+        super().__init__(producer)
 
     @overload
     def pub(self, topic: str, body: object, **to: Unpack[To]) -> None: ...
@@ -190,24 +201,8 @@ class BlockingProducer(_BlockingPublishing[Published]):
 class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):
     """Arguments and errors as `IdempotentProducer` has them."""
 
-    def __init__(
-        self,
-        addresses: str | Sequence[str] = (),
-        *,
-        lookupds: str | Sequence[str] = (),
-        producer_id: int | None = None,
-        producer_epoch: int | Epochs = 0,
-        options: IdempotentOptions | None = None,
-        **changes: Unpack[IdempotentKeywords],
-    ) -> None:
-        producer = IdempotentProducer(
-            addresses,
-            lookupds=lookupds,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            options=options,
-            **changes,
-        )
+    @_with_arguments_of(IdempotentProducer)
+    def __init__(self, producer: IdempotentProducer) -> None:
         super().__init__(producer)
 
 
@@ -282,51 +277,20 @@ class BlockingMessage:
         self.settled = True
 
 
-class BlockingConsumer:
+class BlockingConsumer(_Blocking):
     """Arguments and errors as `Consumer` has them."""
 
-    def __init__(
-        self,
-        topic: str | Sequence[str],
-        channel: str,
-        addresses: str | Sequence[str] = (),
-        *,
-        lookupds: str | Sequence[str] = (),
-        partition: int | None = None,
-        options: ConsumerOptions | None = None,
-        **changes: Unpack[ConsumerKeywords],
-    ) -> None:
-        self._consumer = Consumer(
-            topic,
-            channel,
-            addresses,
-            lookupds=lookupds,
-            partition=partition,
-            options=options,
-            **changes,
-        )
-        self._thread: _LoopThread | None = None
+    @_with_arguments_of(Consumer)
+    def __init__(self, consumer: Consumer) -> None:
+        super().__init__("consumer", consumer)
+        self._consumer = consumer
         self._ready: deque[Message] = deque()
         self._answers: list[Callable[[], object]] = []  # for the loop to do
         self._waking = False  # it was told to
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self.close(None if error is None else 0)
-
-    def start(self) -> None:
-        if self._thread is not None:
-            raise ClientClosed("consumer")
-        self._thread = _LoopThread("penstock consumer")
-        try:
-            self._thread.call(self._consumer.start())
-        except BaseException:
-            self._thread.close()
-            raise
 
     def stop(self) -> None:
         """Begin an orderly end: the iteration ends after what is here."""
@@ -405,8 +369,3 @@ class BlockingConsumer:
             self._waking = False
         for answer in answers:
             answer()
-
-    def _running(self) -> _LoopThread:
-        if self._thread is None:
-            raise NotStarted("consumer")
-        return self._thread

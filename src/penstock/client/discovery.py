@@ -146,6 +146,19 @@ class Discovery:
             return {} if unknown else failure
 
 
+def http_url(address: str, secure: bool) -> str:
+    """Of the HTTP side that is given as `host:port` or a URL. Raises ConfigError."""
+    if "://" not in address:
+        if "/" in address:
+            raise ConfigError("address", address, "must be host:port or a URL")
+        split_address(address)
+        address = f"http{'s' if secure else ''}://{address}"
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise ConfigError("address", public(address), "must be host:port or a URL")
+    return address.rstrip("/")
+
+
 _QUESTION = calls.positions(["_"])  # cheap, and changes nothing
 
 
@@ -158,7 +171,7 @@ class Nodes:
         asked = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         self._secure = bool(options.tls)
         listed = [given] if isinstance(given, str) else list(given)
-        self._given = list(dict.fromkeys(self._url(address) for address in listed))
+        self._given = list(dict.fromkeys(http_url(one, self._secure) for one in listed))
         if not self._given and not asked:
             raise ConfigError("addresses", given, "name an nsqd or a nsqlookupd")
         self._lookupds = ", ".join(asked)
@@ -177,17 +190,6 @@ class Nodes:
         self._known_good: set[str] = set()
         self.room = asyncio.Semaphore(options.requests_max)
         self.last_failure: ConnectFailed | None = None
-
-    def _url(self, address: str) -> str:
-        if "://" not in address:
-            if "/" in address:
-                raise ConfigError("address", address, "must be host:port or a URL")
-            split_address(address)
-            address = f"http{'s' if self._secure else ''}://{address}"
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise ConfigError("address", public(address), "must be host:port or a URL")
-        return address.rstrip("/")
 
     async def candidates(self, anew: bool) -> list[str]:
         """The nsqds there are; `anew`: those that were found before were of no use."""

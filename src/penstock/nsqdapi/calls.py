@@ -220,9 +220,35 @@ def shape(topic: str) -> Call[Shape]:
     return Call("/topic/config", [("topic", topic)], lambda body, _: _decoded(Shape, body))
 
 
-def create(topic: str) -> Call[None]:
-    """With as many partitions as nsqd gives to new topics. One that is there stays as it is."""
-    return Call("/topic/create", [("topic", topic)], _nothing, b"", BYTES)
+# --- changes ---
+
+
+def query_of(parameters: Mapping[str, Any]) -> Query:
+    """Those that are None are left out."""
+    return [
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in parameters.items()
+        if value is not None
+    ]
+
+
+def change(path: str, **parameters: Any) -> Call[None]:
+    return Call(path, query_of(parameters), _nothing, b"", BYTES)
+
+
+def create(
+    topic: str, partitions: int | None = None, replicas: int | None = None, extended: bool = False
+) -> Call[None]:
+    """Without a number it has as many partitions as nsqd gives to new topics. One that is there
+    stays as it is, and another shape than its own is refused."""
+    shape = {"partition_num": partitions, "replicator": replicas, "extend": extended or None}
+    return change("/topic/create", topic=topic, **shape)
+
+
+def expand(topic: str, partitions: int, rehash: bool = False) -> Call[None]:
+    """Keys stay where they are, unless `rehash` spreads them over all partitions."""
+    more = {"partition_num": partitions, "rehash": rehash or None}
+    return change("/topic/partition/expand", topic=topic, **more)
 
 
 # --- what is in them ---
@@ -285,18 +311,24 @@ def message(
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Of a channel, to an offset."""
+    """Of a channel; of all its partitions together."""
 
     again: int = msgspec.field(name="messages_again")  # that it has come to, from there on
     skipped: int = msgspec.field(name="messages_skipped")  # before it, and not come to
     given_up: int = msgspec.field(name="messages_given_up")  # in flight, requeued, delayed below it
 
 
-def try_move(topic: str, channel: str, offset: int, partition: int = 0) -> Call[Move]:
-    """What setting the channel to that offset would do; it is not done."""
-    query = [*_place(topic, partition), ("channel", channel), ("dry_run", "true")]
-    place = f"offset:{offset}".encode()
-    return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), place, "text/plain")
+def move(
+    topic: str, channel: str, position: str, partition: int | None = None, dry_run: bool = False
+) -> Call[Move]:
+    """`position` as docs/http.md has it. `dry_run`: what it would do; it is not done."""
+    place = {"topic": topic, "channel": channel, "partition": partition}
+    query = query_of(place | {"position": position, "dry_run": dry_run})
+    return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), b"", BYTES)
+
+
+def stats(topic: str = "", channel: str = "") -> Call[dict[str, Any]]:
+    return Call("/stats", tuple(stats_query(topic, channel).items()), _object)
 
 
 def stats_query(topic: str = "", channel: str = "", clients: bool = False) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from penstock import limits
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
+from penstock.nsqdapi import calls
 from penstock.times import format_seconds
 from penstock.tools import reports
 from penstock.tools.app import (
@@ -129,7 +130,8 @@ def requeuedelayed(
     at: Http,
 ) -> Output:
     """Deliver delayed messages now that are due within HOURS."""
-    return act(at, "requeuedelayed", _of(topic, channel) | {"offset": hours})
+    target = _of(topic, channel) | {"offset": hours}
+    return act(at, "requeuedelayed", calls.change("/channel/requeuedelayed", **target))
 
 
 _ends = "\n\n`unskip` ends it."

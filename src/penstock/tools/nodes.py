@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
-from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, target
+from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
 from penstock.tools.output import DONE, FAILED, Output
 
 T = TypeVar("T")
@@ -71,9 +71,7 @@ class Node:
         return self._json("POST", path, parameters, body)
 
     def _json(self, method: str, path: str, parameters: Parameters, body: bytes = b"") -> Any:
-        given = {name: str(value).lower() if isinstance(value, bool) else str(value)
-                 for name, value in (parameters or {}).items() if value is not None}  # fmt: skip
-        answer = self.exchange(method, target(path, given), body).body
+        answer = self.exchange(method, target(path, query_of(parameters or {})), body).body
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
         try:

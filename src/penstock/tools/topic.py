@@ -13,6 +13,8 @@ import typer
 
 from penstock import limits
 from penstock.errors import PenstockError
+from penstock.nsqdapi import calls
+from penstock.nsqdapi.calls import Call
 from penstock.tools import peek, reports
 from penstock.tools.app import Channel, Partition, Topic, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
@@ -76,8 +78,7 @@ def create(
     """Create a topic, unless it exists.
 
     Without --partitions it has as many as nsqd's --default-partitions says."""
-    shape = {"partition_num": partitions, "replicator": replicas, "extend": extended or None}
-    return act(at, "create", {"topic": topic, **shape})
+    return act(at, "create", calls.create(topic, partitions, replicas, extended))
 
 
 @verb(app, "penstock topic expand orders --partitions 16")
@@ -91,14 +92,13 @@ def expand(
 
     Messages with a key stay in the partitions that they are in now, unless --rehash spreads the
     keys over all of them; that is refused as long as a channel has anything unfinished."""
-    query = {"topic": topic, "partition_num": partitions, "rehash": rehash or None}
-    return act(at, "expand", query, path="/topic/partition/expand")
+    return act(at, "expand", calls.expand(topic, partitions, rehash))
 
 
 @verb(app, "penstock topic extend orders")
 def extend(topic: Topic, at: Http) -> Output:
     """Let its messages have headers from now on."""
-    return act(at, "extend", {"topic": topic, "upgradeext": True}, path="/topic/meta/update")
+    return act(at, "extend", calls.change("/topic/meta/update", topic=topic, upgradeext=True))
 
 
 @verb(app, "penstock topic concede orders --yes")
@@ -156,7 +156,8 @@ def add_change(
     def change(
         topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False
     ) -> Output:
-        return act(at, word, {"topic": topic, "channel": channel, "partition": partition}, yes)
+        target = {"topic": topic, "channel": channel, "partition": partition}
+        return act(at, word, calls.change(f"/{of}/{word}", **target), yes)
 
 
 add_change(app, "topic", "delete", "Delete it with its channels and messages")
@@ -165,17 +166,17 @@ add_change(app, "topic", "pause", "Stop giving messages to channels", "yes")
 add_change(app, "topic", "unpause", "Give messages to channels again", "yes")
 
 
-def act(at: Http, word: str, target: Target, yes: bool | None = None, path: str = "") -> Output:
+def act(at: Http, word: str, call: Call[None], yes: bool | None = None) -> Output:
     """`yes` None: it does not ask. A node that has not got the thing is told apart from one that
     failed."""
+    target = dict(call.query)
     name, typed = f"topic {target['topic']}", target.get("channel") or target["topic"]
     if target.get("channel"):
         name = f"channel {typed} of {name}"
-    if target.get("partition") is not None:
+    if "partition" in target:
         name = f"partition {target['partition']} of {name}"
-    path = path or f"/{'channel' if target.get('channel') else 'topic'}/{word}"
     members = at.confirmed(yes is None or yes, f"{word} {name}", typed)
-    answers = ask_all(members, lambda node: node.post(path, target))
+    answers = ask_all(members, lambda node: node.ask(call))
     reasons = {address: error.reason for address, error in answers.bad.items()}
     results = {node.address: reasons.get(node.address, "done") for node in members}
     lines = [f"{address}: {word} {name}: {result}" for address, result in results.items()]

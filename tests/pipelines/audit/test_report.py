@@ -125,7 +125,7 @@ class Moving:
             return {"id": "00000000000000ab"}
         self.asked += 1
         left = max(self._restless - self.asked, 0)
-        return Move(100, 0, left + (call.body == b"offset:8"))
+        return Move(100, 0, left + ("offset:8" in dict(call.query).values()))
 
 
 @pytest.mark.parametrize(("restless", "said"), [(0, Answer.HELD), (5, Answer.HELD),

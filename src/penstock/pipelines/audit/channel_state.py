@@ -58,7 +58,9 @@ class Asker:
 
     def _answer(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
         def move(to: int) -> Move:
-            return self._api.ask(calls.try_move(self._topic, channel, to, partition))
+            return self._api.ask(
+                calls.move(self._topic, channel, f"offset:{to}", partition, dry_run=True)
+            )
 
         message = self._api.ask(calls.message(self._topic, "offset", offset, partition))
         if str(message["id"]) != message_id:
