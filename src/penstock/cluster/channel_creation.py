@@ -94,7 +94,7 @@ class ChannelCreations:
     def __init__(self, deps: CreationDeps, now_ns: int) -> None:
         self._deps = deps
         self._now_ns = now_ns
-        self._waiting: dict[ChannelName, _Waiting] = {}
+        self.waiting: dict[ChannelName, _Waiting] = {}
         self._confirmed: dict[ChannelName, _Made] = {}
         self._forget_at = CHANNELS_CONFIRMED_MIN
 
@@ -112,7 +112,7 @@ class ChannelCreations:
         if known is not None and self._is_confirmed(name, known.document):
             done(None)
             return
-        waiting = self._waiting.get(name)
+        waiting = self.waiting.get(name)
         if waiting is None:
             waiting = self._begin(name, held.document.identity)
             if known is not None:
@@ -121,10 +121,6 @@ class ChannelCreations:
         if known is not None and self._deps.is_here(name, known.document.number):
             self._look(name, waiting, self._partitions_of({topic}))
         self._work(name, waiting)
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._waiting)
 
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
         made = _Made(channel.identity, channel.number)
@@ -137,13 +133,13 @@ class ChannelCreations:
             return Channel(identity, number, False, chosen, False)
 
         waiting = _Waiting(ChannelCreation(name, self._now_ns, settings), identity)
-        self._waiting[name] = waiting
+        self.waiting[name] = waiting
         return waiting
 
     # --- what comes ---
 
     def heard(self, held: StartHeld) -> None:
-        for name, waiting in tuple(self._waiting.items()):
+        for name, waiting in tuple(self.waiting.items()):
             if name.topic == held.name.topic and waiting.identity == held.identity:
                 waiting.machine.confirmed(held.name.number, held.channel)
                 self._work(name, waiting)
@@ -151,11 +147,11 @@ class ChannelCreations:
     def tick(self, now_ns: int) -> None:
         """After what the view shows has come true here."""
         self._now_ns = now_ns
-        if not self._waiting:
+        if not self.waiting:
             return
-        unseen = {name.topic for name, one in self._waiting.items() if one.machine.awaits_view}
+        unseen = {name.topic for name, one in self.waiting.items() if one.machine.awaits_view}
         partitions = self._partitions_of(unseen)
-        for name, waiting in tuple(self._waiting.items()):
+        for name, waiting in tuple(self.waiting.items()):
             if waiting.again is not None and waiting.again_ns <= now_ns:
                 again, waiting.again = waiting.again, None
                 again()
@@ -192,7 +188,7 @@ class ChannelCreations:
 
     def _work(self, name: ChannelName, waiting: _Waiting) -> None:
         machine = waiting.machine
-        while machine.out and self._waiting.get(name) is waiting:
+        while machine.out and self.waiting.get(name) is waiting:
             effect = machine.out.pop(0)
             match effect:
                 case Read(number):
@@ -308,8 +304,8 @@ class ChannelCreations:
         self._forget_at = max(2 * len(self._confirmed), CHANNELS_CONFIRMED_MIN)
 
     def _end(self, name: ChannelName, waiting: _Waiting, error: PenstockError | None) -> None:
-        if self._waiting.get(name) is waiting:
-            del self._waiting[name]
+        if self.waiting.get(name) is waiting:
+            del self.waiting[name]
             for done in waiting.done:
                 done(error)
 

@@ -283,26 +283,22 @@ class StartRequests:
         led here."""
         self._is_held = is_held
         self._answer = answer
-        self._asked: dict[StartAsked, dict[int, int]] = {}  # nodes, and until when they wait
+        self.waiting: dict[StartAsked, dict[int, int]] = {}  # nodes, and until when they wait
 
     def ask(self, node: int, asked: StartAsked, now_ns: int) -> None:
         held = self._is_held(*asked)
         if held:
             self._answer(node, StartHeld(*asked))
         elif held is not None:
-            self._asked.setdefault(asked, {})[node] = now_ns + CHANNEL_CONFIRM_NS
+            self.waiting.setdefault(asked, {})[node] = now_ns + CHANNEL_CONFIRM_NS
 
     def held(self, name: PartitionName, identity: int, channel: int) -> None:
-        for node in self._asked.pop(StartAsked(name, identity, channel), ()):
+        for node in self.waiting.pop(StartAsked(name, identity, channel), ()):
             self._answer(node, StartHeld(name, identity, channel))
 
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._asked)
-
     def tick(self, now_ns: int) -> None:
-        for asked, nodes in tuple(self._asked.items()):
+        for asked, nodes in tuple(self.waiting.items()):
             for node in [node for node, until_ns in nodes.items() if until_ns <= now_ns]:
                 del nodes[node]
             if not nodes:
-                del self._asked[asked]
+                del self.waiting[asked]

@@ -106,6 +106,8 @@ class ClusterNode:
         self._changes = MetadataChanges(view, coordinator, mono_ns)
         topics = TopicDeps(view, coordinator, self._is_true, new_replica, self.replica_host.wall_ns)
         self._topics = TopicChanges(topics, mono_ns)
+        # Clients that wait: one of these is not empty.
+        self._waits = self._topics.waiting, self._asked.waiting, self._channel_creations.waiting
         self.replica_host.metadata = ClientChanges(
             view, self._topics, self._channel_creations, self._changes, has, self._is_true
         )
@@ -268,20 +270,12 @@ class ClusterNode:
     @property
     def is_due(self) -> bool:
         """Something has come since the last turn that is no publish, or a client waits."""
-        return self._is_due or self.replica_host.is_stirred or self._is_waited_for
-
-    @property
-    def _is_waited_for(self) -> bool:
-        return (
-            self._channel_creations.is_waiting
-            or self._asked.is_waiting
-            or self._topics.are_waited_for
-        )
+        return self._is_due or self.replica_host.is_stirred or any(self._waits)
 
     def turn(self) -> None:
         """At the end of a turn of the node in which it is due; each tick ends with one."""
         self._is_due = False
-        if self._is_waited_for:
+        if any(self._waits):
             self._hurry()
         self.replica_host.turn()
         self._report()

@@ -87,11 +87,7 @@ class TopicChanges:
     def __init__(self, deps: TopicDeps, now_ns: int) -> None:
         self._deps = deps
         self._attempts = Attempts(deps.coordinator, now_ns)
-        self.tick = self._attempts.tick
-
-    @property
-    def are_waited_for(self) -> bool:
-        return self._attempts.are_waited_for
+        self.tick, self.waiting = self._attempts.tick, self._attempts.waiting
 
     # --- what is wanted ---
 
@@ -238,27 +234,23 @@ class Attempts:
     def __init__(self, coordinator: Coordinator, now_ns: int) -> None:
         self._coordinator = coordinator
         self._now_ns = now_ns
-        self._attempts: dict[str, _Attempt] = {}
-
-    @property
-    def are_waited_for(self) -> bool:
-        return bool(self._attempts)
+        self.waiting: dict[str, _Attempt] = {}
 
     def want(self, goal: Goal, done: MetadataDone) -> None:
         """Those who want the same, by its `what`, share an attempt."""
-        attempt = self._attempts.get(goal.what)
+        attempt = self.waiting.get(goal.what)
         if attempt is None:
             if goal.is_there():
                 done(None)
                 return
-            attempt = self._attempts[goal.what] = _Attempt(goal, self._now_ns)
+            attempt = self.waiting[goal.what] = _Attempt(goal, self._now_ns)
         attempt.done.append(done)
         self._look(attempt)
 
     def tick(self, now_ns: int) -> None:
         """After what the view shows has come true here."""
         self._now_ns = now_ns
-        for attempt in tuple(self._attempts.values()):
+        for attempt in tuple(self.waiting.values()):
             self._look(attempt)
 
     def _look(self, attempt: _Attempt) -> None:
@@ -291,6 +283,6 @@ class Attempts:
         attempt.draw_ns = self._now_ns + (COORDINATOR_RETRY_NS if is_unknown else ATTEMPT_AGAIN_NS)
 
     def _end(self, attempt: _Attempt, error: PenstockError | None) -> None:
-        del self._attempts[attempt.goal.what]
+        del self.waiting[attempt.goal.what]
         for done in attempt.done:
             done(error)

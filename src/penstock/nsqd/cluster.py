@@ -325,11 +325,13 @@ class ClusterMember:
 
     def after_turn(self) -> None:
         """What has come of the metadata meanwhile is not left to the next tick."""
-        mono_ns = time.monotonic_ns()
-        if self.view.is_pending and mono_ns - self._looked_ns >= limits.VIEW_LOOK_NS:
-            self._looked_ns = mono_ns
-            self.cluster.tick(mono_ns)
-        elif self.cluster.is_due:
+        if self.view.is_pending:
+            mono_ns = time.monotonic_ns()
+            if mono_ns - self._looked_ns >= limits.VIEW_LOOK_NS:
+                self._looked_ns = mono_ns
+                self.cluster.tick(mono_ns)
+                return
+        if self.cluster.is_due:
             self.cluster.turn()
 
     def _send(self, node: int, message: Message) -> None:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+_LANES = len(Lane)
 _log = logging.getLogger("penstock.cluster")
 
 
@@ -386,7 +387,7 @@ class Link:
 
     @property
     def is_whole(self) -> bool:
-        return len(self.lanes) == len(Lane)
+        return len(self.lanes) == _LANES
 
     def may_open(self, session: Session, lane: Lane) -> bool:
         known = self.session
