@@ -172,6 +172,7 @@ RUN_PART_CHARS = 100_000  # of a page in one message: below a max-msg-size of 1 
 RUN_PAGE_CHARS = 2_000_000  # of a run's page; an audit of 200 channels has some 1.5 million
 
 # --- timers and the loop ---
+JOURNAL_GATHER_NS = 5 * MS  # how long a record for other nodes gathers what channels finish
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
 AGE_LOOKS_MAX = 200  # topics whose log is searched for what is too old, a second: some 40 ms

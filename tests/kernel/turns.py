@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock.kernel import Event, Source, TraceKind
-from penstock.net.order import TurnOrder
+from penstock.net.order import NEVER_NS, TurnOrder
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -149,6 +149,8 @@ def log_name(tail: Any) -> bytes:
 class Store:
     """What a turn asks of the broker: batches are on the disk at once, and events of the flush are
     left to the test, as those of the poll are."""
+
+    records = SimpleNamespace(due_ns=NEVER_NS)
 
     def __init__(self, side: Side) -> None:
         self._side = side

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
-from penstock.net.order import TurnOrder
+from penstock.net.order import NEVER_NS, TurnOrder
 
 
 class Recorder:
@@ -23,6 +24,7 @@ class Recorder:
         self.conns: list[Any] = []
         self.again: dict[Any, None] = {}
         self.wait_ns = 0
+        self.records = SimpleNamespace(due_ns=NEVER_NS)
         self.ticks = 0
         self.polls = 0
         self.done: deque[Any] = deque()

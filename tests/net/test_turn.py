@@ -288,3 +288,12 @@ def test_events_are_gathered_for_a_while(world: Recorder) -> None:
     world.trace_pending = True
     world.frozen_ns += limits.TRACE_GATHER_NS
     assert stored(world, 1) == 0  # the new ones begin a time of their own
+
+
+def test_records_that_gather_are_written_though_nothing_else_happens(world: Recorder) -> None:
+    world.quiet, world.records.due_ns = True, NOW_NS + 5 * MS
+    world.order.run(NOW_NS)
+    assert ("journal", []) not in world.notes
+    assert world.order.due_ns(NOW_NS + 60 * MS) == NOW_NS + 5 * MS
+    world.order.run(NOW_NS + 5 * MS)
+    assert world.notes[-1] == ("journal", [])

@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 
 from penstock import limits
-from penstock.broker.channels.channel import NOT_KEPT, Channel, refill
+from penstock.broker.channels.channel import Channel, refill
+from penstock.broker.channels.cursors import ChannelRecords
 from penstock.broker.channels.dead_letters import DeadLetter, DeadLetters, RedriveDone
 from penstock.broker.channels.delayed import DelaySearch
 from penstock.broker.channels.latency import LatencyTurns
@@ -60,7 +61,6 @@ from penstock.errors import (
 from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
-from penstock.log.fold import Group
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -110,6 +110,7 @@ class Broker:
         self.clock_leap = ClockAhead(self.context.health)
         self.commits = Commits(self.context, self.topics, self.path)
         self._growth = Growth(self.context, self.directories)
+        self.records = ChannelRecords(self.context)
         self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
         self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
@@ -478,21 +479,13 @@ class Broker:
             leader.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
-        """Store what the turn changed in channels: one record per partition."""
+        """Store what the turn changed in channels."""
         if self.context.limited:
             refill(self.context)
-        records: dict[Leader, list[Group]] = {}
         for window in windows:
-            entries = window.take_journal()
-            channel = window.owner
-            leader = window.tail.owner  # an outbox, where the leadership has ended in this turn
-            if entries and channel.number != NOT_KEPT and isinstance(leader, Leader):
-                records.setdefault(leader, []).append(Group(channel.number, entries))
-                self.context.touched[channel.topic] = None
             if window.exhausted:
-                self._dead_letters.collect(channel)
-        for leader, groups in records.items():
-            leader.journal(groups)
+                self._dead_letters.collect(window.owner)
+        self.records.write(windows)
 
     def synced(self) -> None:
         """Take the sync jobs that have ended: commit or fail their batches, write the next ones."""

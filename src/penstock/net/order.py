@@ -66,7 +66,13 @@ class TurnLinks(Protocol):
     def serve(self, conns: list[Conn]) -> None: ...
 
 
+class TurnRecords(Protocol):
+    due_ns: int  # when `journal` is called, whatever has changed
+
+
 class TurnBroker(Protocol):
+    @property
+    def records(self) -> TurnRecords: ...
     def write(self, tails: list[Tail], wall_ns: int) -> None: ...
     def stay(self, tail: Tail) -> list[tuple[Any, ...]]: ...
     def load(self, window: Window, which: int, offset: int) -> None: ...
@@ -121,7 +127,8 @@ class TurnOrder:
         now_ns = self._mono_ns()
         events = engine.flush(now_ns, wall_ns + now_ns - began_ns)
         stayed = False
-        if engine.quiet and not events and not self._links.again:
+        due = mono_ns >= broker.records.due_ns
+        if engine.quiet and not (events or self._links.again or due):
             # All there was is a publish: what follows would ask for each.
             if not (alone and len(tails) == 1 and engine.staying and self.after is None):
                 return self._end(False)
@@ -131,7 +138,7 @@ class TurnOrder:
             stayed = True
         unsettled = self._settle(events) if events else False
         windows = engine.dirty_windows()
-        if windows:
+        if windows or due:
             broker.journal(windows)
         conns = engine.dirty_detached()
         if conns or self._links.again:
@@ -184,6 +191,6 @@ class TurnOrder:
 
     def due_ns(self, latest_ns: int) -> int:
         """When the next turn is due, at `latest_ns` or before."""
-        due_ns = self.trace_due_ns if self.trace_due_ns < latest_ns else latest_ns
+        due_ns = min(self.trace_due_ns, self._broker.records.due_ns, latest_ns)
         deadline_ns = self._engine.deadline_ns
         return deadline_ns if deadline_ns and deadline_ns < due_ns else due_ns

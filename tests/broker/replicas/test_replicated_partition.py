@@ -9,7 +9,7 @@ import pytest
 from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.outbox import Outbox
-from penstock.broker.topics.settings import TopicSettings
+from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, TopicSettings
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
@@ -77,6 +77,7 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     cluster.publish(0, b"given")
     given = consumer.take()
     assert bodies(given) == [b"given"]
+    cluster.pass_ns(limits.JOURNAL_GATHER_NS)  # the others hear of the attempt
     flying = leader.put(b"flies")
     gathers = leader.put(b"gathers")
     cluster.sent.clear()
@@ -109,6 +110,26 @@ def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(
     assert isinstance(window.tail.owner, Outbox)
     leader.broker.load(window, Source.FORWARD, window.next)
     leader.broker.journal([window])
+
+
+@pytest.mark.parametrize("order", ["none", "strict"])
+def test_what_several_turns_finish_is_one_record(cluster: Cluster, order: str) -> None:
+    """But in strict order, where the next message waits for it."""
+    node = cluster.nodes[0]
+    cluster.publish(0, b"a", b"b", b"c")
+    node.topic.find_channel("billing").adopt(ChannelSettings(order=ChannelOrder(order)))
+    consumer = node.consume()
+    cluster.pass_ns(limits.SECOND)
+    cursors = node.leader().cursors
+    assert cursors is not None
+    before, given = cursors.written.sequence, []
+    for _ in range(3):
+        given += consumer.take()
+        finish(cluster, consumer, given.pop(0).body)
+    assert (cursors.written.sequence == before) == (order == "none")
+    cluster.clock.pass_ns(limits.JOURNAL_GATHER_NS)
+    cluster.run()
+    assert (cursors.written.sequence == before + 1) == (order == "none")
 
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:

@@ -21,9 +21,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from penstock import limits
+from penstock.broker.channels.channel import NOT_KEPT
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
+from penstock.broker.topics.settings import ChannelOrder
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
 from penstock.log.fold import (
@@ -42,6 +45,8 @@ from penstock.log.journal_file import JournalSync
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
+
+NEVER_NS = 1 << 62
 
 
 class Cursors:
@@ -366,3 +371,45 @@ class Cursors:
         self._journal.validate()
         for window in self._windows.values():
             window.validate()
+
+
+class ChannelRecords:
+    """What turns change in channels, on its way to the journals: of each partition one record.
+
+    One that other nodes get costs as much as a row, so it tells of all that JOURNAL_GATHER_NS
+    bring. But in strict order the next message waits for it.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._gathered: dict[Window, None] = {}
+        self.due_ns = NEVER_NS  # when they are written though nothing more has changed
+
+    def write(self, windows: list[Window]) -> None:
+        records: dict[Cursors, list[Group]] = {}
+        mono_ns = self._context.clock.mono_ns()
+        for window in windows:
+            cursors = window.tail.owner.cursors
+            if cursors is None or cursors.on_record is None or _is_strict(window):
+                self._add(records, window)
+            else:
+                self._gathered[window] = None
+                self.due_ns = min(self.due_ns, mono_ns + limits.JOURNAL_GATHER_NS)
+        if mono_ns >= self.due_ns:
+            gathered, self._gathered, self.due_ns = self._gathered, {}, NEVER_NS
+            for window in gathered:
+                if window.owner.has(window):
+                    self._add(records, window)
+        for cursors, groups in records.items():
+            cursors.append(groups)
+
+    def _add(self, records: dict[Cursors, list[Group]], window: Window) -> None:
+        channel, entries = window.owner, window.take_journal()
+        cursors = window.tail.owner.cursors
+        if entries and channel.number != NOT_KEPT and cursors is not None:
+            records.setdefault(cursors, []).append(Group(channel.number, entries))
+            self._context.touched[channel.topic] = None
+
+
+def _is_strict(window: Window) -> bool:
+    return bool(window.owner.settings.order == ChannelOrder.STRICT)

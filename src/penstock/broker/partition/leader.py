@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from penstock.broker.partition.rows import PublishDone
     from penstock.broker.replicas.journal_sender import JournalSender
     from penstock.errors import PenstockError
-    from penstock.log.fold import ChannelState, Group
+    from penstock.log.fold import ChannelState
     from penstock.replication.authority import Permits
 
 
@@ -294,11 +294,6 @@ class Leader:
         for channel in self.topic.channels.values():
             floor = min(floor, channel.windows[self.number].floor)
         return floor
-
-    def journal(self, groups: list[Group]) -> None:
-        """What one turn changed in channels that are kept."""
-        if self.cursors is not None:
-            self.cursors.append(groups)
 
     def store_cursors(self) -> None:
         """Put into the journal what changed outside of a turn."""

@@ -147,6 +147,7 @@ def when_held(leaders: Sequence[Leader], done: PublishDone) -> None:
             done(failures[0] if failures else None)
 
     for leader in leaders:
+        leader.store_cursors()  # what turns have changed may still gather
         leader.when_held(held)
     if not leaders:
         done(None)

@@ -69,6 +69,8 @@ class Outbox:
         self._is_sent = False
         self._since_ns = 0  # since when something waits for a leader; 0: nothing does
 
+    cursors = None  # of channels: they are where the partition is led
+
     # --- publishers ---
 
     def publish(
