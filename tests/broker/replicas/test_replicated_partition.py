@@ -346,6 +346,25 @@ def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleTyp
     assert node.leader().acts
 
 
+def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -> None:
+    """By that the cluster finds leaderships that commit nothing."""
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    for other in cluster.nodes[1:]:
+        cluster.unlink(other)
+    outcome = node.put(b"waits")
+    cluster.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert node.leader().log.synced_end == 1
+    cluster.pass_ns(limits.SECOND)
+    assert (outcome.told, node.topic in node.broker.context.touched) == ([], True)
+    for other in cluster.nodes[1:]:
+        cluster.link(other)
+    cluster.run()
+    for _ in range(5):
+        cluster.pass_ns(limits.SECOND)
+    assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
+
+
 def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     """The process may have stood still, and nothing has looked at the time since."""
     cluster = small(kernel)
