@@ -21,6 +21,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.participant import Heartbeat
 from penstock.cluster.registration import Registering
 from penstock.errors import PenstockError, PublishUnknown, Refused
 from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
@@ -141,6 +142,18 @@ def test_a_node_that_is_to_have_no_replica_is_greeted_once(
     cluster.run(10)
     members = {member.node for member in cluster.record("orders").members}
     assert told == members - {leader.number}
+
+
+def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    cluster.run(10)
+    node, now_ns = cluster.nodes[0].cluster_node, cluster.clock.mono_ns()
+    node.hear(1, Heartbeat(now_ns, now_ns))
+    assert (node.is_due, node.tick(now_ns)) == (False, False)
+    cluster.make("payments")
+    cluster.nodes[0].coordinator.run(now_ns)
+    assert node.tick(now_ns)
 
 
 def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: JoinedCluster) -> None:

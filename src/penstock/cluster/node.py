@@ -32,7 +32,15 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     target_for,
 )
-from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
+from penstock.cluster.participant import (
+    Answer,
+    Heartbeat,
+    Message,
+    Participant,
+    Renewed,
+    StartAsked,
+    StartHeld,
+)
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Change, Held, Remembered
@@ -130,7 +138,7 @@ class ClusterNode:
         if replicated is None:
             return None
         assignment = replicated.assignment
-        waits = replicated.topic.effective.durability == "disk"
+        waits = replicated.topic.durability == "disk"
         stopped = isinstance(assignment.role, Stopped)
         extent = LogView(replicated.replica.log).extent()
         return Local(
@@ -229,7 +237,8 @@ class ClusterNode:
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
-        self._is_due = True
+        if not isinstance(message, Heartbeat | Answer):  # these change nothing before the next tick
+            self._is_due = True
         match message:
             case Renewed(name):
                 self._greet(node, name)
@@ -249,16 +258,18 @@ class ClusterNode:
 
     # --- time ---
 
-    def tick(self, mono_ns: int) -> None:
-        """Some ten times a second."""
+    def tick(self, mono_ns: int) -> bool:
+        """Some ten times a second. False: nothing has come of it."""
         self._now_ns = mono_ns
+        has_news = self.participant.view.is_pending or bool(self.reconciler.due)
         self.participant.wall_ns = self.replica_host.wall_ns()
         self.participant.look(mono_ns)
         self._note_revision()
         self.reconciler.look(self._now_ns)
         self.participant.conclude(mono_ns)
         self.reconciler.confirm_deletions()
-        for name in self.participant.take_moved():
+        moved = self.participant.take_moved()
+        for name in moved:
             target = self.reconciler.targets.get(name)
             if target is not None:
                 self.replica_host.worked(target)
@@ -270,7 +281,9 @@ class ClusterNode:
         self._note_corrupt()
         self._note_commits()
         self._greet_again()
+        has_news = has_news or bool(moved) or self.is_due
         self.turn()
+        return has_news
 
     @property
     def is_due(self) -> bool:
@@ -335,12 +348,13 @@ class ClusterNode:
         replicated = self.replica_host.replica(self.reconciler.targets[name])
         if replicated is None:
             return
+        has_failed = replicated.assignment.has_failed
         # A learner that stops changes no record, and a member may do so after it was let go.
-        if isinstance(replicated.assignment.role, Stopped):
+        if has_failed and isinstance(replicated.assignment.role, Stopped):
             self.reconciler.due[name.topic] = None
-        if replicated.assignment.has_failed:
+        if has_failed:
             self._failed.add(name)
-        if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
+        if is_full or has_failed or len(replicated.replica.log.damage):
             self._corrupt.add(name)
 
     def _report(self) -> None:
