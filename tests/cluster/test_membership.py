@@ -22,7 +22,8 @@ class Desk:
 
     def __init__(self, record: Record = RECORD) -> None:
         self.resigned: list[str] = []
-        self.members = Members(lambda name, reason: self.resigned.append(reason))
+        self.moved: set[PartitionName] = set()
+        self.members = Members(lambda name, reason: self.resigned.append(reason), self.moved)
         self.log = ModelLog()
         self.append()
         self.machine = PartitionLeader(self.log, record, 40, SEAT, 1, 0, waits=False)
@@ -64,6 +65,7 @@ class Desk:
     def proposed(self) -> tuple[Member, ...] | None:
         out, self.machine.out = self.machine.out, []
         sets = [one.record.members for one in out if isinstance(one, Propose)]
+        assert not sets or NAME in self.moved  # else nobody would send it
         return sets[-1] if sets else None
 
     def done(self, members: tuple[Member, ...]) -> None:
@@ -152,6 +154,7 @@ def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> Non
     assert desk.machine.committed < desk.machine.end
     desk.pass_to(LATE_NS)
     assert desk.machine.committed == desk.machine.end
+    assert desk.moved == {NAME}  # else nobody would hear of the commit
     assert desk.members.readmission.held_off == {3}  # else it would be demanded again at once
     assert desk.resigned == []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,12 +14,14 @@ from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
 from penstock.broker.partition_stats import replica_rows
+from penstock.broker.ports import Lane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.participant import Heartbeat
 from penstock.cluster.registration import Registering
 from penstock.errors import PenstockError, PublishUnknown, Refused
 from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
@@ -119,6 +123,37 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     replicated = new.cluster_node.replica_host.replica(new.cluster_node.reconciler.targets[ORDERS])
     assert replicated is not None
     assert replicated.replica.log.written_end == 1
+
+
+def test_a_node_that_is_to_have_no_replica_is_greeted_once(
+    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.make("orders", replicas=2)
+    cluster.until(lambda: len(cluster.record("orders").members) == 2)
+    leader, told = cluster.led_by("orders"), set[int]()
+    send = leader.send
+
+    def noted(node: int, lane: Lane, frames: Sequence[Any]) -> None:
+        told.add(node)
+        send(node, lane, frames)
+
+    monkeypatch.setattr(leader, "send", noted)
+    cluster.publish("orders", b"one")
+    cluster.run(10)
+    members = {member.node for member in cluster.record("orders").members}
+    assert told == members - {leader.number}
+
+
+def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    cluster.run(10)
+    node, now_ns = cluster.nodes[0].cluster_node, cluster.clock.mono_ns()
+    node.hear(1, Heartbeat(now_ns, now_ns))
+    assert (node.is_due, node.tick(now_ns)) == (False, False)
+    cluster.make("payments")
+    cluster.nodes[0].coordinator.run(now_ns)
+    assert node.tick(now_ns)
 
 
 def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: JoinedCluster) -> None:

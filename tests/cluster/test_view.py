@@ -282,7 +282,10 @@ class WishesDesk:
         for node in (1, 2, 3):
             self.generation(node, 1)
         self.machines: dict[PartitionName, PartitionLeader] = {}
-        self.preferred_leaders = PreferredLeaders(self.view, self.machines, self.hand_over)
+        self.moved: set[PartitionName] = set()
+        self.preferred_leaders = PreferredLeaders(
+            self.view, self.machines, self.hand_over, self.moved
+        )
         record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
@@ -298,7 +301,8 @@ class WishesDesk:
         return True
 
     def proposed(self) -> tuple[Member, ...]:
-        (machine,) = self.machines.values()
+        ((name, machine),) = self.machines.items()
+        assert self.moved == {name}  # else nobody would send it
         (proposal,) = [one for one in machine.out if isinstance(one, Propose)]
         return proposal.record.members
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from penstock.limits import (
     AUTHORITY_NS,
@@ -200,6 +203,48 @@ def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
     heard.confirmed(over_ns + ISOLATED_DELIVERY_NS)
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
+
+
+def _begin_session(leadership: Leadership) -> None:
+    leadership.machine.linked(2)
+
+
+def _lose_link(leadership: Leadership) -> None:
+    leadership.machine.unlinked(2)
+
+
+def _hear_of_another_replica(leadership: Leadership) -> None:
+    machine = leadership.machine
+    machine.told(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
+
+
+def _need_another_member(leadership: Leadership) -> None:
+    leadership.match(C, 2)
+
+
+def _end(leadership: Leadership) -> None:
+    leadership.machine.leave("enough")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_begin_session, _lose_link, _hear_of_another_replica, _need_another_member, _end],
+)
+def test_it_rests_until_its_authority_hangs_on_more_than_answers(
+    change: Callable[[Leadership], None],
+) -> None:
+    leadership = Leadership()
+    heard = leadership.machine.heard = Heard()
+    heard.confirmed(10 * SECOND)
+    assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
+    assert not leadership.machine.rests, "the coordinator has to be asked again"
+    leadership.match(B, 2)
+    leadership.effects()
+    heard.answered(2, 20 * SECOND)
+    assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
+    assert leadership.machine.rests
+    change(leadership)
+    assert not leadership.machine.rests
 
 
 def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:

@@ -53,13 +53,16 @@ class Members:
     def __init__(
         self,
         resign: Callable[[PartitionName, str], None],
+        moved: set[PartitionName],
         timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
+        """`moved`: shared, the partitions whose machines want something done."""
         self.machines: dict[PartitionName, PartitionLeader] = {}
         self.timeout_ns = timeout_ns
         self.readmission = Readmission()
         self.slowness = Slowness()
         self._resign = resign
+        self._moved = moved
         self._links: set[int] = set()
         self._unlinked_ns: dict[int, int] = {}
         self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
@@ -141,7 +144,8 @@ class Members:
                 self._drop_from_all(node, mono_ns)
                 self.slowness.forget(node)
         for node in self.readmission.admitted(mono_ns):
-            for machine in tuple(self.machines.values()):
+            self._moved.update(self.machines)
+            for machine in self.machines.values():
                 machine.admit(node)
 
     def _excuse(self, mono_ns: int) -> None:
@@ -167,6 +171,7 @@ class Members:
         late = machine.late_members()
         learner = machine.withdraw(late)
         if learner is not None:
+            self._moved.add(name)  # what it waited for may be committed now
             self.readmission.dropped(learner, learner in self._links, mono_ns)
             return
         if late and self._drop(name, late, mono_ns):
@@ -184,6 +189,7 @@ class Members:
         gone = tuple(members[: max(len(record.members) - record.members_min, 0)])
         if not machine.drop(gone):
             return False
+        self._moved.add(name)
         for node in gone:
             self.readmission.dropped(node, node in self._links, mono_ns)
         return True

@@ -32,7 +32,15 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     target_for,
 )
-from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
+from penstock.cluster.participant import (
+    Answer,
+    Heartbeat,
+    Message,
+    Participant,
+    Renewed,
+    StartAsked,
+    StartHeld,
+)
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Change, Held, Remembered
@@ -44,8 +52,9 @@ from penstock.limits import (
 )
 from penstock.log.ledger import Ledger
 from penstock.replication.authority import Isolation
-from penstock.replication.effects import Hello, Propose
+from penstock.replication.effects import Hello, Propose, Refuse
 from penstock.replication.frames import Frame, Target
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Record
 
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
@@ -95,6 +104,7 @@ class ClusterNode:
         self._busy: dict[
             PartitionName, int
         ] = {}  # leaderships with a row in flight: committed then
+        self._unmet: dict[PartitionName, None] = {}  # those whose greeting may not be answered yet
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._corrupt_round = 0
         self._corrupt: set[PartitionName] = set()  # here, as far as is known
@@ -123,13 +133,14 @@ class ClusterNode:
 
     def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
         self.reconciler.due[name.topic] = None
+        self._unmet[name] = None  # it may want another replica
 
     def _local(self, name: PartitionName) -> Local | None:
         replicated = self.reconciler.replicated(name)
         if replicated is None:
             return None
         assignment = replicated.assignment
-        waits = replicated.topic.effective.durability == "disk"
+        waits = replicated.topic.durability == "disk"
         stopped = isinstance(assignment.role, Stopped)
         extent = LogView(replicated.replica.log).extent()
         return Local(
@@ -196,6 +207,7 @@ class ClusterNode:
 
     def linked(self, node: int, incarnation: int) -> None:
         self.participant.linked(node, incarnation)
+        self._unmet.update(dict.fromkeys(self.participant.proposals.machines))
         self.replica_host.linked(node)
         self.turn()
 
@@ -216,6 +228,8 @@ class ClusterNode:
         self._is_due = True
         if isinstance(frame, Hello):
             self._note_hello(node, target, frame)
+        elif isinstance(frame, Refuse) and target in self.reconciler.names:
+            self._unmet[self.reconciler.names[target]] = None  # it was greeted anew
 
     def _note_hello(self, node: int, target: Target, hello: Hello) -> None:
         """A leader that is followed is leading."""
@@ -225,7 +239,8 @@ class ClusterNode:
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
-        self._is_due = True
+        if not isinstance(message, Heartbeat | Answer):  # these change nothing before the next tick
+            self._is_due = True
         match message:
             case Renewed(name):
                 self._greet(node, name)
@@ -240,20 +255,23 @@ class ClusterNode:
     def _greet(self, node: int, name: PartitionName) -> None:
         replicated = self.reconciler.replicated(name)
         if replicated is not None and replicated.leadership is not None:
+            self._unmet[name] = None
             replicated.leadership.linked(node)
 
     # --- time ---
 
-    def tick(self, mono_ns: int) -> None:
-        """Some ten times a second."""
+    def tick(self, mono_ns: int) -> bool:
+        """Some ten times a second. False: nothing has come of it."""
         self._now_ns = mono_ns
+        has_news = self.participant.view.is_pending or bool(self.reconciler.due)
         self.participant.wall_ns = self.replica_host.wall_ns()
         self.participant.look(mono_ns)
         self._note_revision()
         self.reconciler.look(self._now_ns)
         self.participant.conclude(mono_ns)
         self.reconciler.confirm_deletions()
-        for name in self.participant.take_moved():
+        moved = self.participant.take_moved()
+        for name in moved:
             target = self.reconciler.targets.get(name)
             if target is not None:
                 self.replica_host.worked(target)
@@ -265,7 +283,9 @@ class ClusterNode:
         self._note_corrupt()
         self._note_commits()
         self._greet_again()
+        has_news = has_news or bool(moved) or self.is_due
         self.turn()
+        return has_news
 
     @property
     def is_due(self) -> bool:
@@ -322,12 +342,13 @@ class ClusterNode:
         replicated = self.replica_host.replica(self.reconciler.targets[name])
         if replicated is None:
             return
+        has_failed = replicated.assignment.has_failed
         # A learner that stops changes no record, and a member may do so after it was let go.
-        if isinstance(replicated.assignment.role, Stopped):
+        if has_failed and isinstance(replicated.assignment.role, Stopped):
             self.reconciler.due[name.topic] = None
-        if replicated.assignment.has_failed:
+        if has_failed:
             self._failed.add(name)
-        if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
+        if is_full or has_failed or len(replicated.replica.log.damage):
             self._corrupt.add(name)
 
     def _report(self) -> None:
@@ -338,6 +359,9 @@ class ClusterNode:
                 self.began_count += 1
                 change.machine.confirmed(self._now_ns)
                 proposals.leadership_began(name, change.machine)
+                if change.machine.end != change.machine.committed:
+                    self._busy[name] = -1  # members may lack the end of its log
+                self._unmet[name] = None
             else:
                 self._busy.pop(name, None)
                 proposals.leadership_ended(name)
@@ -345,7 +369,7 @@ class ClusterNode:
     def _note_commits(self) -> None:
         """A leadership that commits nothing while a row waits is noticed by time."""
         members, waiting = self.participant.proposals.members, []
-        busy = {name: m.committed for name, m in members.machines.items() if m.end != m.committed}
+        busy = self._uncommitted()
         for name in self._busy:
             if name not in busy:
                 members.committed(name)
@@ -357,14 +381,32 @@ class ClusterNode:
         self._busy = busy
         members.waited(waiting)
 
+    def _uncommitted(self) -> dict[PartitionName, int]:
+        """Leaderships with a row in flight, and how far those have committed. Rows are written to
+        topics that housekeeping looks at until all of them is committed."""
+        machines = self.participant.proposals.machines
+        found = {name: machines[name] for name in self._busy}
+        for topic in self.broker.context.touched:
+            for leader in topic.leaders:
+                machine = leader.leadership.machine
+                if machine.end != machine.committed:
+                    found[PartitionName(topic.name, leader.number)] = machine
+        return {
+            name: one.committed
+            for name, one in found.items()
+            if one.end != one.committed and name in machines
+        }
+
     def _greet_again(self) -> None:
-        """A node that was greeted before it had the replica has dropped the greeting."""
+        """A node that was greeted before it had the replica has dropped the greeting. Nodes that
+        are to have none are left alone: in a large cluster those are most."""
         if self._now_ns < self._greet_due_ns:
             return
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
-        for name, machine in self.participant.proposals.members.machines.items():
-            silent = [node for node, peer in machine.peers.items() if not peer.replica]
-            for node in silent:
+        unmet, self._unmet = self._unmet, {}
+        for name in unmet:
+            machine = self.participant.proposals.machines.get(name)
+            for node in _silent_nodes(machine) if machine is not None else ():
                 self._greet(node, name)
 
     def _speak(self) -> None:
@@ -379,3 +421,10 @@ class ClusterNode:
             if self.reconciler.names.get(target) != name:
                 raise RuntimeError(f"{name} is listed as {self.reconciler.names.get(target)}")
         self.replica_host.validate()
+
+
+def _silent_nodes(machine: PartitionLeader) -> list[int]:
+    """Nodes that are to have a replica, and have not answered the greeting of this session."""
+    record, peers = machine.record, machine.peers
+    nodes = {*record.wanted, *(member.node for member in record.members)} & peers.keys()
+    return [node for node in nodes if not peers[node].replica]

@@ -269,5 +269,6 @@ class Participant:
 
     def take_moved(self) -> set[PartitionName]:
         """Partitions whose machines want something done."""
-        moved, self.proposals.moved = self.proposals.moved, set()
+        moved = set(self.proposals.moved)
+        self.proposals.moved.clear()
         return moved

@@ -105,10 +105,12 @@ class Proposals:
             local,
             self.corrupt_replicas,
         )
-        self.members = Members(self.resign, replica_timeout_ns)
-        self.preferred_leaders = PreferredLeaders(view, self.members.machines, self.hand_over)
-        self.heard = Heard()  # for the `PartitionLeader`s of this node
         self.moved: set[PartitionName] = set()
+        self.members = Members(self.resign, self.moved, replica_timeout_ns)
+        self.preferred_leaders = PreferredLeaders(
+            view, self.members.machines, self.hand_over, self.moved
+        )
+        self.heard = Heard()  # for the `PartitionLeader`s of this node
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
@@ -298,6 +300,7 @@ class Proposals:
         for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
             self._refused.remove(refused)
             refused.machine.outcome(refused.number, Outcome.REFUSED, 0)
+            self.moved.add(refused.name)
         for name, due_ns in tuple(self._reads.items()):
             if due_ns <= mono_ns:
                 del self._reads[name]
@@ -312,7 +315,6 @@ class Proposals:
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
                 self._correct(name)
-        self.moved.update([name for name, machine in self.machines.items() if machine.out])
 
     def _is_gone(self, node: int) -> bool:
         """Its process has ended, for certain: no commit need wait for it."""
@@ -323,7 +325,7 @@ class Proposals:
 
     def _give_way(self) -> None:
         """Leaderships whose log is corrupt here go to sound members."""
-        for name in self.corrupt_replicas.corrupt & self.machines.keys() - self.handing.keys():
+        for name in (self.corrupt_replicas.corrupt & self.machines.keys()) - self.handing.keys():
             successor = self.corrupt_replicas.successor(
                 name, self.machines[name].record, self.failure_detector.links
             )
@@ -334,6 +336,7 @@ class Proposals:
         """Revisions have begun again: what a leadership has proposed cannot be settled any more."""
         if self.view.restorations != self._restorations:
             self._restorations = self.view.restorations
+            self.moved.update(self.machines)
             for machine in self.machines.values():
                 machine.leave("the metadata was restored")
 
@@ -370,11 +373,13 @@ class PreferredLeaders:
         view: View,
         machines: dict[PartitionName, PartitionLeader],
         hand_over: Callable[[PartitionName, int], bool],
+        moved: set[PartitionName],
     ) -> None:
         self.view = view
         self.machines = machines
         self.open: set[PartitionName] = set()
         self._hand_over = hand_over
+        self._moved = moved
         self._linked_ns: dict[int, int] = {}
         self._tried_ns: dict[PartitionName, int] = {}
         self._due_ns = 0
@@ -406,7 +411,8 @@ class PreferredLeaders:
         begun = 0
         for name in sorted(self.open):
             machine = self.machines[name]
-            machine.drop(superfluous(machine.record))
+            if machine.drop(superfluous(machine.record)):
+                self._moved.add(name)
             if begun < HAND_OVERS_MAX:
                 begun += self._begin(name, machine.record, steady, mono_ns)
 

@@ -276,8 +276,8 @@ class ClusterMember:
                 }
             )  # fmt: skip
             self.links.tick(mono_ns)
-            self.cluster.tick(mono_ns)
-            self._soon()
+            if self.cluster.tick(mono_ns) or self._broker.context.engine.has_work:
+                self._soon()
             self._check_refused()
             self._report(mono_ns)
             await asyncio.sleep(TICK_S)

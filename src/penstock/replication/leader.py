@@ -129,6 +129,7 @@ class PartitionLeader:
         "peers",
         "permits",
         "record",
+        "rests",
         "revision",
         "seat",
         "start_end",
@@ -156,6 +157,7 @@ class PartitionLeader:
         self.isolation = isolation
         self.permits = ALL_PERMITS  # until the first tick
         self._certain_ns = NEVER_NS  # until then it has all permits, whatever is heard
+        self.rests = False  # all permits, and no need of a `tick` while all members answer
         self.held_off: set[int] = set()
         self.record, self.revision = record, revision
         self._own_entry = Member(seat.node, seat.replica, generation)
@@ -198,7 +200,7 @@ class PartitionLeader:
     def _need(self) -> None:
         needed = dict.fromkeys(member for members in self._sets for member in members)
         self._needed = tuple(member for member in needed if member.node != self.seat.node)
-        self._certain_ns = NEVER_NS
+        self._certain_ns, self.rests = NEVER_NS, False
         self.advance()
 
     def _counted(self, member: Member) -> int:
@@ -208,13 +210,11 @@ class PartitionLeader:
         return peer.counted
 
     def advance(self) -> None:
-        end, peers = self.own, self.peers
-        for member in self._needed:  # as `_counted`, for each acknowledgement
-            peer = peers.get(member.node)
-            if peer is None or peer.replica != member.replica:
-                end = UNMATCHED
-            elif peer.counted < end:
-                end = peer.counted
+        end = self.own
+        for member in self._needed:
+            counted = self._counted(member)
+            if counted < end:
+                end = counted
         if end > self.committed and not self.over:
             self.committed = end
             self.out.append(CommitTo(end))
@@ -243,20 +243,27 @@ class PartitionLeader:
         if self.over:
             found = NO_PERMITS
         elif self.record.wanted in ((), (self.seat.node,)) and not self._needed:
-            found = ALL_PERMITS
+            found, self.rests = ALL_PERMITS, True
         else:
-            known_ns = self._known_ns()
+            is_promised = self._is_promised
+            known_ns = self._known_ns(is_promised)
             found = permits(mono_ns - known_ns, not self._needed, self.isolation)
+            self.rests = is_promised and found == ALL_PERMITS
             if found == ALL_PERMITS:
                 self._certain_ns = known_ns + AUTHORITY_NS
         if found != self.permits:
             self.permits = found
             self.out.append(Authority(found))
 
-    def _known_ns(self) -> int:
+    @property
+    def _is_promised(self) -> bool:
+        """Each needed member follows this leadership: its node's heartbeats confirm it."""
+        return bool(self._needed) and all(self._counted(m) != UNMATCHED for m in self._needed)
+
+    def _known_ns(self, is_promised: bool) -> int:
         """As of when this leadership is known to have been in force."""
         known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
-        if self._needed and all(self._counted(m) != UNMATCHED for m in self._needed):
+        if is_promised:
             return max(known_ns, self.heard.from_all(m.node for m in self._needed))
         return known_ns
 
@@ -282,7 +289,7 @@ class PartitionLeader:
 
     def leave(self, reason: str) -> None:
         if not self.over:
-            self.over, self._certain_ns = True, NEVER_NS
+            self.over, self.rests, self._certain_ns = True, False, NEVER_NS
             self.out.append(Leave(reason))
 
     # --- followers ---
@@ -294,11 +301,13 @@ class PartitionLeader:
         self._session += 1
         session = (self.record.epoch << _LEADERSHIP_BITS) + self._session
         self.peers[node] = Peer(session, complete=not self.beside)
+        self.rests = False
         self.out.append(Hello(node, session, self.record.epoch))
 
     def unlinked(self, node: int) -> None:
         if self.peers.pop(node, None) is None:
             return
+        self.rests = False
         if self._demanded is not None and self._demanded.node == node and self._proposed is None:
             self._demand(None)
 
@@ -308,6 +317,7 @@ class PartitionLeader:
         if peer is None:
             return
         peer.replica, peer.generation, peer.admitted = replica, generation, None
+        self.rests = False
         end = common_end(self.log.extent(), extent)
         if end is None:
             self.out.append(BeginAt(node, session, self.log.extent().start))

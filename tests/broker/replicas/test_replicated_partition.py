@@ -9,6 +9,7 @@ import pytest
 from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.outbox import Outbox
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, TopicSettings
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
@@ -321,6 +322,68 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     cluster.clock.pass_ns(20 * limits.SECOND)
     node.replica_host.tick(cluster.clock.mono_ns())
     assert node.topic.silent == {0}
+
+
+def test_while_all_nodes_answer_a_leadership_is_left_alone(
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its authority ends all the same when they do not."""
+    cluster = small(kernel)
+    node, looked_at_ns = cluster.nodes[0], list[int]()
+    tick = ReplicatedPartition.tick
+
+    def counted(replicated: ReplicatedPartition, mono_ns: int) -> None:
+        looked_at_ns.append(mono_ns)
+        tick(replicated, mono_ns)
+
+    def pass_ticks(count: int) -> None:
+        for _ in range(count):
+            cluster.clock.pass_ns(limits.AUTHORITY_NS // 20)
+            node.replica_host.tick(cluster.clock.mono_ns())
+
+    monkeypatch.setattr(ReplicatedPartition, "tick", counted)
+    for _ in range(40):
+        for other in (1, 2):
+            node.heard.answered(other, cluster.clock.mono_ns())
+        pass_ticks(1)
+    assert cluster.clock.mono_ns() - looked_at_ns[-1] > limits.AUTHORITY_NS // 2
+    pass_ticks(19)
+    assert node.leader().acts
+    pass_ticks(1)
+    assert not node.leader().acts
+
+
+def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    cluster.clock.pass_ns(3 * limits.SECOND)
+    node.replica_host.tick(cluster.clock.mono_ns())
+    assert not node.leader().acts
+    for other in (1, 2):
+        node.heard.answered(other, cluster.clock.mono_ns())
+    node.leader().leadership.machine.tick(cluster.clock.mono_ns())
+    for _ in range(10):
+        node.replica_host.tick(cluster.clock.mono_ns())
+    assert node.leader().acts
+
+
+def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -> None:
+    """By that the cluster finds leaderships that commit nothing."""
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    for other in cluster.nodes[1:]:
+        cluster.unlink(other)
+    outcome = node.put(b"waits")
+    cluster.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert node.leader().log.synced_end == 1
+    cluster.pass_ns(limits.SECOND)
+    assert (outcome.told, node.topic in node.broker.context.touched) == ([], True)
+    for other in cluster.nodes[1:]:
+        cluster.link(other)
+    cluster.run()
+    for _ in range(5):
+        cluster.pass_ns(limits.SECOND)
+    assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
 
 
 def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:

@@ -403,7 +403,8 @@ class Leader:
         if group.stopped or not kept:
             return not (self._unread or (group.refused_bytes and not group.stopped))
         failed = self._unread or self._mark_failed or group.refused_bytes
-        return not (failed or self.log.unsynced_bytes)
+        is_committed = self.tail.committed_end == self.tail.written_end
+        return is_committed and not (failed or self.log.unsynced_bytes)
 
     def _sync_and_mark(self, wall_ns: int, sync: bool) -> None:
         log, group = self.log, self.group

@@ -118,7 +118,8 @@ class ReplicaHost:
         self._stirred: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
-        self._led_here: dict[Target, ReplicatedPartition] = {}
+        self._led_here: dict[PartitionLeader, ReplicatedPartition] = {}
+        self._in_turn: list[tuple[PartitionLeader, ReplicatedPartition]] | None = None  # the same
         self._starting: dict[Target, ReplicatedPartition] = {}  # of these, what does not serve yet
         self._leadership_changes: list[LeadershipChange] = []
         self._linked: dict[int, None] = {}
@@ -266,8 +267,6 @@ class ReplicaHost:
         replicated.let_go("the replica was released")
         self._stirred.pop(replicated, None)
         self._awake.pop(replicated, None)
-        self._led_here.pop(target, None)
-        self._starting.pop(target, None)
         del topic.replicas[replica.number]
         replica.close()
         topic.refresh_refusal()
@@ -488,20 +487,23 @@ class ReplicaHost:
             if replicated.leadership is not None:
                 replicated.leadership.announce_committed()
 
-    def _due(self, mono_ns: int) -> list[ReplicatedPartition]:
+    def _due(self, mono_ns: int) -> Iterable[ReplicatedPartition]:
         """All leaderships; or, while every node has answered so lately that none of them can lose
-        its authority before its turn comes, a tenth of them and those that do not serve yet."""
+        its authority before its turn comes, a tenth of them and those that do not serve yet. Those
+        that rest are left out then: these answers are all that their authority depends on."""
         known = tuple(self._linked)
         heard_ns = self.replication.heard.from_all(known)
         is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
-        led_here = list(self._led_here.values())
         if not is_steady:
-            return led_here
+            return list(self._led_here.values())
         self._tick_number += 1
         self._starting = {target: one for target, one in self._starting.items() if one.led is None}
-        resting = led_here[self._tick_number % 10 :: 10]
-        return list(dict.fromkeys([*self._starting.values(), *resting]))
+        if self._in_turn is None:
+            self._in_turn = list(self._led_here.items())
+        looked_at = self._in_turn[self._tick_number % 10 :: 10]
+        due = dict.fromkeys(self._starting.values())
+        return due | {one: None for machine, one in looked_at if machine.out or not machine.rests}
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """About once a second: replicas to which something came lately, or in which something is
@@ -526,10 +528,11 @@ class ReplicaHost:
 
     def note_leadership(self, target: Target, machine: PartitionLeader, began: bool) -> None:
         self._leadership_changes.append(LeadershipChange(target, machine, began))
+        self._in_turn = None
         if began:
-            self._led_here[target] = self._starting[target] = self._replicas[target]
+            self._led_here[machine] = self._starting[target] = self._replicas[target]
         else:
-            self._led_here.pop(target, None)
+            self._led_here.pop(machine, None)
             self._starting.pop(target, None)
 
     @property

@@ -104,7 +104,7 @@ class ReplicatedPartition:
             Files(replica.label, self.key, replica.log, own),
             context.syncs,
             context.health,
-            self.topic.effective.durability == "disk",
+            self.topic.durability == "disk",
             self._serve,
             self._cease,
             Beside(Watch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
@@ -455,7 +455,7 @@ class ReplicatedPartition:
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
         """Housekeeping, of what a `Leader` does not do."""
-        self.assignment.set_waits(self.topic.effective.durability == "disk")
+        self.assignment.set_waits(self.topic.durability == "disk")
         self.assignment.settle()
         if self.leadership is not None:
             self.refresh()

@@ -346,7 +346,9 @@ class Topic(Publishing):
 
     @property
     def durability(self) -> Durability:
-        return "os" if self.ephemeral else self.effective.durability
+        if self.ephemeral:
+            return "os"
+        return self.settings.durability or self._context.options.durability
 
     @property
     def effective(self) -> Effective:
