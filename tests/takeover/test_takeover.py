@@ -16,7 +16,7 @@ from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.segment import LogSettings
-from penstock.takeover import sorter
+from penstock.takeover import topicbuild
 from penstock.takeover.diskqueue import Meta, Record, format_meta
 from penstock.takeover.takeover import Takeover, count
 from penstock.takeover.topicbuild import BuildSettings, Progress
@@ -176,8 +176,8 @@ def test_bad_bytes_are_reported(disk: SimDisk) -> None:
 def test_sorting_with_files_and_small_segments(
     disk: SimDisk, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorter, "PART_BYTES", 100)
-    monkeypatch.setattr(sorter, "BUFFER_BYTES", 50)
+    monkeypatch.setattr(topicbuild, "PART_BYTES", 100)
+    monkeypatch.setattr(topicbuild, "BUFFER_BYTES", 50)
     told: list[Progress] = []
     take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=told.append)
     assert told[-1].bytes_done == told[-1].bytes_total

@@ -39,7 +39,7 @@ from penstock.nsqd.pattern import need_patterns
 from penstock.nsqd.statsd import Statsd, check_address, statsd_options
 from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
-from penstock.takeover.start import take_over_at_start
+from penstock.takeover.takeover import take_over_at_start
 
 if TYPE_CHECKING:
     from penstock.nsqd.cluster import ClusterMember
