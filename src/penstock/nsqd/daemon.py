@@ -36,7 +36,7 @@ from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
 from penstock.nsqd.pattern import need_patterns
-from penstock.nsqd.statsd import Statsd, check_address, statsd_options
+from penstock.nsqd.statsd import Statsd, check_address
 from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
 from penstock.takeover.takeover import take_over_at_start
@@ -143,9 +143,7 @@ class Daemon:
             await self._serve_http(http, https)
             await self._begin_membership()
             self.node.housekeeping.start()
-            self.statsd = Statsd(
-                self.broker, statsd_options(self.options, self._identity().http_port)
-            )
+            self.statsd = Statsd(self.broker, self.options, self._identity().http_port)
             self.statsd.start()
             undo.pop_all()
 
