@@ -192,7 +192,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
     engine.watch_outside(descriptor_of(loop))
     housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
-    shell, settings = Shell(loop, clock, soon.ask), default_settings(options)
+    shell, settings = Shell(loop, clock.mono_ns, soon.ask), default_settings(options)
     node = Node(
         ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
         housekeeping, shell, settings,

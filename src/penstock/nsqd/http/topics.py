@@ -44,7 +44,7 @@ from penstock.nsqd.http.arguments import (
     missing,
     number,
 )
-from penstock.nsqd.http.deps import Call, answer_when_held
+from penstock.nsqd.http.deps import Ask, Call, answer_when_held
 from penstock.nsqd.http.settings import (
     TRUTH,
     Setting,
@@ -74,12 +74,8 @@ def empty(call: Call) -> Response:
     return EMPTY
 
 
-def pause(call: Call, done: MetadataDone) -> None:
-    changes.pause_topic(find_topic(call), done)
-
-
-def unpause(call: Call, done: MetadataDone) -> None:
-    changes.unpause_topic(find_topic(call), done)
+def pausing(change: Callable[[Topic, MetadataDone], None]) -> Ask:
+    return lambda call, done: change(find_topic(call), done)
 
 
 def clean(call: Call) -> Response:
