@@ -246,14 +246,8 @@ class Client:
         return OK
 
     def _log_change(self, verb: str, category: str, key: str, subkey: str) -> None:
-        log.info(
-            "DB: client(%s) %s category:%s key:%s subkey:%s",
-            self._remote,
-            verb,
-            category,
-            key,
-            subkey,
-        )
+        said = f"{verb} category:{category} key:{key} subkey:{subkey}"
+        log.info("DB: client(%s) %s", self._remote, said)
 
 
 def sized(data: bytes) -> bytes:
