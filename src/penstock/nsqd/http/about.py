@@ -11,7 +11,7 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
 from penstock.kernel import Stray
-from penstock.net.api import JSON, TEXT, HttpError, Parameters, json_response
+from penstock.net.api import JSON, TEXT, Parameters, because, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, invalid
@@ -51,7 +51,7 @@ def info(call: Call) -> None:
 def cluster(call: Call) -> None:
     member = call.deps.member
     if member is None:
-        raise HttpError(404, "NO_CLUSTER", details={"reason": "this node has no --cluster"})
+        raise because(404, "NO_CLUSTER", "this node has no --cluster")
     call.answer(json_response(member.document()))
 
 
