@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.tripwire import Stop, Tripwire
 from cases import each, examples, seeds
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
@@ -267,24 +268,6 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
 
 
 # --- interrupted ---
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-class Tripwire(SimDisk):
-    """Every call that changes something counts, and one of them is the last."""
-
-    calls = 0
-    last = 0
-
-    def due_fault(self, call, path):  # type: ignore[no-untyped-def]
-        if call not in ("open", "read"):
-            self.calls += 1
-            if self.last and self.calls >= self.last:
-                raise Stop
-        return super().due_fault(call, path)
 
 
 def interrupted_at(step: int) -> tuple[Tripwire, bool]:
