@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
@@ -47,25 +47,14 @@ def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int
     }
 
 
-class Timing(NamedTuple):
-    """In nanoseconds."""
-
-    connect: int = limits.LOOKUP_CONNECT_NS
-    answer: int = limits.LOOKUP_ANSWER_NS
-    ping: int = limits.LOOKUP_PING_NS
-    retry_min: int = limits.LOOKUP_RETRY_NS_MIN
-    retry_max: int = limits.LOOKUP_RETRY_NS_MAX
-
-
 class Lookups:
     """All peers. `start` says who we are; the addresses may be set before and after it. The dice
     spread their next attempts."""
 
-    def __init__(self, topics: Topics, dice: Random, timing: Timing | None = None) -> None:
+    def __init__(self, topics: Topics, dice: Random) -> None:
         self.peers: dict[str, Peer] = {}
         self._topics = topics
         self._dice = dice
-        self._timing = timing or Timing()
         self._identity: Mapping[str, Any] | None = None
 
     @property
@@ -84,7 +73,7 @@ class Lookups:
         for address in addresses:
             if address not in self.peers:
                 log.info("LOOKUPD(%s): adding peer", address)
-                peer = self.peers[address] = Peer(address, self._topics, self._timing, self._dice)
+                peer = self.peers[address] = Peer(address, self._topics, self._dice)
                 if self._identity is not None:
                     peer.start(self._identity)
 
@@ -125,10 +114,9 @@ class Lookups:
 class Peer:
     """One nsqlookupd: connects, and connects again."""
 
-    def __init__(self, address: str, topics: Topics, timing: Timing, dice: Random) -> None:
+    def __init__(self, address: str, topics: Topics, dice: Random) -> None:
         self.address = address
         self.topics = topics
-        self.timing = timing
         self._dice = dice
         self.settled = asyncio.Event()  # it knows us, or something has failed
         self._identity: Mapping[str, Any] = {}
@@ -185,7 +173,7 @@ class Peer:
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "LOOKUP connecting to %s", self.address)
         try:
-            async with asyncio.timeout(self.timing.connect / limits.SECOND):
+            async with asyncio.timeout(limits.LOOKUP_CONNECT_NS / limits.SECOND):
                 if address.path:
                     await self._loop.create_unix_connection(self._new_link, address.path)
                 else:
@@ -207,7 +195,7 @@ class Peer:
     def lost(self, link: Link, reason: str) -> None:
         if self._link is link:
             self._link = None
-            if link.age_s >= self.timing.retry_max / limits.SECOND:
+            if link.age_s >= limits.LOOKUP_RETRY_NS_MAX / limits.SECOND:
                 self._failures = 0  # it was a good one: try again at once
                 self._last_failure = ""
             self._failed(reason)
@@ -224,9 +212,9 @@ class Peer:
         self._failures += 1
 
     def _pause_s(self) -> float:
-        timing = self.timing
-        doubled = timing.retry_min << min(self._failures, 16)
-        return min(doubled, timing.retry_max) / limits.SECOND * self._dice.uniform(0.5, 1.0)
+        doubled_ns = limits.LOOKUP_RETRY_NS_MIN << min(self._failures, 16)
+        pause_s = min(doubled_ns, limits.LOOKUP_RETRY_NS_MAX) / limits.SECOND
+        return pause_s * self._dice.uniform(0.5, 1.0)
 
 
 class Link(asyncio.Protocol):
@@ -316,7 +304,7 @@ class Link(asyncio.Protocol):
 
     def _arm(self) -> None:
         self._disarm()  # a second timer would outlive the answer that it waits for
-        wait_s = self._peer.timing.answer / limits.SECOND
+        wait_s = limits.LOOKUP_ANSWER_NS / limits.SECOND
         self._overdue = self._loop.call_later(wait_s, self._on_overdue)
 
     def _disarm(self) -> None:
@@ -329,7 +317,7 @@ class Link(asyncio.Protocol):
         self._fail(f"{self.dialogue.owed[0].split()[0]} - no answer")
 
     def _arm_ping(self) -> None:
-        wait_s = self._peer.timing.ping / limits.SECOND
+        wait_s = limits.LOOKUP_PING_NS / limits.SECOND
         self._ping = self._loop.call_later(wait_s, self._on_ping)
 
     def _on_ping(self) -> None:
