@@ -38,7 +38,7 @@ from penstock.nsqd.protocol import Protocol as V2Protocol
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.tls import Upgrades
 from penstock.nsqd.topics import TopicMaker
-from penstock.wire.identify import Offer, Settings
+from penstock.wire.identify import DEFLATE_LEVEL_DEFAULT, Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -269,13 +269,7 @@ def make_offer(options: Options) -> Offer:
 def default_settings(options: Options) -> Settings:
     """What holds for a client that has not identified itself."""
     return Settings(
-        client_id="",
-        hostname="",
-        user_agent="",
-        heartbeat_ns=limits.HEARTBEAT_NS,
-        output_bytes=limits.OUTPUT_BUFFER_BYTES,
         output_timeout_ns=options.output_buffer_timeout_ns,
-        sample_rate=0,
         message_timeout_ns=options.msg_timeout_ns,
-        deflate_level=min(6, options.max_deflate_level),
+        deflate_level=min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level),
     )

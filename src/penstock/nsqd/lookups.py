@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ class Peer:
         self.topics = topics
         self._dice = dice
         self.settled = asyncio.Event()  # it knows us, or something has failed
-        self._identity: Mapping[str, Any] = {}
+        self.identity: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop
         self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
@@ -129,7 +130,7 @@ class Peer:
         self._closed = False
 
     def start(self, identity: Mapping[str, Any]) -> None:
-        self._identity = identity
+        self.identity = identity
         self._loop = asyncio.get_running_loop()
         self._connect()
 
@@ -169,22 +170,20 @@ class Peer:
         self._task = self._loop.create_task(self._open())
 
     async def _open(self) -> None:
-        address = parse_address(self.address)
+        address, loop = parse_address(self.address), self._loop
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "LOOKUP connecting to %s", self.address)
+        link = partial(Link, self)
         try:
             async with asyncio.timeout(limits.LOOKUP_CONNECT_NS / limits.SECOND):
                 if address.path:
-                    await self._loop.create_unix_connection(self._new_link, address.path)
+                    await loop.create_unix_connection(link, address.path)
                 else:
-                    await self._loop.create_connection(self._new_link, address.host, address.port)
+                    await loop.create_connection(link, address.host, address.port)
         except TimeoutError:
             self._failed("connecting - timed out")
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             self._failed(f"connecting - {error}")
-
-    def _new_link(self) -> Link:
-        return Link(self, Dialogue(self._identity))
 
     def opened(self, link: Link) -> None:
         if self._closed:
@@ -220,8 +219,8 @@ class Peer:
 class Link(asyncio.Protocol):
     """One connection of a peer: moves the bytes and watches the clock."""
 
-    def __init__(self, peer: Peer, dialogue: Dialogue) -> None:
-        self.dialogue = dialogue
+    def __init__(self, peer: Peer) -> None:
+        self.dialogue = Dialogue(peer.identity)
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._loop.time()

@@ -59,16 +59,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for one connection. Zero heartbeat: off. Zero output timeout: no timed flush."""
+    """What holds for one connection, as long as it says nothing else. Zero heartbeat: off. Zero
+    output timeout: no timed flush."""
 
-    client_id: str
-    hostname: str
-    user_agent: str
-    heartbeat_ns: int
-    output_bytes: int
-    output_timeout_ns: int
-    sample_rate: int
-    message_timeout_ns: int
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    heartbeat_ns: int = limits.HEARTBEAT_NS
+    output_bytes: int = limits.OUTPUT_BUFFER_BYTES
+    output_timeout_ns: int = limits.OUTPUT_BUFFER_TIMEOUT_NS
+    sample_rate: int = 0
+    message_timeout_ns: int = limits.MESSAGE_TIMEOUT_NS
     deflate_level: int = DEFLATE_LEVEL_DEFAULT
     topology_region: str = ""
     topology_zone: str = ""
