@@ -41,6 +41,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
@@ -181,16 +182,9 @@ class Takeover:
         disk.mkdir(build)
         reports = []
         for topic in topics:
-            build_one = TopicBuild(
-                disk,
-                self._source,
-                build,
-                topic,
-                ids,
-                self._settings,
-                lambda count, name=topic.name: self._advance(name, count),  # type: ignore[misc]
-            )
-            reports.append(build_one.run())
+            advance = partial(self._advance, topic.name)
+            one = TopicBuild(disk, self._source, build, topic, ids, self._settings, advance)
+            reports.append(one.run())
             _report_topic(reports[-1])
         disk.sync_directory(build)
         disk.sync_directory(self._target)
@@ -264,10 +258,8 @@ class Takeover:
         disk.sync_directory(target)
         _log.info("%d messages of nsqd are taken over: %s", report.messages, self._path(REPORT))
         if report.files:
-            _log.info(
-                "nsqd's files are kept in %s; remove it when they are not wanted any more",
-                self._path(report.aside),
-            )
+            told = "nsqd's files are kept in %s; remove it when they are not wanted any more"
+            _log.info(told, self._path(report.aside))
 
     def _move_aside(self, report: Report) -> None:
         disk, aside = self._disk, self._path(report.aside)
@@ -326,13 +318,8 @@ def _report_topic(report: TopicReport) -> None:
         for note in found.notes:
             _log.warning("%s: %s", queue.name, note)
         for span in found.bad:
-            _log.warning(
-                "%s: no message could be read in bytes %d to %d of %s",
-                queue.name,
-                span.start,
-                span.end - 1,
-                span.file,
-            )
+            where = f"bytes {span.start} to {span.end - 1} of {span.file}"
+            _log.warning("%s: no message could be read in %s", queue.name, where)
 
 
 # --- when nsqd starts ---
