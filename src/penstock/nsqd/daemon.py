@@ -186,14 +186,11 @@ class Daemon:
         return sock
 
     async def _serve_http(self, http: socket.socket | None, https: socket.socket | None) -> None:
-        if http is not None:
-            self.http_address = bound_address(http)
         if https is not None:
             self.https_address = bound_address(https)
         routes = self._routes()
         if http is not None:
-            only_tls = self.options.tls_required == "true"
-            if only_tls:
+            if self.options.tls_required == "true":
                 await self._web.serve(http, TlsOnly(self.https_address.port))
             else:
                 await self._web.serve(http, routes, self._admission(self.http_address))

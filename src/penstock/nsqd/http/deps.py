@@ -34,13 +34,13 @@ from penstock.errors import (
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
-from penstock.nsqd.topics import ANY, Shape
+from penstock.nsqd.topics import ANY
 from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.ports import MetadataDone
+    from penstock.broker.ports import MetadataDone, NewTopic
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
@@ -142,7 +142,7 @@ class Call:
     def with_topic(
         self,
         act: Callable[[Topic], None],
-        shape: Shape = ANY,
+        shape: NewTopic = ANY,
         elsewhere: Callable[[], None] | None = None,
     ) -> None:
         """Call `act` with the topic, made in this shape when it is not there, which may take a
