@@ -244,13 +244,13 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            answers = self.dialogue.feed(data)
+            answered = self.dialogue.feed(data)
         except PeerFault as fault:
             self._fail(str(fault))
             return
-        if answers:
+        if answered:
             self._disarm()
-            if answers[0].command == IDENTIFY:
+            if answered[0] == IDENTIFY:
                 self._introduced()
             if self.dialogue.owed:
                 self._arm()
