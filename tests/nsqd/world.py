@@ -51,15 +51,6 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
-    def ask(
-        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> tuple[int, Any]:
-        """The status, and the document if there is one: `OK` is none."""
-        status, said, _ = self.request(method, target, body, headers)
-        if said == b"OK":
-            return status, said
-        return status, json.loads(said) if said else None
-
     def stats(self, query: str = "") -> dict[str, Any]:
         document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document
