@@ -39,7 +39,7 @@ class World:
         self.peer.sendall(b"  V2IDENTIFY\n")
         self.conn = self.engine.open(ours.detach())
         self.turn()
-        self.link = self.links.adopt(self.conn)
+        self.link = Link(self.links, self.conn)
 
     def soon(self) -> None:
         self.loop.call_soon(self.turn)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.replicas.cluster_world import Cluster
+from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from penstock import kernel
 from unsynced import unsynced as unsynced
@@ -18,6 +19,11 @@ def nsqd(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     """One daemon with default options for the tests of a module; each uses topics of its own."""
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -94,3 +95,12 @@ class InThread(ABC):
             return Answer(response.status, response.read(), dict(response.getheaders()))
         finally:
             connection.close()
+
+    def ask(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """The status, and the document if there is one: `OK` is none."""
+        status, said, _ = self.request(method, target, body, headers)
+        if said == b"OK":
+            return status, said
+        return status, json.loads(said) if said else None

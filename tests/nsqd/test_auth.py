@@ -355,11 +355,6 @@ def test_a_client_that_leaves_while_the_server_thinks(
 # --- authentication of clients with certificates, by auth servers with certificates ---
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_the_common_name_is_passed_on_and_a_403_leads_to_https(
     tmp_path: Path, certificates: Certificates, method: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ from .world import V2, Running, error, eventually, ok, pub
 
 
 def ask(nsqd: Running, method: str = "POST", query: str = "", path: str = "/drain") -> Any:
-    answer = nsqd.request(method, f"{path}?{query}")
-    assert answer.status == 200
-    return json.loads(answer.body)
+    status, document = nsqd.ask(method, f"{path}?{query}")
+    assert status == 200
+    return document
 
 
 def subscriber(nsqd: Running, channel: bytes = b"c") -> V2:

@@ -23,16 +23,16 @@ from penstock.broker.context import Change
 from penstock.broker.topics.settings import TopicSettings
 from penstock.errors import ConfigError, PeerFault
 from penstock.nsqd.dialogue import Dialogue, all_commands, commands_of, read_info
-from penstock.nsqd.lookups import Lookups, Timing
+from penstock.nsqd.lookups import Lookups
 
 MS = limits.MS
 IDENTITY = {"broadcast_address": "b", "tcp_port": 1}
 INFO = b'{"broadcast_address":"lookup","http_port":4161}'
 OK = b"OK"
 # Who answers has the time that a loaded machine needs; who does not is given up soon.
-QUICK = Timing(connect=30_000 * MS, answer=30_000 * MS, ping=50 * MS, retry_min=5 * MS,
-               retry_max=20 * MS)  # fmt: skip
-IMPATIENT = QUICK._replace(answer=1_000 * MS)
+QUICK = {"CONNECT_NS": 30_000, "ANSWER_NS": 30_000, "PING_NS": 50, "RETRY_NS_MIN": 5,
+         "RETRY_NS_MAX": 20}  # fmt: skip
+IMPATIENT = QUICK | {"ANSWER_NS": 1_000}
 
 
 def sized(data: bytes) -> bytes:
@@ -116,11 +116,11 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 class World:
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self) -> None:
         self.lookupd = FakeLookupd()
         self.topics = {"t": Named("t", ["c", "d"]), "u": Named("u")}
         topics: Any = self.topics.values  # stand-ins
-        self.lookups = Lookups(topics, Random(1), timing)
+        self.lookups = Lookups(topics, Random(1))
 
     def changed(self, change: Change, topic: str, channel: str = "") -> None:
         self.lookups.on_topic_changed(
@@ -142,14 +142,17 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(timing: Timing = QUICK) -> AsyncIterator[World]:
-    world = World(timing)
+async def a_world(timing_ms: dict[str, int] = QUICK) -> AsyncIterator[World]:
+    world = World()
     await world.lookupd.start()
-    try:
-        yield world
-    finally:
-        await world.lookups.stop()
-        await world.lookupd.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, ms in timing_ms.items():
+            patch.setattr(limits, f"LOOKUP_{name}", ms * MS)
+        try:
+            yield world
+        finally:
+            await world.lookups.stop()
+            await world.lookupd.stop()
 
 
 @within(a_world)
@@ -326,8 +329,8 @@ def test_commands_are_answered_in_order_however_the_bytes_come() -> None:
     dialogue = introduced()
     assert dialogue.command("REGISTER t c") == b"REGISTER t c\n"
     dialogue.command("PING")
-    answers = [a for byte in sized(b"OK") * 2 for a in dialogue.feed(bytes((byte,)))]
-    assert [answer.command for answer in answers] == ["REGISTER t c", "PING"]
+    answered = [one for byte in sized(b"OK") * 2 for one in dialogue.feed(bytes((byte,)))]
+    assert answered == ["REGISTER t c", "PING"]
     assert not dialogue.owed
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, cluster_lines
-from penstock.nsqd.statsd import Lines, StatsdOptions, check_address, expand_prefix, packets
+from penstock.nsqd.options import read_options
+from penstock.nsqd.statsd import Lines, check_address, expand_prefix, packets
 
 from .world import Running, eventually, ok, pub
 
@@ -85,7 +86,7 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
         for quantile in ("0.99", "0.5"):
             labels = f'topic="t",channel="c",quantile="{quantile}"'
             assert 0 < found[f"nsqd_channel_e2e_latency_seconds{{{labels}}}"] < 5
-        lines = Lines(StatsdOptions("", 1, "", 508, memory=False, exclude_ephemeral=False))
+        lines = Lines(OPTIONS, 1)
         told = nsqd.call(lambda: b"".join(lines.push(nsqd.daemon.broker))).decode()
         assert "topic.t.channel.c.e2e_processing_latency_99:" in told
         assert "topic.t.e2e_processing_latency_50:" in told
@@ -119,7 +120,8 @@ def test_every_metric_is_in_the_document(nsqd: Running) -> None:
 # --- statsd: names and forms of the lines, deltas, packets, and a host that is not there ---
 
 
-OPTIONS = StatsdOptions("127.0.0.1:1", 1, "p.", 508, memory=False, exclude_ephemeral=False)
+FLAGS = ["--statsd-address=127.0.0.1:1", "--statsd-prefix=p", "--statsd-mem-stats=false"]
+OPTIONS = read_options(FLAGS, {})
 
 
 def push(nsqd: Running, lines: Lines) -> list[str]:
@@ -133,7 +135,7 @@ def test_lines_and_deltas(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
         assert client.ask(pub(b"t", b"ab")) == ok()
         assert client.ask(b"SUB t c\n") == ok()
-        lines = Lines(OPTIONS)
+        lines = Lines(OPTIONS, 1)
         assert eventually(lambda: nsqd.channel("t", "c")["depth"] == 1)
         assert push(nsqd, lines) == [
             "p.topic.t.message_count:1|c",
@@ -165,10 +167,11 @@ def test_ephemerals_can_be_left_out_and_memory_put_in(tmp_path: Path) -> None:
             "/channel/create?topic=t&channel=c%23ephemeral",
         ):
             assert nsqd.request("POST", target).status == 200
-        every = "\n".join(push(nsqd, Lines(OPTIONS)))
+        every = "\n".join(push(nsqd, Lines(OPTIONS, 1)))
         assert "topic.e#ephemeral.depth" in every
         assert "channel.c#ephemeral.depth" in every
-        some = push(nsqd, Lines(OPTIONS._replace(exclude_ephemeral=True, memory=True)))
+        flags = [*FLAGS[:2], "--statsd-exclude-ephemeral"]
+        some = push(nsqd, Lines(read_options(flags, {}), 1))
         assert not any("ephemeral" in line for line in some)
         assert [line.split(":")[0] for line in some[4:]] == [
             "p.mem.heap_objects",

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from penstock.wire.frames import with_size
+
 from .world import V2, Running, error, ok
 
 CONFIG = "/channel/config?topic=t&channel=c"
@@ -99,25 +101,21 @@ def test_an_ordered_topic_has_only_sub_ordered(nsqd: Running) -> None:
         assert client.ask(b"SUB_ORDERED t c 0\n") == ok()
 
 
-def size(body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + body
-
-
 MISSING = "needs a partition or a key on this topic"
-KEYED = size(struct.pack(">H", 11) + b'{"key":"k"}' + b"x")
-KEYLESS = size(struct.pack(">H", 2) + b"{}" + b"x")
+KEYED = with_size(struct.pack(">H", 11) + b'{"key":"k"}' + b"x")
+KEYLESS = with_size(struct.pack(">H", 2) + b"{}" + b"x")
 
 
 @pytest.mark.parametrize(
     ("verb", "command"),
     [
-        ("PUB", b"PUB t\n" + size(b"x")),
-        ("PUB", b"PUB t -1\n" + size(b"x")),
-        ("MPUB", b"MPUB t\n" + size(struct.pack(">I", 1) + size(b"x"))),
-        ("DPUB", b"DPUB t 0\n" + size(b"x")),
-        ("PUB_TRACE", b"PUB_TRACE t\n" + size(bytes(7) + b"1x")),
+        ("PUB", b"PUB t\n" + with_size(b"x")),
+        ("PUB", b"PUB t -1\n" + with_size(b"x")),
+        ("MPUB", b"MPUB t\n" + with_size(struct.pack(">I", 1) + with_size(b"x"))),
+        ("DPUB", b"DPUB t 0\n" + with_size(b"x")),
+        ("PUB_TRACE", b"PUB_TRACE t\n" + with_size(bytes(7) + b"1x")),
         ("PUB_EXT", b"PUB_EXT t\n" + KEYLESS),
-        ("MPUB_EXT", b"MPUB_EXT t\n" + size(struct.pack(">I", 2) + KEYED + KEYLESS)),
+        ("MPUB_EXT", b"MPUB_EXT t\n" + with_size(struct.pack(">I", 2) + KEYED + KEYLESS)),
     ],
 )
 def test_a_publish_says_where_it_belongs(nsqd: Running, verb: str, command: bytes) -> None:
@@ -151,11 +149,11 @@ def test_one_partition_is_order_enough(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/create?topic=one").status == 200
     assert nsqd.request("POST", "/topic/config?topic=one&ordered=true").status == 200
     with nsqd.client() as client:
-        assert client.ask(b"PUB one\n" + size(b"x")) == ok()
+        assert client.ask(b"PUB one\n" + with_size(b"x")) == ok()
         grown = nsqd.request("POST", "/topic/partition/expand?topic=one&partition_num=2")
         assert grown.status == 200
         missing = error(f"E_BAD_PARTITION PUB {MISSING}".encode())
-        assert client.ask(b"PUB one\n" + size(b"x")) == missing
+        assert client.ask(b"PUB one\n" + with_size(b"x")) == missing
 
 
 # --- SUB_ADVANCED: positions in the frames, and a place to begin at ---

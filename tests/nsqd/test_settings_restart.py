@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def some_value(dice: random.Random) -> str:
 def settings(nsqd: Running) -> list[dict[str, Any]]:
     found = []
     for target in ("/topic/config?topic=t", "/channel/config?topic=t&channel=c"):
-        row = json.loads(nsqd.request("GET", target).body)
+        row = nsqd.ask("GET", target)[1]
         found.append({name: value for name, value in row.items() if name != "dead_letter_count"})
     return found
 

@@ -29,11 +29,6 @@ from penstock.nsqd.tls import Upgrades, cipher_name, server_context, version_nam
 from .world import Running, eventually
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @contextmanager
 def running(tmp_path: Path, *flags: str) -> Iterator[Running]:
     with Running(tmp_path / "data", "--min-disk-free=0", *flags) as nsqd:

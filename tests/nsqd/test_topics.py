@@ -21,7 +21,7 @@ from penstock.errors import (
     PenstockError,
     Refused,
 )
-from penstock.nsqd.topics import ANY, Shape, TopicMaker
+from penstock.nsqd.topics import ANY, TopicMaker
 
 
 class FakeTopic:
@@ -89,7 +89,7 @@ class World:
     def _soon(self) -> None:
         self.turns += 1
 
-    def ask(self, name: str, shape: Shape = ANY) -> None:
+    def ask(self, name: str, shape: NewTopic = ANY) -> None:
         self.maker.topic(name, self.found.append, shape)
 
     async def wait(self) -> None:
@@ -154,8 +154,8 @@ async def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() 
     """A publisher was first, and wants none."""
     world = World(a={"channels": []})
     world.ask("t")
-    world.ask("t", Shape(4, True, True))
-    world.ask("t", Shape(5))
+    world.ask("t", NewTopic(4, True, True))
+    world.ask("t", NewTopic(5))
     world.ask("u")
     await world.wait()
     assert world.broker.shapes == {"t": (4, True, True), "u": (0, False, False)}
@@ -229,7 +229,7 @@ class ClusterWorld(World):
 
 async def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
     world = ClusterWorld()
-    world.ask("t", Shape(2, extended=True))
+    world.ask("t", NewTopic(2, extended=True))
     world.ask("t")
     assert world.metadata.asked == [("t", NewTopic(2, extended=True))]
     assert (world.found, world.broker.topics) == ([], {})

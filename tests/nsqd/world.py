@@ -51,11 +51,6 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
-    def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
-        """The status, and the document if there is one."""
-        answer = self.request(method, target, body)
-        return answer.status, json.loads(answer.body) if answer.body else None
-
     def stats(self, query: str = "") -> dict[str, Any]:
         document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from typing import Any
@@ -25,9 +24,9 @@ class Running(InThread):
         return Daemon(self.options)
 
     def get(self, target: str) -> Any:
-        status, body, _ = self.request("GET", target)
-        assert status == 200, (status, body)
-        return json.loads(body)
+        status, document = self.ask("GET", target)
+        assert status == 200, (status, document)
+        return document
 
     def post(self, target: str) -> None:
         assert self.request("POST", target)[:2] == (200, b"")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import socket
 import subprocess
@@ -13,14 +12,13 @@ import pytest
 
 from e2e.lookupd import eventually
 from penstock import __version__, limits
-from penstock.command.flags import UsageError, resolve
+from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.nsqlookupd.options import FLAGS, Options, read_options
 
 from .running import Running
 from .world import sized
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "nsqlookupd.toml"
 OFFICIAL = {
     "version", "config", "log-level", "log-prefix", "verbose", "tcp-address", "http-address",
     "broadcast-address", "inactive-producer-timeout", "tombstone-lifetime",
@@ -29,7 +27,6 @@ OURS = {
     "log-format", "http-allowed-host", "http-secret-file", "cluster", "cluster-etcd-ca",
     "cluster-password-file",
 }  # fmt: skip
-KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
 
 
 def test_every_flag_is_known_and_has_a_field() -> None:
@@ -44,19 +41,6 @@ def test_mistakes() -> None:
     with pytest.raises(ConfigError, match="inactive-producer-timeout"):
         read_options(["--inactive-producer-timeout=0s"], {})
     assert read_options(["--inactive-producer-timeout=0s", "--version"], {}).version
-
-
-def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
-    lines = KEY.findall(EXAMPLE.read_text())
-    wanted = {flag.file_key for flag in FLAGS} - {"version", "config"}
-    assert {line.split(" = ")[0] for line in lines} == wanted
-    assert len(lines) == len(wanted)
-    uncommented = tmp_path / "nsqlookupd.toml"
-    uncommented.write_text("\n".join(lines))
-    resolved = resolve(FLAGS, [f"--config={uncommented}"], {})
-    for flag in FLAGS:
-        if flag.file_key in wanted - {"broadcast_address"}:
-            assert resolved.explicit[flag.name] == flag.default, flag.file_key
 
 
 # --- the executable as a process: flags, exit codes, signals ---

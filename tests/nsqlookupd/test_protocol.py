@@ -168,8 +168,9 @@ def test_what_is_registered() -> None:
     registry.validate()
 
 
-def test_too_many_names() -> None:
-    client = World(names_max=2).identified()
+def test_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOKUP_NAMES_MAX", 2)
+    client = World().identified()
     check(client, b"REGISTER t c\n", [b"OK"])
     check(client, b"REGISTER u\n", [b"E_INVALID REGISTER too many topics and channels"])
 

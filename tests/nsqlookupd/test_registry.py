@@ -200,8 +200,8 @@ def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -
         nsqd.request("POST", "/channel/create?topic=t&channel=7")
 
         def found(topic: str) -> Any:
-            status, body, _ = lookupd.request("GET", f"/lookup?topic={topic}&metainfo=true")
-            return json.loads(body) if status == 200 else {}
+            status, document = lookupd.ask("GET", f"/lookup?topic={topic}&metainfo=true")
+            return document if status == 200 else {}
 
         assert eventually(lambda: found("t").get("channels") == ["7"])
         document = found("t")
@@ -270,10 +270,8 @@ def test_who_reads_finds_tombstoned_nodes_too(lookupd: Running) -> None:
 
         assert found("&access=r") == (["a", "b"], ["0", "1"])
         assert found("&access=w") == found("") == (["b"], ["1"])
-        status, body, _ = lookupd.request("GET", "/lookup?topic=t&access=x")
-        assert (status, json.loads(body)["message"]) == (
-            400, "INVALID_ACCESS_MODE 'x': it is r or w",
-        )  # fmt: skip
+        refused = {"message": "INVALID_ACCESS_MODE 'x': it is r or w"}
+        assert lookupd.ask("GET", "/lookup?topic=t&access=x") == (400, refused)
 
 
 def test_a_list_of_nsqlookupds_has_this_one() -> None:
@@ -304,8 +302,8 @@ def test_a_partition_is_looked_up(lookupd: Running) -> None:
             ["a", "b"], ["b"], ["a", "b"],
         )  # fmt: skip
         assert list(lookupd.get("/lookup?topic=t&partition=1")["partitions"]) == ["1"]
-        status, body, _ = lookupd.request("GET", "/lookup?topic=t&partition=x")
-        assert (status, json.loads(body)["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
+        status, document = lookupd.ask("GET", "/lookup?topic=t&partition=x")
+        assert (status, document["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
 
 
 @each(

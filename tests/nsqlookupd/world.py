@@ -57,9 +57,9 @@ def answers(data: bytes) -> list[bytes]:
 
 
 class World:
-    def __init__(self, names_max: int = 1000) -> None:
+    def __init__(self) -> None:
         self.clock = FakeClock(WALL_NS)
-        self.registry = Registry(self.clock, INACTIVE_NS, TOMBSTONE_NS, names_max)
+        self.registry = Registry(self.clock, INACTIVE_NS, TOMBSTONE_NS)
 
     def client(self, remote: str = "1.2.3.4:5") -> Client:
         return Client(self.registry, remote, dict(ABOUT))

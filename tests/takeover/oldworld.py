@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.world import World
 from penstock.takeover.diskqueue import Record
-from penstock.takeover.start import take_over_at_start
+from penstock.takeover.takeover import take_over_at_start
 from sim.clock import FakeClock
 from sim.disk import SimDisk
 

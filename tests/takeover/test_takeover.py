@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.tripwire import Stop, Tripwire
 from cases import each, examples, seeds
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.segment import LogSettings
-from penstock.takeover import sorter
+from penstock.takeover import topicbuild
 from penstock.takeover.diskqueue import Meta, Record, format_meta
 from penstock.takeover.takeover import Takeover, count
 from penstock.takeover.topicbuild import BuildSettings, Progress
@@ -176,8 +177,8 @@ def test_bad_bytes_are_reported(disk: SimDisk) -> None:
 def test_sorting_with_files_and_small_segments(
     disk: SimDisk, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorter, "PART_BYTES", 100)
-    monkeypatch.setattr(sorter, "BUFFER_BYTES", 50)
+    monkeypatch.setattr(topicbuild, "PART_BYTES", 100)
+    monkeypatch.setattr(topicbuild, "BUFFER_BYTES", 50)
     told: list[Progress] = []
     take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=told.append)
     assert told[-1].bytes_done == told[-1].bytes_total
@@ -267,24 +268,6 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
 
 
 # --- interrupted ---
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-class Tripwire(SimDisk):
-    """Every call that changes something counts, and one of them is the last."""
-
-    calls = 0
-    last = 0
-
-    def due_fault(self, call, path):  # type: ignore[no-untyped-def]
-        if call not in ("open", "read"):
-            self.calls += 1
-            if self.last and self.calls >= self.last:
-                raise Stop
-        return super().due_fault(call, path)
 
 
 def interrupted_at(step: int) -> tuple[Tripwire, bool]:

@@ -13,7 +13,6 @@ from cases import each, fresh_seed
 from penstock import limits
 from penstock.errors import TraceBroken
 from penstock.limits import TRACE_CHUNK_EVENTS
-from penstock.trace.contexts import Copy, context_of, copies
 from penstock.trace.events import (
     EVENT_BYTES,
     KIND_LABELS,
@@ -27,6 +26,7 @@ from penstock.trace.events import (
     ranges,
 )
 from penstock.trace.ids import read_trace_id
+from penstock.trace.search import Copy, context_of, copies
 
 NAMES = st.sampled_from(["orders", "mail", "a", "café", "x" * 64, "10.0.0.1:5300"])
 U16 = st.integers(0, (1 << 16) - 1)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Protocol
 
-
-class Decoder(Protocol):
-    def feed(self, data: bytes) -> None: ...
-    def read(self, bytes_max: int) -> bytes: ...
-    def read_into(self, view: memoryview) -> int: ...
+from penstock.wire.identify import Decoder
 
 
 def read_all(decoder: Decoder, step: int = 1 << 16) -> bytes:

@@ -13,29 +13,33 @@ from cases import each, fresh_seed
 from penstock.errors import StreamBroken
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
-from wire.streams import decode_in_steps, read_all, read_all_into
+from wire.streams import Decoder, decode_in_steps, read_all, read_all_into
 
 PLAIN_A = b"\x01\x05\x00\x00" + masked_crc32c(b"a").to_bytes(4, "little") + b"a"
 TEXT = b'{"id": 17, "user": "u17", "ok": true}\n' * 6000
 
 
-def decoded(stream: bytes) -> bytes:
-    decoder = SnappyDecoder()
+def decoded(stream: bytes, decoder: Decoder | None = None) -> bytes:
+    decoder = decoder or SnappyDecoder()
     decoder.feed(stream)
     return read_all(decoder)
 
 
+@pytest.mark.parametrize("form", ["snappy", "deflate"])
 @given(
-    st.lists(st.binary(max_size=300), max_size=8),
-    st.lists(st.integers(0, 5000), max_size=20),
-    st.integers(1, 400),
+    level=st.integers(1, 9),
+    pieces=st.lists(st.binary(max_size=300), max_size=8),
+    cuts=st.lists(st.integers(0, 5000), max_size=20),
+    step=st.integers(1, 400),
 )
 def test_what_goes_in_comes_out_however_it_is_cut(
-    pieces: list[bytes], cuts: list[int], step: int
+    form: str, level: int, pieces: list[bytes], cuts: list[int], step: int
 ) -> None:
-    encoder = SnappyEncoder()
+    is_snappy = form == "snappy"
+    encoder = SnappyEncoder() if is_snappy else DeflateEncoder(level)
+    decoder = SnappyDecoder() if is_snappy else DeflateDecoder()
     stream = b"".join(map(encoder.encode, pieces))
-    assert decode_in_steps(SnappyDecoder(), stream, cuts, step) == b"".join(pieces)
+    assert decode_in_steps(decoder, stream, cuts, step) == b"".join(pieces)
 
 
 @pytest.mark.parametrize("data", [TEXT, random.Random(1).randbytes(200_000)])
@@ -108,26 +112,6 @@ def raw(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def decoded_deflate(stream: bytes) -> bytes:
-    decoder = DeflateDecoder()
-    decoder.feed(stream)
-    return read_all(decoder)
-
-
-@given(
-    st.lists(st.binary(max_size=300), max_size=8),
-    st.lists(st.integers(0, 5000), max_size=20),
-    st.integers(1, 400),
-    st.integers(1, 9),
-)
-def test_what_goes_in_comes_out_however_it_is_cut_of_deflate(
-    pieces: list[bytes], cuts: list[int], step: int, level: int
-) -> None:
-    encoder = DeflateEncoder(level)
-    stream = b"".join(map(encoder.encode, pieces))
-    assert decode_in_steps(DeflateDecoder(), stream, cuts, step) == b"".join(pieces)
-
-
 def test_each_piece_can_be_read_at_once() -> None:
     encoder, decoder = DeflateEncoder(6), DeflateDecoder()
     for piece in (b"one", b"two", TEXT):
@@ -168,7 +152,7 @@ def test_a_bomb_comes_out_in_the_pieces_that_were_asked_for() -> None:
 @pytest.mark.parametrize("stream", [b"\xff\xff\xff", b"  V2IDENTIFY\n", raw(b"a") + b"more"])
 def test_garbage_is_refused_of_deflate(stream: bytes) -> None:
     with pytest.raises(StreamBroken, match="deflate stream: "):
-        decoded_deflate(stream)
+        decoded(stream, DeflateDecoder())
 
 
 def test_no_random_bytes_do_harm_of_deflate() -> None:
@@ -176,7 +160,7 @@ def test_no_random_bytes_do_harm_of_deflate() -> None:
     refused = 0
     for _ in range(300):
         try:
-            decoded_deflate(source.randbytes(200))
+            decoded(source.randbytes(200), DeflateDecoder())
         except StreamBroken:
             refused += 1
     assert refused > 100

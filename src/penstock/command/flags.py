@@ -27,8 +27,6 @@ from penstock.errors import ConfigError, PenstockError
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
-Ranges = dict[str, tuple[int, int | None]]  # by attribute: (lowest, highest); None is no bound
-
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -71,6 +69,7 @@ class Flag:
     effect: Effect = Effect.NOW
     choices: tuple[str, ...] = ()
     bare: str = ""  # what the flag means without a value, where that is allowed
+    bounds: tuple[int, int | None] | None = None  # lowest and highest; None: there is none
 
     @property
     def file_key(self) -> str:
@@ -257,14 +256,16 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
     raise ValueError(f"the type {type(value).__name__} does not fit")
 
 
-def check_ranges(options: object, ranges: Ranges) -> None:
-    """Raises ConfigError for the first option that is out of its range."""
-    for name, (lowest, highest) in ranges.items():
-        value = getattr(options, name)
+def check_bounds(options: object, flags: Sequence[Flag]) -> None:
+    """Raises ConfigError for the first option that is out of its bounds."""
+    for flag in flags:
+        if flag.bounds is None:
+            continue
+        (lowest, highest), value = flag.bounds, getattr(options, flag.attribute)
         if value < lowest or (highest is not None and value > highest):
-            bounds = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
-            unit = " nanoseconds" if name.endswith("_ns") else ""
-            raise ConfigError(name.removesuffix("_ns").replace("_", "-"), value, bounds + unit)
+            rule = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
+            unit = " nanoseconds" if flag.kind is Kind.DURATION else ""
+            raise ConfigError(flag.name, value, rule + unit)
 
 
 # --- environment and file ---

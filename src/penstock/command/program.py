@@ -19,14 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 from penstock import __version__, limits
 from penstock.command import logs
 from penstock.command import run as command_run
-from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, Kind, Ranges, UsageError, usage
+from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, Kind, UsageError, usage
 from penstock.command.run import EXIT_FATAL, EXIT_USAGE
 from penstock.errors import ConfigError
-
-FETCH_RANGES: Ranges = {
-    "http_client_connect_timeout_ns": (limits.MS, None),
-    "http_client_request_timeout_ns": (limits.MS, None),
-}
 
 
 def first_flags(program: str) -> tuple[Flag, ...]:
@@ -46,9 +41,9 @@ def fetch_flags() -> tuple[Flag, ...]:
     """Of daemons that ask others over HTTP."""
     return (
         Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS,
-             "time to connect for an outgoing HTTP request"),
+             "time to connect for an outgoing HTTP request", bounds=(limits.MS, None)),
         Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS,
-             "time for an outgoing HTTP request, in all"),
+             "time for an outgoing HTTP request, in all", bounds=(limits.MS, None)),
     )  # fmt: skip
 
 

@@ -67,11 +67,12 @@ def raise_descriptor_limit() -> None:
 
 async def serve(
     service: Service,
-    start: Callable[[], Awaitable[bool]],
+    name: str,
+    started: Callable[[], None] = lambda: None,
     reload: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """`start` starts the service, or reports why it can't and returns False. `reload` reads its
-    configuration again."""
+    """Start the service, and keep it alive until it ends. `started` is called in between; `reload`
+    reads its configuration again."""
     loop = asyncio.get_running_loop()
     signals = _Signals(service.ended, reload)
     acts: dict[int, Callable[[int], None]] = {
@@ -84,8 +85,12 @@ async def serve(
     for number, act in acts.items():
         loop.add_signal_handler(number, act, number)
     try:
-        if not await start():
+        try:
+            await service.start()
+        except (PenstockError, OSError) as error:
+            logging.getLogger(f"penstock.{name}").critical("failed to start %s - %s", name, error)
             return EXIT_FATAL
+        started()
         signals.started = True
         code = await service.ended
         await service.stop()

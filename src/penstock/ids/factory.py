@@ -58,9 +58,8 @@ class GuidFactory:
         of that tick was made before, which is what IdBackwards then says."""
         with self._lock:
             tick = (self._wall_ns() >> TICK_NS_BITS) - TICK_EPOCH
-            if not 0 < tick <= TICK_MAX:
-                raise TimeBackwards(tick, self._last_tick)  # a clock before 2012, or after 2085
-            if tick < self._last_tick:
+            # a clock before 2012 or after 2085, or one that was set back
+            if not 0 < tick <= TICK_MAX or tick < self._last_tick:
                 raise TimeBackwards(tick, self._last_tick)
             if tick == self._last_tick:
                 self._sequence = (self._sequence + 1) % SEQUENCES_PER_TICK

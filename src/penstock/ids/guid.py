@@ -17,8 +17,6 @@ For programs that want NSQ's own rules there is `factory.py`, which also explain
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from typing import NamedTuple
 
 from penstock import limits
@@ -56,13 +54,6 @@ def parse(id: int) -> IdParts:
     tick = id >> TICK_SHIFT
     node = id >> SEQUENCE_BITS & limits.NODE_ID_MAX
     return IdParts(tick, node, id & SEQUENCES_PER_TICK - 1, (tick + TICK_EPOCH) << TICK_NS_BITS)
-
-
-def default_node_id(hostname: str) -> int:
-    """What nsqd takes when no `--node-id` is given."""
-    return zlib.crc32(hashlib.md5(hostname.encode(), usedforsecurity=False).digest()) % (
-        limits.NODE_ID_MAX + 1
-    )
 
 
 def check_node_id(node_id: int) -> int:

@@ -58,6 +58,11 @@ class HttpError(PenstockError):
         self.closes = closes
 
 
+def because(status: int, code: str, reason: object) -> HttpError:
+    """Its answer says why."""
+    return HttpError(status, code, details={"reason": str(reason)})
+
+
 class Route(NamedTuple):
     methods: tuple[str, ...]
     serve: Callable[[Request, Answer], None]

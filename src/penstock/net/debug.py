@@ -63,27 +63,23 @@ _ROWS_MAX = 60
 
 def table() -> dict[str, Route]:
     debug = _Debug()
-    text = {
-        "/debug/pprof": lambda _: _INDEX,
-        "/debug/pprof/": lambda _: _INDEX,
-        "/debug/pprof/cmdline": lambda _: without_password("\0".join(sys.orig_argv)),
-        "/debug/pprof/goroutine": lambda _: tasks_report() + stacks_report(),
-        "/debug/pprof/threadcreate": lambda _: threads_report(),
-        "/debug/pprof/block": lambda _: "Python has no profile of blocking.\n",
-    }
-    routes = {path: Route(GET, at_once(_texts(report))) for path, report in text.items()}
     return {
-        **routes,
+        "/debug/pprof": _text(lambda: _INDEX),
+        "/debug/pprof/": _text(lambda: _INDEX),
+        "/debug/pprof/cmdline": _text(lambda: without_password("\0".join(sys.orig_argv))),
+        "/debug/pprof/goroutine": _text(lambda: tasks_report() + stacks_report()),
+        "/debug/pprof/threadcreate": _text(threads_report),
+        "/debug/pprof/block": _text(lambda: "Python has no profile of blocking.\n"),
         "/debug/pprof/profile": Route(GET, debug.profile),
         "/debug/pprof/heap": Route(GET, debug.heap),
-        "/debug/pprof/symbol": Route(GET_POST, at_once(_texts(lambda _: "num_symbols: 0\n"))),
+        "/debug/pprof/symbol": _text(lambda: "num_symbols: 0\n", GET_POST),
         "/debug/setblockrate": Route(PUT, at_once(_set_block_rate)),
         "/debug/freememory": Route(POST, debug.free_memory),
     }
 
 
-def _texts(report: Callable[[Parameters], str]) -> Callable[[Parameters], Response]:
-    return lambda parameters: text_response(report(parameters))
+def _text(report: Callable[[], str], methods: tuple[str, ...] = GET) -> Route:
+    return Route(methods, at_once(lambda _: text_response(report())))
 
 
 def _set_block_rate(parameters: Parameters) -> Response:

@@ -32,11 +32,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
 
 from penstock import limits
 from penstock.errors import StreamBroken
-from penstock.kernel import Conn
+from penstock.kernel import Conn, Engine
 from penstock.net.tls import Tls
 from penstock.wire.identify import Decoder, Encoder
 
@@ -44,10 +43,6 @@ log = logging.getLogger("penstock.net")
 
 DRAIN_BYTES_MAX = 16 * limits.MIB  # of a client that is done with, read and dropped
 _NOTHING = memoryview(b"")
-
-
-class LinkEngine(Protocol):
-    def detach(self, conn: Conn) -> tuple[int, bytes]: ...
 
 
 class State(Enum):
@@ -62,7 +57,7 @@ class Links:
     """All links of one daemon."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, engine: LinkEngine, soon: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, engine: Engine, soon: Callable[[], None]
     ) -> None:
         self.loop = loop
         self.engine = engine
@@ -71,10 +66,6 @@ class Links:
         self.by_serial: dict[int, Link] = {}
         self.received = memoryview(bytearray(limits.LINK_BYTES))  # used within one call only
         self.plain = memoryview(bytearray(limits.LINK_BYTES))
-
-    def adopt(self, conn: Conn) -> Link:
-        """Take over the socket of a halted connection. What it has to say still goes out as is."""
-        return Link(self, conn)
 
     def serve(self, conns: list[Conn]) -> None:
         """After a flush: output to send, reading to stop or go on with, ends."""
@@ -93,6 +84,7 @@ class Links:
 
 class Link:
     def __init__(self, links: Links, conn: Conn) -> None:
+        """Take over the socket of a halted connection. What it has to say still goes out as is."""
         descriptor, self._early = links.engine.detach(conn)
         self.conn = conn
         self.tls: Tls | None = None

@@ -56,27 +56,21 @@ def parse_address(text: str, name: str = "address") -> Address:
 
 def listen(address: Address) -> socket.socket:
     """A listening, non-blocking socket. Raises OSError."""
-    if address.path:
-        sock = _listen_unix(address.path)
-    elif address.host:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, sockaddr = found[0]
-        sock = socket.create_server(
-            (str(sockaddr[0]), address.port), family=family, backlog=limits.ACCEPT_BACKLOG
-        )
-    elif socket.has_dualstack_ipv6():
-        sock = socket.create_server(
-            ("", address.port),
-            family=socket.AF_INET6,
-            backlog=limits.ACCEPT_BACKLOG,
-            dualstack_ipv6=True,
-        )
-    else:
-        sock = socket.create_server(("", address.port), backlog=limits.ACCEPT_BACKLOG)
+    sock = _listen_unix(address.path) if address.path else _listen_tcp(address.host, address.port)
     sock.setblocking(False)
     return sock
+
+
+def _listen_tcp(host: str, port: int) -> socket.socket:
+    """Without a host on all interfaces, of both families where the system can."""
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    if host:
+        stream, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+        family, _, _, _, sockaddr = socket.getaddrinfo(host, port, type=stream, flags=passive)[0]
+        host = str(sockaddr[0])
+    backlog = limits.ACCEPT_BACKLOG
+    return socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
 
 
 def listen_at(text: str, name: str) -> socket.socket:

@@ -6,7 +6,7 @@
     trace    events about traced messages are stored, when it is time
     flush    messages and answers go out; what the kernel lacks for them is loaded, and again
     stay     after publishes to one partition and nothing else: the next ones, without a turn
-    journal  what changed in channels is stored
+    journal  what changed in channels is stored, also when it has gathered for long enough
     links    connections without a socket of the kernel's take their output
     after    a node of a cluster: what the turn has begun is reported to the others
 
@@ -24,40 +24,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
 from penstock.clock import Clock
-from penstock.kernel import Conn, Event, Tail, Window
+from penstock.kernel import Conn, Engine, Event
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
 
 NEVER_NS = 1 << 62
 LOAD_ROUNDS_MAX = 8  # flushes in one turn: a deep backlog must not starve the sockets
 
 _NEED = Event.NEED
-
-
-class TurnEngine(Protocol):
-    @property
-    def busy(self) -> bool: ...
-    @property
-    def has_work(self) -> bool: ...
-    @property
-    def trace_pending(self) -> bool: ...
-    @property
-    def trace_full(self) -> bool: ...
-    @property
-    def deadline_ns(self) -> int: ...
-    @property
-    def quiet(self) -> bool: ...
-    @property
-    def staying(self) -> bool: ...
-
-    def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
-    def dirty_tails(self) -> list[Tail]: ...
-    def flush(self, mono_ns: int, wall_ns: int) -> list[tuple[Any, ...]]: ...
-    def dirty_windows(self) -> list[Window]: ...
-    def dirty_detached(self) -> list[Conn]: ...
-    def tick(self, mono_ns: int, wall_ns: int) -> int: ...
 
 
 class TurnLinks(Protocol):
@@ -66,26 +45,11 @@ class TurnLinks(Protocol):
     def serve(self, conns: list[Conn]) -> None: ...
 
 
-class TurnRecords(Protocol):
-    due_ns: int  # when `journal` is called, whatever has changed
-
-
-class TurnBroker(Protocol):
-    @property
-    def records(self) -> TurnRecords: ...
-    def write(self, tails: list[Tail], wall_ns: int) -> None: ...
-    def stay(self, tail: Tail) -> list[tuple[Any, ...]]: ...
-    def load(self, window: Window, which: int, offset: int) -> None: ...
-    def journal(self, windows: list[Window]) -> None: ...
-    def synced(self) -> None: ...
-    def write_trace(self) -> None: ...
-
-
 class TurnOrder:
     def __init__(
         self,
-        engine: TurnEngine,
-        broker: TurnBroker,
+        engine: Engine,
+        broker: Broker,
         links: TurnLinks,
         clock: Clock,
         done: deque[Any],
@@ -156,22 +120,21 @@ class TurnOrder:
     def _settle(self, events: list[tuple[Any, ...]]) -> bool:
         """Answer what a flush asked for, and flush again, a bounded number of times. True: the
         kernel may lack more."""
-        engine, load, handle = self._engine, self._broker.load, self._handle
         for _ in range(LOAD_ROUNDS_MAX):
-            for event in events:
-                if event[0] == _NEED:
-                    load(event[1], event[2], event[3])
-                else:
-                    handle(event)
-            events = engine.flush(self._mono_ns(), self._wall_ns())
+            self._answer(events)
+            events = self._engine.flush(self._mono_ns(), self._wall_ns())
             if not events:
                 return False
+        self._answer(events)
+        return True
+
+    def _answer(self, events: list[tuple[Any, ...]]) -> None:
+        load, handle = self._broker.load, self._handle
         for event in events:
             if event[0] == _NEED:
                 load(event[1], event[2], event[3])
             else:
                 handle(event)
-        return True
 
     def tick(self) -> tuple[bool, int]:
         """Look at all timers, with a turn before and after. Whether there is more to do at once,

@@ -10,7 +10,6 @@ from penstock.command import memory
 from penstock.command import run as command_run
 from penstock.command.extras import lacks_extra
 from penstock.command.program import Program, run_program
-from penstock.errors import PenstockError
 from penstock.nsqadmin.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqadmin")
@@ -38,18 +37,7 @@ async def _serve(options: Options) -> int:
     except ModuleNotFoundError as error:
         log.critical("%s", lacks_extra("nsqadmin", "admin", error))
         return command_run.EXIT_FATAL
-    daemon = Daemon(options)
-
-    async def start() -> bool:
-        try:
-            await daemon.start()
-        except (PenstockError, OSError) as error:
-            log.critical("failed to start nsqadmin - %s", error)
-            return False
-        memory.settle()
-        return True
-
-    return await command_run.serve(daemon, start)
+    return await command_run.serve(Daemon(options), "nsqadmin", memory.settle)
 
 
 if __name__ == "__main__":

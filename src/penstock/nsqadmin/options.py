@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.flags import Effect, Flag, Kind, Ranges, check_ranges, resolve
-from penstock.command.program import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
+from penstock.command.flags import Effect, Flag, Kind, check_bounds, resolve
+from penstock.command.program import CommonOptions, fetch_flags, first_flags
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -61,7 +61,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("proxy-graphite", Kind.BOOL, False, "serve graphite's /render through nsqadmin"),
     Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of nsqd's statsd keys; %s is the host"),
     Flag("statsd-interval", Kind.DURATION, 60 * limits.SECOND, "interval at which nsqd reports to"
-         " statsd"),
+         " statsd", bounds=(1, None)),
     Flag("statsd-counter-format", Kind.STRING, "stats.counters.%s.count", "statsd's key of a"
          " counter"),
     Flag("statsd-gauge-format", Kind.STRING, "stats.gauges.%s", "statsd's key of a gauge"),
@@ -88,9 +88,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("secure-cookie", Kind.BOOL, False, "send the session only over HTTPS (a proxy in front"
          " speaks it)"),
     Flag("session-lifetime", Kind.DURATION, 12 * 3600 * limits.SECOND, "a log-in ends after this"
-         " long without use"),
-    Flag("poll-interval", Kind.DURATION, limits.SECOND, "how often nsqds are asked, at most"),
-    Flag("history-retention", Kind.DURATION, 48 * 3600 * limits.SECOND, "how long charts go back"),
+         " long without use", bounds=(limits.SECOND, None)),
+    Flag("poll-interval", Kind.DURATION, limits.SECOND, "how often nsqds are asked, at most",
+         bounds=(limits.SECOND // 10, None)),
+    Flag("history-retention", Kind.DURATION, 48 * 3600 * limits.SECOND, "how long charts go back",
+         bounds=(60 * limits.SECOND, None)),
     Flag("mask-field", Kind.STRINGS, (), "field of JSON messages, or header, whose value is not"
          " shown (may be given several times)"),
     Flag("lake", Kind.STRINGS, (), "directory with the tables of archive and trace (may be given"
@@ -152,15 +154,6 @@ class Options(CommonOptions):
     trace_table: tuple[str, ...]
 
 
-_RANGES: Ranges = {
-    **FETCH_RANGES,
-    "statsd_interval_ns": (1, None),
-    "session_lifetime_ns": (limits.SECOND, None),
-    "poll_interval_ns": (limits.SECOND // 10, None),
-    "history_retention_ns": (60 * limits.SECOND, None),
-}
-
-
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
@@ -176,7 +169,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
 
 
 def _check(options: Options) -> None:
-    check_ranges(options, _RANGES)
+    check_bounds(options, FLAGS)
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
     if not (lookupds or nsqds):
         raise FatalOption("--nsqd-http-address or --lookupd-http-address required")

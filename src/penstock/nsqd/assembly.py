@@ -38,7 +38,7 @@ from penstock.nsqd.protocol import Protocol as V2Protocol
 from penstock.nsqd.session import Session, Shell
 from penstock.nsqd.tls import Upgrades
 from penstock.nsqd.topics import TopicMaker
-from penstock.wire.identify import Offer, Settings
+from penstock.wire.identify import DEFLATE_LEVEL_DEFAULT, Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -192,7 +192,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
     engine.watch_outside(descriptor_of(loop))
     housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
-    shell, settings = Shell(loop, clock, soon.ask), default_settings(options)
+    shell, settings = Shell(loop, clock.mono_ns, soon.ask), default_settings(options)
     node = Node(
         ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
         housekeeping, shell, settings,
@@ -269,13 +269,7 @@ def make_offer(options: Options) -> Offer:
 def default_settings(options: Options) -> Settings:
     """What holds for a client that has not identified itself."""
     return Settings(
-        client_id="",
-        hostname="",
-        user_agent="",
-        heartbeat_ns=limits.HEARTBEAT_NS,
-        output_bytes=limits.OUTPUT_BUFFER_BYTES,
         output_timeout_ns=options.output_buffer_timeout_ns,
-        sample_rate=0,
         message_timeout_ns=options.msg_timeout_ns,
-        deflate_level=min(6, options.max_deflate_level),
+        deflate_level=min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level),
     )

@@ -65,6 +65,14 @@ def _reason(session: Session, held: Held) -> bytes:
     return NOT_OWNER if held is Held.NOT_OWNER else NOT_IN_FLIGHT
 
 
+def _message_id(params: list[bytes], count_min: int) -> bytes:
+    if len(params) < count_min:
+        raise WireFault(Fault.PARAMS_MISSING, params[0])
+    if len(params[1]) != frames.ID_BYTES:
+        raise WireFault(Fault.BAD_ID)
+    return params[1]
+
+
 def _word(params: list[bytes]) -> bytes:
     """Of a partition."""
     return params[3] if len(params) > 3 else b""
@@ -180,7 +188,8 @@ class Consuming:
         def make() -> None:
             partitions = self._waits.partitions_if_new(topic_name)
             if partitions:
-                _check_new_topic(session, topic_name, command)
+                if session.settings.extend_support:  # it is made without headers
+                    raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic_name))
                 if partition >= partitions:
                     raise bad_partition(command, word)
             self._waits.with_topic(session, topic_name, Fault.SUB_FAILED, check)
@@ -217,12 +226,8 @@ class Consuming:
         leaders = [topic.leader(number) for number in begins]
         if begins:
             channel.seek_all(begins)
-        self._waits.until_held(
-            session,
-            leaders,
-            Fault.SUB_FAILED,
-            lambda: session.conn.reply(FrameType.RESPONSE, frames.OK),
-        )
+        answer = partial(session.conn.reply, FrameType.RESPONSE, frames.OK)
+        self._waits.until_held(session, leaders, Fault.SUB_FAILED, answer)
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"
@@ -233,53 +238,36 @@ class Consuming:
             raise WireFault(Fault.RDY_RANGE, count, self._options.max_rdy_count)
         session.conn.rdy = count
 
-    def _message_id(self, params: list[bytes], count_min: int) -> bytes:
-        if len(params) < count_min:
-            raise WireFault(Fault.PARAMS_MISSING, params[0])
-        if len(params[1]) != frames.ID_BYTES:
-            raise WireFault(Fault.BAD_ID)
-        return params[1]
-
     def _settle(
-        self, session: Session, fault: Fault, message_id: bytes, act: Callable[[Window, int], int]
+        self,
+        session: Session,
+        fault: Fault,
+        message_id: bytes,
+        act: Callable[..., int],
+        *arguments: int,
     ) -> None:
         """Do something to a message in flight; tell the client when it is not its own."""
         number = hex_to_id(message_id)
         window = session.conn.find(number) if number >= 0 else None
-        held = Held.NOT_IN_FLIGHT if window is None else Held(act(window, number))
+        held = Held.NOT_IN_FLIGHT
+        if window is not None:
+            held = Held(act(window, session.conn.serial, number, *arguments))
         if held is not Held.DONE:
             raise WireFault(fault, message_id, _reason(session, held))
 
     def _fin(self, session: Session, params: list[bytes]) -> None:
-        message_id, serial = self._message_id(params, 2), session.conn.serial
-        self._settle(
-            session,
-            Fault.FIN_FAILED,
-            message_id,
-            lambda window, number: window.finish(serial, number),
-        )
+        self._settle(session, Fault.FIN_FAILED, _message_id(params, 2), Window.finish)
 
     def _req(self, session: Session, params: list[bytes]) -> None:
-        message_id, serial = self._message_id(params, 3), session.conn.serial
-        timeout_ms = parse_number(params[2])
+        message_id, timeout_ms = _message_id(params, 3), parse_number(params[2])
         if timeout_ms is None:
             raise WireFault(Fault.TIMEOUT_UNREADABLE, b"REQ", params[2])
-        delay_ns = min(timeout_ms * limits.MS, self._options.max_req_timeout_ns)
-        self._settle(
-            session,
-            Fault.REQ_FAILED,
-            message_id,
-            lambda window, number: window.requeue(serial, number, delay_ns, self._wall_ns()),
-        )
+        times = min(timeout_ms * limits.MS, self._options.max_req_timeout_ns), self._wall_ns()
+        self._settle(session, Fault.REQ_FAILED, message_id, Window.requeue, *times)
 
     def _touch(self, session: Session, params: list[bytes]) -> None:
-        message_id, serial = self._message_id(params, 2), session.conn.serial
-        self._settle(
-            session,
-            Fault.TOUCH_FAILED,
-            message_id,
-            lambda window, number: window.touch(serial, number, self._mono_ns()),
-        )
+        message_id, now_ns = _message_id(params, 2), self._mono_ns()
+        self._settle(session, Fault.TOUCH_FAILED, message_id, Window.touch, now_ns)
 
     def _cls(self, session: Session, params: list[bytes]) -> None:
         session.conn.rdy = 0
@@ -295,12 +283,6 @@ def _check_consumer(session: Session, topic: Topic, command: bytes, extend_must:
         raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic.name.encode()))
     if topic.extended and extend_must and not (settings.extend_support or settings.envelope):
         raise WireFault(Fault.SUB_EXTEND_NEED, command, quote(topic.name.encode()))
-
-
-def _check_new_topic(session: Session, name: bytes, command: bytes) -> None:
-    """A consumer's topic is about to be made, without headers. Raises WireFault."""
-    if session.settings.extend_support:
-        raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(name))
 
 
 def _prepare(session: Session, topic: Topic) -> None:

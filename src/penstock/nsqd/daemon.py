@@ -36,10 +36,10 @@ from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
 from penstock.nsqd.pattern import need_patterns
-from penstock.nsqd.statsd import Statsd, check_address, statsd_options
+from penstock.nsqd.statsd import Statsd, check_address
 from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
-from penstock.takeover.start import take_over_at_start
+from penstock.takeover.takeover import take_over_at_start
 
 if TYPE_CHECKING:
     from penstock.nsqd.cluster import ClusterMember
@@ -143,9 +143,7 @@ class Daemon:
             await self._serve_http(http, https)
             await self._begin_membership()
             self.node.housekeeping.start()
-            self.statsd = Statsd(
-                self.broker, statsd_options(self.options, self._identity().http_port)
-            )
+            self.statsd = Statsd(self.broker, self.options, self._identity().http_port)
             self.statsd.start()
             undo.pop_all()
 
@@ -188,14 +186,11 @@ class Daemon:
         return sock
 
     async def _serve_http(self, http: socket.socket | None, https: socket.socket | None) -> None:
-        if http is not None:
-            self.http_address = bound_address(http)
         if https is not None:
             self.https_address = bound_address(https)
         routes = self._routes()
         if http is not None:
-            only_tls = self.options.tls_required == "true"
-            if only_tls:
+            if self.options.tls_required == "true":
                 await self._web.serve(http, TlsOnly(self.https_address.port))
             else:
                 await self._web.serve(http, routes, self._admission(self.http_address))

@@ -40,11 +40,6 @@ _SHOWN_BYTES = 300  # of an answer, in a log line
 _DELETIONS = (Change.TOPIC_DELETED, Change.CHANNEL_DELETED)
 
 
-class Answer(NamedTuple):
-    command: str
-    data: bytes
-
-
 class PeerInfo(NamedTuple):
     """What the peer says about itself. `http_address` is "" when it is of no use."""
 
@@ -69,10 +64,10 @@ class Dialogue:
         self.owed.append(text)
         return text.encode("ascii") + b"\n"
 
-    def feed(self, data: bytes) -> list[Answer]:
-        """The answers that are complete. Raises PeerFault."""
+    def feed(self, data: bytes) -> list[str]:
+        """The commands whose answers are complete. Raises PeerFault."""
         self._buffer += data
-        answers = []
+        answered = []
         while len(self._buffer) >= _SIZE.size:
             size = _SIZE.unpack_from(self._buffer)[0]
             if not 0 <= size <= limits.LOOKUP_ANSWER_BYTES_MAX:
@@ -84,15 +79,15 @@ class Dialogue:
             del self._buffer[:end]
             if not self.owed:
                 raise PeerFault(f"an answer to nothing: {_shown(answer)}")
-            answers.append(self._take(self.owed.popleft(), answer))
-        return answers
+            answered.append(self.owed.popleft())
+            self._take(answered[-1], answer)
+        return answered
 
-    def _take(self, command: str, answer: bytes) -> Answer:
+    def _take(self, command: str, answer: bytes) -> None:
         if command == IDENTIFY:
             self.info = read_info(answer)
         elif answer != b"OK":
             raise PeerFault(f"{command} - {_shown(answer)}")
-        return Answer(command, answer)
 
 
 def read_info(answer: bytes) -> PeerInfo:

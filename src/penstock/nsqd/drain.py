@@ -166,11 +166,8 @@ def drain_routes(drain: Drain) -> dict[str, Route]:
     def serve(request: Request, answer: Answer) -> None:
         if request.method == "POST":
             parameters = parse_query(request.query)
-            delayed, topics = (
-                flag(parameters, "delayed", default="true"),
-                flag(parameters, "topics"),
-            )
-            drain.begin(delayed, topics)
+            delayed = flag(parameters, "delayed", default="true")
+            drain.begin(delayed, flag(parameters, "topics"))
         answer(json_response(drain.report()))
 
     def cancel(request: Request, answer: Answer) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
@@ -47,25 +48,14 @@ def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int
     }
 
 
-class Timing(NamedTuple):
-    """In nanoseconds."""
-
-    connect: int = limits.LOOKUP_CONNECT_NS
-    answer: int = limits.LOOKUP_ANSWER_NS
-    ping: int = limits.LOOKUP_PING_NS
-    retry_min: int = limits.LOOKUP_RETRY_NS_MIN
-    retry_max: int = limits.LOOKUP_RETRY_NS_MAX
-
-
 class Lookups:
     """All peers. `start` says who we are; the addresses may be set before and after it. The dice
     spread their next attempts."""
 
-    def __init__(self, topics: Topics, dice: Random, timing: Timing | None = None) -> None:
+    def __init__(self, topics: Topics, dice: Random) -> None:
         self.peers: dict[str, Peer] = {}
         self._topics = topics
         self._dice = dice
-        self._timing = timing or Timing()
         self._identity: Mapping[str, Any] | None = None
 
     @property
@@ -84,7 +74,7 @@ class Lookups:
         for address in addresses:
             if address not in self.peers:
                 log.info("LOOKUPD(%s): adding peer", address)
-                peer = self.peers[address] = Peer(address, self._topics, self._timing, self._dice)
+                peer = self.peers[address] = Peer(address, self._topics, self._dice)
                 if self._identity is not None:
                     peer.start(self._identity)
 
@@ -125,13 +115,12 @@ class Lookups:
 class Peer:
     """One nsqlookupd: connects, and connects again."""
 
-    def __init__(self, address: str, topics: Topics, timing: Timing, dice: Random) -> None:
+    def __init__(self, address: str, topics: Topics, dice: Random) -> None:
         self.address = address
         self.topics = topics
-        self.timing = timing
         self._dice = dice
         self.settled = asyncio.Event()  # it knows us, or something has failed
-        self._identity: Mapping[str, Any] = {}
+        self.identity: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop
         self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
@@ -141,7 +130,7 @@ class Peer:
         self._closed = False
 
     def start(self, identity: Mapping[str, Any]) -> None:
-        self._identity = identity
+        self.identity = identity
         self._loop = asyncio.get_running_loop()
         self._connect()
 
@@ -181,22 +170,20 @@ class Peer:
         self._task = self._loop.create_task(self._open())
 
     async def _open(self) -> None:
-        address = parse_address(self.address)
+        address, loop = parse_address(self.address), self._loop
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "LOOKUP connecting to %s", self.address)
+        link = partial(Link, self)
         try:
-            async with asyncio.timeout(self.timing.connect / limits.SECOND):
+            async with asyncio.timeout(limits.LOOKUP_CONNECT_NS / limits.SECOND):
                 if address.path:
-                    await self._loop.create_unix_connection(self._new_link, address.path)
+                    await loop.create_unix_connection(link, address.path)
                 else:
-                    await self._loop.create_connection(self._new_link, address.host, address.port)
+                    await loop.create_connection(link, address.host, address.port)
         except TimeoutError:
             self._failed("connecting - timed out")
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             self._failed(f"connecting - {error}")
-
-    def _new_link(self) -> Link:
-        return Link(self, Dialogue(self._identity))
 
     def opened(self, link: Link) -> None:
         if self._closed:
@@ -207,7 +194,7 @@ class Peer:
     def lost(self, link: Link, reason: str) -> None:
         if self._link is link:
             self._link = None
-            if link.age_s >= self.timing.retry_max / limits.SECOND:
+            if link.age_s >= limits.LOOKUP_RETRY_NS_MAX / limits.SECOND:
                 self._failures = 0  # it was a good one: try again at once
                 self._last_failure = ""
             self._failed(reason)
@@ -224,16 +211,16 @@ class Peer:
         self._failures += 1
 
     def _pause_s(self) -> float:
-        timing = self.timing
-        doubled = timing.retry_min << min(self._failures, 16)
-        return min(doubled, timing.retry_max) / limits.SECOND * self._dice.uniform(0.5, 1.0)
+        doubled_ns = limits.LOOKUP_RETRY_NS_MIN << min(self._failures, 16)
+        pause_s = min(doubled_ns, limits.LOOKUP_RETRY_NS_MAX) / limits.SECOND
+        return pause_s * self._dice.uniform(0.5, 1.0)
 
 
 class Link(asyncio.Protocol):
     """One connection of a peer: moves the bytes and watches the clock."""
 
-    def __init__(self, peer: Peer, dialogue: Dialogue) -> None:
-        self.dialogue = dialogue
+    def __init__(self, peer: Peer) -> None:
+        self.dialogue = Dialogue(peer.identity)
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._loop.time()
@@ -257,13 +244,13 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            answers = self.dialogue.feed(data)
+            answered = self.dialogue.feed(data)
         except PeerFault as fault:
             self._fail(str(fault))
             return
-        if answers:
+        if answered:
             self._disarm()
-            if answers[0].command == IDENTIFY:
+            if answered[0] == IDENTIFY:
                 self._introduced()
             if self.dialogue.owed:
                 self._arm()
@@ -316,7 +303,7 @@ class Link(asyncio.Protocol):
 
     def _arm(self) -> None:
         self._disarm()  # a second timer would outlive the answer that it waits for
-        wait_s = self._peer.timing.answer / limits.SECOND
+        wait_s = limits.LOOKUP_ANSWER_NS / limits.SECOND
         self._overdue = self._loop.call_later(wait_s, self._on_overdue)
 
     def _disarm(self) -> None:
@@ -329,7 +316,7 @@ class Link(asyncio.Protocol):
         self._fail(f"{self.dialogue.owed[0].split()[0]} - no answer")
 
     def _arm_ping(self) -> None:
-        wait_s = self._peer.timing.ping / limits.SECOND
+        wait_s = limits.LOOKUP_PING_NS / limits.SECOND
         self._ping = self._loop.call_later(wait_s, self._on_ping)
 
     def _on_ping(self) -> None:

@@ -8,12 +8,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from penstock.command import run as command_run
 from penstock.command.flags import UsageError
 from penstock.command.program import Program, run_program
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqd")
@@ -32,17 +33,11 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
-
-    def read_again() -> Options:
-        return read_options(arguments, os.environ)
-
     program = Program("nsqd", FLAGS, _HELP_NOTE)
-    return run_program(
-        program, read_options, lambda options: _serve(options, read_again), arguments
-    )
+    return run_program(program, read_options, partial(_serve, arguments), arguments)
 
 
-async def _serve(options: Options, read_again: Callable[[], Options]) -> int:
+async def _serve(arguments: Sequence[str], options: Options) -> int:
     try:
         from penstock.nsqd.daemon import Daemon
     except ImportError as error:  # the compiled kernel is not installed; it says what to do
@@ -52,23 +47,17 @@ async def _serve(options: Options, read_again: Callable[[], Options]) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # not the end while the log is still being opened
     daemon = Daemon(options)
 
-    async def start() -> bool:
-        try:
-            await daemon.start()
-        except (PenstockError, OSError) as error:
-            log.critical("failed to start nsqd - %s", error)
-            return False
+    def started() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, daemon.drain.begin)
         gc.freeze()  # what the start made stays; the collector need not walk it again
-        return True
 
     async def reload() -> None:
         try:
-            await daemon.reload(read_again())
+            await daemon.reload(read_options(arguments, os.environ))
         except UsageError as error:  # the command line has not changed, but its file may say more
             raise ConfigError("config", options.config, str(error)) from error
 
-    return await command_run.serve(daemon, start, reload)
+    return await command_run.serve(daemon, "nsqd", started, reload)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock import limits
-from penstock.command.flags import Effect, Flag, Kind, Ranges, Resolved, check_ranges, resolve
+from penstock.command.flags import Effect, Flag, Kind, Resolved, check_bounds, resolve
 from penstock.command.program import (
-    FETCH_RANGES,
     CommonOptions,
     etcd_flags,
     fetch_flags,
@@ -46,7 +45,8 @@ _HOSTNAME = socket.gethostname()
 FLAGS: tuple[Flag, ...] = (
     *first_flags("nsqd"),
     # who it is
-    Flag("node-id", Kind.INT, default_node_id(_HOSTNAME), "0 to 1023, part of message ids", "id"),
+    Flag("node-id", Kind.INT, default_node_id(_HOSTNAME), "0 to 1023, part of message ids", "id",
+         bounds=(0, limits.NODE_ID_MAX)),
     Flag("worker-id", Kind.INT, 0, "deprecated; use -node-id", effect=LATER),
     Flag("tcp-address", Kind.STRING, "127.0.0.1:4150", "<addr>:<port> or a unix socket path for TCP"
          " clients; loopback by default"),
@@ -56,8 +56,10 @@ FLAGS: tuple[Flag, ...] = (
          " HTTPS clients, where there is a certificate; empty: no HTTPS"),
     *gate_flags(),
     Flag("broadcast-address", Kind.STRING, _HOSTNAME, "address advertised to clients"),
-    Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port advertised to clients (0: the real one)"),
-    Flag("broadcast-http-port", Kind.INT, 0, "HTTP port advertised to clients (0: the real one)"),
+    Flag("broadcast-tcp-port", Kind.INT, 0, "TCP port advertised to clients (0: the real one)",
+         bounds=(0, 65535)),
+    Flag("broadcast-http-port", Kind.INT, 0, "HTTP port advertised to clients (0: the real one)",
+         bounds=(0, 65535)),
     Flag("lookupd-tcp-address", Kind.STRINGS, (), "lookupd TCP address (may be repeated)",
          "nsqlookupd_tcp_addresses"),
     *fetch_flags(),
@@ -80,73 +82,84 @@ FLAGS: tuple[Flag, ...] = (
     Flag("cluster-replace", Kind.BOOL, False, "this empty node takes the place of the one with its"
          " -node-id, which is gone for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
-         " long is taken for gone"),
+         " long is taken for gone", bounds=(SECOND, 60 * SECOND)),
     Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
-         " answer for this long leaves the in-sync set"),
+         " answer for this long leaves the in-sync set", bounds=(SECOND, 60 * SECOND)),
     # what it stores
     Flag("data-path", Kind.STRING, "", "where messages are stored (must exist; empty: here)"),
     Flag("durability", Kind.STRING, "disk", "when a publish is answered: disk (after fdatasync) or"
          " os (after the write)", choices=("disk", "os")),
-    Flag("sync-every", Kind.INT, limits.SYNC_EVERY_COUNT, "messages between fsyncs, durability os"),
+    Flag("sync-every", Kind.INT, limits.SYNC_EVERY_COUNT, "messages between fsyncs, durability os",
+         bounds=(1, None)),
     Flag("sync-timeout", Kind.DURATION, limits.SYNC_TIMEOUT_NS, "time between fsyncs, durability"
-         " os"),
+         " os", bounds=(1, None)),
     Flag("min-disk-free", Kind.INT, limits.DISK_FREE_BYTES_MIN, "publishes are refused when fewer"
-         " bytes are free"),
-    Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept"),
+         " bytes are free", bounds=(0, None)),
+    Flag("retain-age", Kind.DURATION, limits.RETAIN_AGE_NS, "how long consumed messages are kept",
+         bounds=(0, None)),
     Flag("retain-bytes", Kind.INT, limits.RETAIN_BYTES, "how many bytes of consumed messages are"
-         " kept per partition"),
+         " kept per partition", bounds=(0, None)),
     Flag("default-partitions", Kind.INT, 1, "partitions of a topic that is made without a number:"
-         " by a publisher or a subscriber, too"),
+         " by a publisher or a subscriber, too", bounds=(1, limits.PARTITIONS_MAX)),
     Flag("sub-extend-must", Kind.BOOL, False, "consumers of a topic with headers have to say"
          " extend_support; else they get messages without headers"),
     Flag("max-depth", Kind.INT, 0, "refuse publishes when a topic has this many unfinished"
-         " messages (0: no limit); a topic may have its own, see /topic/config"),
+         " messages (0: no limit); a topic may have its own, see /topic/config", bounds=(0, None)),
     Flag("max-age", Kind.DURATION, 0, "unfinished messages are dropped when they get older than"
-         " this (0: no limit); a topic may have its own, see /topic/config"),
+         " this (0: no limit); a topic may have its own, see /topic/config", bounds=(0, None)),
     Flag("trace-rate", Kind.FLOAT, 0.0, "share of the messages whose life is traced, 0 to 1; a"
-         " topic or channel may have its own, see /topic/config"),
+         " topic or channel may have its own, see /topic/config", bounds=(0, 1)),
     Flag("max-pub-waiting-size", Kind.INT, limits.WAITING_BYTES_MAX, "bytes of publishes"
-         " that may wait to be stored in a partition; more are refused (0: no limit)"),
+         " that may wait to be stored in a partition; more are refused (0: no limit)",
+         bounds=(0, None)),
     Flag("ack-retry-cnt", Kind.INT, 0, "a message that was sent more often than this, and is older"
          " than -ack-old-than-time, is finished by nsqd instead of being sent again (0: never); a"
-         " channel may have its own, see /channel/config"),
-    Flag("ack-old-than-time", Kind.DURATION, 0, "see -ack-retry-cnt (0: never)"),
+         " channel may have its own, see /channel/config", bounds=(0, limits.ATTEMPTS_MAX)),
+    Flag("ack-old-than-time", Kind.DURATION, 0, "see -ack-retry-cnt (0: never)", bounds=(0, None)),
     Flag("idle-topic-delete", Kind.DURATION, 0, "delete topics without publishes and consumers for"
-         " this long, if they hold no messages (0: never)"),
+         " this long, if they hold no messages (0: never)", bounds=(0, None)),
     Flag("idle-channel-delete", Kind.DURATION, 0, "delete channels without consumers for this long,"
-         " if they hold no messages (0: never)"),
+         " if they hold no messages (0: never)", bounds=(0, None)),
     Flag("idle-delete-backlog", Kind.BOOL, False, "idle topics and channels are deleted with the"
          " messages that they hold"),
-    Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size"),
-    Flag("segment-age", Kind.DURATION, limits.SEGMENT_AGE_MAX_NS, "a log segment rolls then"),
+    Flag("segment-bytes", Kind.INT, limits.SEGMENT_BYTES_MAX, "a log segment rolls at this size",
+         bounds=(64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16)),
+    Flag("segment-age", Kind.DURATION, limits.SEGMENT_AGE_MAX_NS, "a log segment rolls then",
+         bounds=(SECOND, None)),
     Flag("mem-queue-size", Kind.INT, limits.EPHEMERAL_DEPTH_MAX, "messages that an ephemeral"
-         " channel holds; all others are on disk"),
+         " channel holds; all others are on disk", bounds=(0, None)),
     Flag("max-bytes-per-file", Kind.INT, 104857600, "see -segment-bytes", effect=LATER),
     Flag("queue-scan-worker-pool-max", Kind.INT, 4, "timers need no scan here", effect=LATER),
     Flag("queue-scan-selection-count", Kind.INT, 20, "timers need no scan here", effect=LATER),
     # messages
     Flag("msg-timeout", Kind.DURATION, limits.MESSAGE_TIMEOUT_NS, "default time until a message is"
-         " requeued"),
+         " requeued", bounds=(MS, None)),
     Flag("max-msg-timeout", Kind.DURATION, limits.MESSAGE_TIMEOUT_MAX_NS, "the longest that a"
-         " client may ask for"),
-    Flag("max-msg-size", Kind.INT, limits.MESSAGE_BYTES_MAX, "maximum size of a message in bytes"),
-    Flag("max-body-size", Kind.INT, limits.BODY_BYTES_MAX, "maximum size of a command body"),
+         " client may ask for", bounds=(MS, None)),
+    Flag("max-msg-size", Kind.INT, limits.MESSAGE_BYTES_MAX, "maximum size of a message in bytes",
+         bounds=(1, limits.BODY_BYTES_CEILING)),
+    Flag("max-body-size", Kind.INT, limits.BODY_BYTES_MAX, "maximum size of a command body",
+         bounds=(1, limits.BODY_BYTES_CEILING)),
     Flag("max-req-timeout", Kind.DURATION, limits.REQUEUE_DELAY_MAX_NS, "maximum delay of REQ and"
-         " DPUB"),
+         " DPUB", bounds=(0, None)),
     # clients
     Flag("max-heartbeat-interval", Kind.DURATION, limits.HEARTBEAT_MAX_NS, "maximum that a client"
-         " may ask for"),
-    Flag("max-rdy-count", Kind.INT, limits.RDY_COUNT_MAX, "maximum RDY count of a client"),
+         " may ask for", bounds=(SECOND, None)),
+    Flag("max-rdy-count", Kind.INT, limits.RDY_COUNT_MAX, "maximum RDY count of a client",
+         bounds=(1, (1 << 31) - 1)),
     Flag("max-output-buffer-size", Kind.INT, limits.OUTPUT_BUFFER_BYTES_MAX, "maximum that a client"
-         " may ask for"),
+         " may ask for", bounds=(64, None)),
     Flag("max-output-buffer-timeout", Kind.DURATION, 30 * SECOND, "maximum that a client may ask"
-         " for"),
-    Flag("min-output-buffer-timeout", Kind.DURATION, 25 * MS, "minimum that a client may ask for"),
+         " for", bounds=(0, None)),
+    Flag("min-output-buffer-timeout", Kind.DURATION, 25 * MS, "minimum that a client may ask for",
+         bounds=(0, None)),
     Flag("output-buffer-timeout", Kind.DURATION, limits.OUTPUT_BUFFER_TIMEOUT_NS, "deliveries are"
-         " held back only for clients that ask for more than this"),
-    Flag("max-channel-consumers", Kind.INT, 0, "consumers per channel (0: no limit)"),
+         " held back only for clients that ask for more than this", bounds=(0, None)),
+    Flag("max-channel-consumers", Kind.INT, 0, "consumers per channel (0: no limit)",
+         bounds=(0, None)),
     Flag("deflate", Kind.BOOL, True, "let clients ask for deflate"),
-    Flag("max-deflate-level", Kind.INT, 6, "maximum deflate level that a client may ask for"),
+    Flag("max-deflate-level", Kind.INT, 6, "maximum deflate level that a client may ask for",
+         bounds=(1, 9)),
     Flag("snappy", Kind.BOOL, True, "let clients ask for snappy"),
     # TLS and authentication
     Flag("tls-cert", Kind.STRING, "", "path to a certificate file (PEM)"),
@@ -164,16 +177,17 @@ FLAGS: tuple[Flag, ...] = (
     Flag("auth-http-request-method", Kind.STRING, "get", "how auth servers are asked: get or post"),
     # metrics
     Flag("statsd-address", Kind.STRING, "", "UDP <addr>:<port> of a statsd daemon"),
-    Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes to statsd"),
+    Flag("statsd-interval", Kind.DURATION, 60 * SECOND, "between pushes to statsd",
+         bounds=(10 * MS, None)),
     Flag("statsd-mem-stats", Kind.BOOL, True, "push memory figures to statsd"),
     Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of statsd keys (%s: this host)"),
-    Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a statsd packet"),
+    Flag("statsd-udp-packet-size", Kind.INT, 508, "bytes of a statsd packet", bounds=(1, 65507)),
     Flag("statsd-exclude-ephemeral", Kind.BOOL, False, "leave ephemerals out of statsd"),
     Flag("e2e-processing-latency-percentile", Kind.FLOATS, (), "percentiles of the time from"
          " publish to finish, above 0 and up to 1 (may be repeated, or a list with commas)",
          "e2e_processing_latency_percentiles"),
     Flag("e2e-processing-latency-window-time", Kind.DURATION, limits.LATENCY_WINDOW_NS, "window of"
-         " those"),
+         " those", bounds=(2 * SECOND, None)),
     Flag("enable-experiment", Kind.STRINGS, (), "topology-aware-consumption: messages go to"
          " consumers of the same zone first, then of the same region"),
 )  # fmt: skip
@@ -274,55 +288,13 @@ class Options(CommonOptions):
 _MADE = ("without_effect", "all_values")  # fields that are no flags
 _FIELDS = tuple(field.name for field in fields(Options) if field.name not in _MADE)
 
-_RANGES: Ranges = {
-    "node_id": (0, limits.NODE_ID_MAX),
-    "broadcast_tcp_port": (0, 65535),
-    "broadcast_http_port": (0, 65535),
-    **FETCH_RANGES,
-    "cluster_silence_ns": (SECOND, 60 * SECOND),
-    "replica_timeout_ns": (SECOND, 60 * SECOND),
-    "sync_every": (1, None),
-    "sync_timeout_ns": (1, None),
-    "min_disk_free": (0, None),
-    "retain_age_ns": (0, None),
-    "retain_bytes": (0, None),
-    "default_partitions": (1, limits.PARTITIONS_MAX),
-    "max_depth": (0, None),
-    "max_age_ns": (0, None),
-    "trace_rate": (0, 1),
-    "max_pub_waiting_size": (0, None),
-    "ack_retry_cnt": (0, limits.ATTEMPTS_MAX),
-    "ack_old_than_time_ns": (0, None),
-    "idle_topic_delete_ns": (0, None),
-    "idle_channel_delete_ns": (0, None),
-    "segment_bytes": (64 * limits.KIB, limits.SEGMENT_BYTES_MAX * 16),
-    "segment_age_ns": (SECOND, None),
-    "mem_queue_size": (0, None),
-    "msg_timeout_ns": (MS, None),
-    "max_msg_timeout_ns": (MS, None),
-    "max_msg_size": (1, limits.BODY_BYTES_CEILING),
-    "max_body_size": (1, limits.BODY_BYTES_CEILING),
-    "max_req_timeout_ns": (0, None),
-    "max_heartbeat_interval_ns": (SECOND, None),
-    "max_rdy_count": (1, (1 << 31) - 1),
-    "max_output_buffer_size": (64, None),
-    "max_output_buffer_timeout_ns": (0, None),
-    "min_output_buffer_timeout_ns": (0, None),
-    "output_buffer_timeout_ns": (0, None),
-    "max_channel_consumers": (0, None),
-    "max_deflate_level": (1, 9),
-    "statsd_interval_ns": (10 * MS, None),
-    "statsd_udp_packet_size": (1, 65507),
-    "e2e_processing_latency_window_time_ns": (2 * SECOND, None),
-}
-
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     resolved = resolve(FLAGS, arguments, environment)
     options = make_options(resolved)
     if not options.version:
-        check_ranges(options, _RANGES)
+        check_bounds(options, FLAGS)
         _check_percentiles(options.e2e_processing_latency_percentile)
         _check_method(options.auth_http_request_method)
         check_allowed(options.http_allowed_host)

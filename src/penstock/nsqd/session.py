@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.kernel import Conn, Filter
@@ -21,25 +21,18 @@ from penstock.wire.states import State
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.clock import Clock
     from penstock.net.link import Link
     from penstock.nsqd.auth import Grant
 
 _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
 
 
-class Shell:
+class Shell(NamedTuple):
     """What a session needs of the world around it."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        soon: Callable[[], None],
-    ) -> None:
-        self.loop = loop
-        self.mono_ns = clock.mono_ns
-        self.soon = soon  # have a turn run: something was queued outside of one
+    loop: asyncio.AbstractEventLoop
+    mono_ns: Callable[[], int]
+    soon: Callable[[], None]  # have a turn run: something was queued outside of one
 
 
 class Session:

@@ -89,7 +89,6 @@ def _channel_line(channel: Row) -> str:
 
 
 def _partition_line(part: Row) -> str:
-    """Below the topic's line."""
     return (
         f"      partition {part['partition']:<3d} depth: {part['depth']:<5d} "
         f"be-depth: {part['backend_depth']:<5d} msgs: {part['message_count']:<8d} "
@@ -98,7 +97,6 @@ def _partition_line(part: Row) -> str:
 
 
 def _replica_line(replica: Row) -> str:
-    """Below those of the partitions that are led here."""
     leader = "none" if replica["leader"] is None else replica["leader"]
     in_sync = " ".join(map(str, replica["in_sync"])) or "none"
     lag = f" lag: {replica['lag']}" if "lag" in replica else ""
@@ -109,7 +107,6 @@ def _replica_line(replica: Row) -> str:
 
 
 def _channel_partition_line(part: Row) -> str:
-    """Below the channel's line."""
     return (
         f"         partition {part['partition']:<3d} depth: {part['depth']:<5d} "
         f"be-depth: {part['backend_depth']:<5d} inflt: {part['in_flight_count']:<4d} "

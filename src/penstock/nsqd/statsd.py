@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.broker import stats as broker_stats
@@ -37,31 +37,11 @@ _CHANNEL = (
 _NAMES = {"client_count": "clients"}  # where it is not that of /stats
 
 
-class StatsdOptions(NamedTuple):
-    address: str  # empty: nothing is sent
-    interval_ns: int
-    prefix: str  # expanded
-    packet_bytes: int
-    memory: bool
-    exclude_ephemeral: bool
-
-
 def expand_prefix(prefix: str, broadcast_address: str, http_port: int) -> str:
     """`%s` stands for this daemon; a dot ends the prefix."""
     host = f"{broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", host)
     return expanded if not expanded or expanded.endswith(".") else expanded + "."
-
-
-def statsd_options(options: Options, http_port: int) -> StatsdOptions:
-    return StatsdOptions(
-        address=options.statsd_address,
-        interval_ns=options.statsd_interval_ns,
-        prefix=expand_prefix(options.statsd_prefix, options.broadcast_address, http_port),
-        packet_bytes=options.statsd_udp_packet_size,
-        memory=options.statsd_mem_stats,
-        exclude_ephemeral=options.statsd_exclude_ephemeral,
-    )
 
 
 def check_address(address: str) -> None:
@@ -72,8 +52,10 @@ def check_address(address: str) -> None:
 class Lines:
     """The lines of one push after another; it remembers what the counters were."""
 
-    def __init__(self, options: StatsdOptions) -> None:
+    def __init__(self, options: Options, http_port: int) -> None:
         self._options = options
+        prefix, host = options.statsd_prefix, options.broadcast_address
+        self._prefix = expand_prefix(prefix, host, http_port)
         self._last: dict[str, int] = {}
         self._now: dict[str, int] = {}
 
@@ -82,16 +64,16 @@ class Lines:
         self._now = {}
         for name in sorted(broker.topics):
             topic = broker.topics.get(name)
-            if topic is None or (self._options.exclude_ephemeral and topic.ephemeral):
+            if topic is None or (self._options.statsd_exclude_ephemeral and topic.ephemeral):
                 continue
             row = broker_stats.topic_row(topic, [])
             yield from self._figures(f"topic.{name}", row, _TOPIC)
             for channel in broker_stats.chosen_channels(topic) or ():
-                if not (self._options.exclude_ephemeral and is_ephemeral(channel.name)):
+                if not (self._options.statsd_exclude_ephemeral and is_ephemeral(channel.name)):
                     row = broker_stats.channel_row(channel, None)
                     place = f"topic.{name}.channel.{channel.name}"
                     yield from self._figures(place, row, _CHANNEL)
-        if self._options.memory:
+        if self._options.statsd_mem_stats:
             yield from self._memory()
         self._last = self._now
 
@@ -117,7 +99,7 @@ class Lines:
             self._now[name] = value
             last = self._last.get(name, 0)
             value = value - last if value >= last else value  # made anew since
-        return f"{self._options.prefix}{name}:{value}|{kind}\n".encode()
+        return f"{self._prefix}{name}:{value}|{kind}\n".encode()
 
 
 def packets(lines: list[bytes], bytes_max: int) -> list[bytes]:
@@ -133,15 +115,16 @@ def packets(lines: list[bytes], bytes_max: int) -> list[bytes]:
 
 
 class Statsd:
-    def __init__(self, broker: Broker, options: StatsdOptions) -> None:
+    def __init__(self, broker: Broker, options: Options, http_port: int) -> None:
         self._broker = broker
         self._options = options
-        self._lines = Lines(options)
+        self._address = options.statsd_address  # empty: nothing is sent
+        self._lines = Lines(options, http_port)
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
 
     def start(self) -> None:
-        if self._options.address:
+        if self._address:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -152,7 +135,7 @@ class Statsd:
     async def _run(self) -> None:
         """Pushes begin an interval apart; sending one takes a second less than that."""
         loop = asyncio.get_running_loop()
-        interval_s = self._options.interval_ns / limits.SECOND
+        interval_s = self._options.statsd_interval_ns / limits.SECOND
         next_s = loop.time() + interval_s
         while True:
             await asyncio.sleep(next_s - loop.time())
@@ -163,8 +146,8 @@ class Statsd:
                 self._note(str(error))
 
     async def _push(self, spread_s: float) -> None:
-        pending = packets(await self._gathered(), self._options.packet_bytes)
-        address = parse_address(self._options.address)
+        pending = packets(await self._gathered(), self._options.statsd_udp_packet_size)
+        address = parse_address(self._address)
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
         family, _, _, _, target = found[0]
@@ -191,6 +174,6 @@ class Statsd:
         if trouble != self._trouble:
             self._trouble = trouble
             if trouble:
-                log.error("statsd %s: %s", self._options.address, trouble)
+                log.error("statsd %s: %s", self._address, trouble)
             else:
-                log.info("statsd %s: reached again", self._options.address)
+                log.info("statsd %s: reached again", self._address)

@@ -159,7 +159,7 @@ class Upgrades:
         when the connection ends before."""
         if session.conn.ended:  # while its IDENTIFY was read
             return
-        link = session.link = self._links.adopt(session.conn)
+        link = session.link = Link(self._links, session.conn)
 
         def shaken(failure: str) -> None:
             if failure:

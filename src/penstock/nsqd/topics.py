@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from penstock import limits
@@ -32,16 +32,7 @@ from penstock.wire.names import is_ephemeral, is_valid_name
 log = logging.getLogger("penstock.nsqd")
 
 
-class Shape(NamedTuple):
-    """What is chosen when a topic is made."""
-
-    partitions: int = 0  # 0: as many as the options say
-    extended: bool = False
-    registered: bool = False  # consumers may make no channels
-    replicas: int = 0  # 0: as many as a cluster gives to topics; a node by itself has one
-
-
-ANY = Shape()
+ANY = NewTopic(0)  # as many partitions as the options say
 
 Found = Topic | PenstockError
 Done = Callable[[Found], None]
@@ -67,11 +58,11 @@ class TopicMaker:
         self._on_fault = on_fault  # of the program: the daemon stops
         self._loop = loop
         self._waiting: dict[str, list[Done]] = {}
-        self._shapes: dict[str, Shape] = {}  # of topics that are waited for, where one is wanted
+        self._shapes: dict[str, NewTopic] = {}  # of topics that are waited for, where one is wanted
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
 
-    def topic(self, name: str, done: Done, shape: Shape = ANY) -> None:
+    def topic(self, name: str, done: Done, shape: NewTopic = ANY) -> None:
         """Call `done` with the topic, or with why there is none: at once, or once the lookups
         have ended. Where several wait for it, the first one that wants a shape gets it."""
         try:
@@ -86,7 +77,7 @@ class TopicMaker:
             if shape != ANY:
                 self._shapes.setdefault(name, shape)
 
-    def at_once(self, name: str, shape: Shape = ANY) -> Topic | None:
+    def at_once(self, name: str, shape: NewTopic = ANY) -> Topic | None:
         """The topic when nobody has to be asked; otherwise the asking has begun, and `topic` is to
         be called. Raises PenstockError."""
         topic = self._broker.topics.get(name)
@@ -123,7 +114,7 @@ class TopicMaker:
 
     # --- in a cluster ---
 
-    def _ask_cluster(self, metadata: ClusterMetadata, name: str, shape: Shape) -> Topic | None:
+    def _ask_cluster(self, metadata: ClusterMetadata, name: str, shape: NewTopic) -> Topic | None:
         """The same as `at_once`."""
         answers: list[PenstockError | None] = []
 
@@ -134,8 +125,7 @@ class TopicMaker:
                 answers.append(error)
 
         partitions = shape.partitions or self._broker.default_partitions(name)
-        wanted = NewTopic(partitions, shape.extended, shape.registered, replicas=shape.replicas)
-        metadata.make_topic(name, wanted, made)
+        metadata.make_topic(name, shape._replace(partitions=partitions), made)
         if not answers:
             self._waiting[name] = []
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.changes import ask_for_channel, configure_channel
 from penstock.broker.replicas.clustered_topic import when_held
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.nsqd")
 
 
-class Guard(Protocol):
-    """Runs a step of a command, and answers with its error if it has one."""
-
-    def __call__(self, session: Session, act: Callable[..., None], *arguments: Any) -> None: ...
+Guard = Callable[..., None]  # session, act, *arguments: runs `act`, and answers with its error
 
 
 class Waits:

@@ -43,6 +43,7 @@ from penstock.cluster.registration import Leased
 from penstock.cluster.view import Change, View
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
+from penstock.net.listener import Address
 from penstock.replication.leader import Outcome
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -167,9 +168,9 @@ class ControllerService:
                 task.add_done_callback(partial(self._asked, number))
 
     async def _ask(self, number: int, node: Node) -> None:
-        host = f"[{node.host}]" if ":" in node.host else node.host
         try:
-            await self._fetcher.request("GET", f"http://{host}:{node.http_port}/ping")
+            address = Address(node.host, node.http_port, "")
+            await self._fetcher.request("GET", f"http://{address}/ping")
         except FetchFailed:
             self._reachable.discard(number)
         else:

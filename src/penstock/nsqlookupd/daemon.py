@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._client: Client | None = None
-        self._transport: asyncio.Transport | None = None
+        self._client: Client  # from the first moment on
+        self._transport: asyncio.Transport
         self._remote = ""
         self._drained_bytes = 0  # that came after the last answer
         self._timer: asyncio.TimerHandle | None = None  # for the magic, then for the end
@@ -65,58 +66,48 @@ class Connection(asyncio.Protocol):
 
     def _check_greeting(self) -> None:
         """An nsqd stays for ever, and is heard every few seconds; others need not stay."""
-        if self._client is not None and not self._client.greeted:
+        if not self._client.greeted:
             self.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._client is None or self._transport is None:
-            return
         if not self._client.closed:
             self._send(self._client.feed(data))
             return
         self._drained_bytes += len(data)
         if self._drained_bytes > limits.LOOKUP_DRAIN_BYTES_MAX:
-            self._transport.abort()
+            self.close()
 
     def eof_received(self) -> bool:
-        if self._client is not None:
-            self._send(self._client.end())
+        self._send(self._client.end())
         return False  # the transport sends what is queued, then closes
 
     def _send(self, answers: bytes) -> None:
-        if self._transport is None:
-            return
         if answers:
             self._transport.write(answers)
-        if self._client is not None and self._client.closed:
-            self._half_close(self._transport)
+        if self._client.closed:
+            self._half_close()
 
-    def _half_close(self, transport: asyncio.Transport) -> None:
+    def _half_close(self) -> None:
         """What still comes is read and dropped for a moment, or a reset would eat our answer."""
-        if transport.can_write_eof():
-            transport.write_eof()
-        self._arm(limits.CLOSE_DRAIN_NS, transport.abort)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._arm(limits.CLOSE_DRAIN_NS, self.close)
 
     def pause_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._daemon.connections.discard(self)
-        self._transport = None
         if self._timer is not None:
             self._timer.cancel()
-        if self._client is not None:
-            self._client.lost()
-            log.info("CLIENT(%s): closing", self._remote)
+        self._client.lost()
+        log.info("CLIENT(%s): closing", self._remote)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
 
 class Daemon:
@@ -138,7 +129,6 @@ class Daemon:
             options.tombstone_lifetime_ns,
         )
         self._http_connections: set[HttpConnection] = set()
-        self._room = BodyRoom()
         self._following = AsyncExitStack()
         self._servers: list[asyncio.AbstractServer] = []
 
@@ -161,9 +151,10 @@ class Daemon:
             cluster = await self._follow_cluster()
             count = self.connections.__len__
             routes = Routes(self.registry, self._clock, count, self.about, cluster)
-            await self._serve(tcp, lambda: Connection(self))
+            web = partial(HttpConnection, routes, self._http_connections, BodyRoom(), admit)
+            await self._serve(tcp, partial(Connection, self))
             log.info("TCP: listening on %s", self.tcp_address)
-            await self._serve(http, lambda: self._http_connection(routes, admit))
+            await self._serve(http, web)
             log.info("HTTP: listening on %s", self.http_address)
             undo.pop_all()
 
@@ -189,9 +180,6 @@ class Daemon:
         is_loopback = self.http_address.is_loopback
         return Admission(Gate(is_loopback, names, options.http_allowed_host, secrets), log)
 
-    def _http_connection(self, routes: Routes, admit: Admission) -> HttpConnection:
-        return HttpConnection(routes, self._http_connections, self._room, admit)
-
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
         sock = listen_at(text, name)
         undo.callback(_close_unless_closed, sock)
@@ -200,10 +188,9 @@ class Daemon:
     async def _serve(
         self, sock: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]
     ) -> None:
-        if sock.family == socket.AF_UNIX:
-            self._servers.append(await self._loop.create_unix_server(protocol, sock=sock))
-        else:
-            self._servers.append(await self._loop.create_server(protocol, sock=sock))
+        is_unix = sock.family == socket.AF_UNIX
+        create = self._loop.create_unix_server if is_unix else self._loop.create_server
+        self._servers.append(await create(protocol, sock=sock))
 
     def _close_servers(self) -> None:
         for server in self._servers:

@@ -131,11 +131,9 @@ def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None
-    return (
-        node.producer
-        if leader is not None and node and node.incarnation == leader.incarnation
-        else None
-    )
+    if leader is None or node is None or node.incarnation != leader.incarnation:
+        return None
+    return node.producer
 
 
 def _meta(topic: Topic, partitions: int) -> Meta:

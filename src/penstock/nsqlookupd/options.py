@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from penstock import limits
-from penstock.command.flags import Flag, Kind, Ranges, check_ranges, resolve
+from penstock.command.flags import Flag, Kind, check_bounds, resolve
 from penstock.command.program import CommonOptions, etcd_flags, first_flags, gate_flags
 from penstock.net.gate import check_allowed
 
@@ -24,9 +24,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("broadcast-address", Kind.STRING, socket.gethostname(), "address advertised to nsqd, to"
          " ask for channels over HTTP"),
     Flag("inactive-producer-timeout", Kind.DURATION, limits.LOOKUP_INACTIVE_NS, "a producer that"
-         " was not heard from for this long is left out of answers"),
+         " was not heard from for this long is left out of answers", bounds=(1, None)),
     Flag("tombstone-lifetime", Kind.DURATION, limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned"
-         " producer is left out of lookups of the topic"),
+         " producer is left out of lookups of the topic", bounds=(0, None)),
     Flag("cluster", Kind.STRING, "", "etcd://[user@]host:port[,host:port...][/name]: say what the"
          " cluster of this name (default: penstock) has, whose metadata is in that etcd; etcds is"
          " over TLS; empty: what nsqds register"),
@@ -50,14 +50,11 @@ class Options(CommonOptions):
     cluster_password_file: str
 
 
-_RANGES: Ranges = {"inactive_producer_timeout_ns": (1, None), "tombstone_lifetime_ns": (0, None)}
-
-
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
     options = Options(**{field.name: values[field.name] for field in fields(Options)})
     if not options.version:
-        check_ranges(options, _RANGES)
+        check_bounds(options, FLAGS)
         check_allowed(options.http_allowed_host)
     return options

@@ -155,14 +155,9 @@ class Client:
             return None
         self._step = self._line
         peer = read_peer(self._take(self._body_bytes), self._remote)
-        log.info(
-            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
-            self._remote,
-            peer.broadcast_address,
-            peer.tcp_port,
-            peer.http_port,
-            peer.version,
-        )
+        ports = f"TCP:{peer.tcp_port} HTTP:{peer.http_port}"
+        said = f"Address:{peer.broadcast_address} {ports} Version:{peer.version}"
+        log.info("CLIENT(%s): IDENTIFY %s", self._remote, said)
         self.producer = self._registry.join(peer)
         self._log_change("REGISTER", "client", "", "")
         about = self._about | ({"partitions": True} if peer.names_partitions else {})
@@ -246,14 +241,8 @@ class Client:
         return OK
 
     def _log_change(self, verb: str, category: str, key: str, subkey: str) -> None:
-        log.info(
-            "DB: client(%s) %s category:%s key:%s subkey:%s",
-            self._remote,
-            verb,
-            category,
-            key,
-            subkey,
-        )
+        said = f"{verb} category:{category} key:{key} subkey:{subkey}"
+        log.info("DB: client(%s) %s", self._remote, said)
 
 
 def sized(data: bytes) -> bytes:

@@ -118,13 +118,7 @@ class Placement(NamedTuple):
 
 
 class Registry:
-    def __init__(
-        self,
-        clock: Clock,
-        inactive_timeout_ns: int,
-        tombstone_lifetime_ns: int,
-        names_max: int = limits.LOOKUP_NAMES_MAX,
-    ) -> None:
+    def __init__(self, clock: Clock, inactive_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
         self.producers: dict[Producer, None] = {}
         self.topics: dict[str, Entries] = {}
         self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
@@ -133,7 +127,6 @@ class Registry:
         self._clock = clock
         self._inactive_timeout_ns = inactive_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
-        self._names_max = names_max
         self.channel_count = 0
 
     # --- what producers do ---
@@ -191,7 +184,7 @@ class Registry:
         return entries
 
     def _check_room(self) -> None:
-        if len(self.topics) + self.channel_count >= self._names_max:
+        if len(self.topics) + self.channel_count >= limits.LOOKUP_NAMES_MAX:
             raise Refused("too many topics and channels")
 
     def unregister(

@@ -314,17 +314,14 @@ def _lookup_row(host: object, tcp_port: object, http_port: object) -> dict[str, 
     }
 
 
+_ROW = (
+    *("remote_address", "hostname", "broadcast_address", "tcp_port", "http_port", "version"),
+    *("topology_zone", "topology_region"),
+)
+
+
 def _peer_row(peer: Peer) -> dict[str, Any]:
-    return {
-        "remote_address": peer.remote_address,
-        "hostname": peer.hostname,
-        "broadcast_address": peer.broadcast_address,
-        "tcp_port": peer.tcp_port,
-        "http_port": peer.http_port,
-        "version": peer.version,
-        "topology_zone": peer.topology_zone,
-        "topology_region": peer.topology_region,
-    }
+    return {name: getattr(peer, name) for name in _ROW}
 
 
 def _debug_rows(entries: Entries) -> list[dict[str, Any]]:
@@ -333,17 +330,9 @@ def _debug_rows(entries: Entries) -> list[dict[str, Any]]:
 
 
 def _debug_row(producer: Producer, entry: Registration) -> dict[str, Any]:
-    peer = producer.peer
-    return {
-        "broadcast_address": peer.broadcast_address,
-        "hostname": peer.hostname,
-        "http_port": peer.http_port,
-        "id": peer.remote_address,
-        "last_update": producer.heard_wall_ns,
-        "tcp_port": peer.tcp_port,
-        "tombstoned": entry.tombstoned,
-        "tombstoned_at": entry.tombstoned_wall_ns if entry.tombstoned else GO_ZERO_TIME_NS,
-        "topology_region": peer.topology_region,
-        "topology_zone": peer.topology_zone,
-        "version": peer.version,
-    }
+    row = _peer_row(producer.peer)
+    row["id"] = row.pop("remote_address")
+    row["last_update"] = producer.heard_wall_ns
+    row["tombstoned"] = entry.tombstoned
+    row["tombstoned_at"] = entry.tombstoned_wall_ns if entry.tombstoned else GO_ZERO_TIME_NS
+    return dict(sorted(row.items()))

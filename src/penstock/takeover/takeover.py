@@ -39,15 +39,21 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
+from penstock import limits
+from penstock.broker.options import BrokerOptions
 from penstock.broker.topics import directories
+from penstock.clock import Clock
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.ids.guid import IdRange
-from penstock.log.disk import Disk, Lock, read_file, replace_file
+from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.sealed import seal, unseal
+from penstock.log.segment import LogSettings
 from penstock.takeover.diskqueue import OldFiles, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally
 from penstock.takeover.oldtopics import OldTopic, Survey
@@ -57,6 +63,7 @@ BUILD = "takeover.tmp"
 COMMIT = "takeover.json"
 REPORT = "takeover-report.json"
 ASIDE = "nsqd-old"
+SAID_EVERY_NS = 5 * limits.SECOND  # it may take minutes, and no client is served meanwhile
 UNCOMPARED = -1  # for a size. nsqd 1.0 left a link to nsqd.dat, which leads nowhere in the end
 COMMIT_BYTES_MAX = 1 << 30  # some 200 bytes for each file of nsqd, so far beyond any real one
 
@@ -108,7 +115,7 @@ class Takeover:
         disk = self._disk
         if disk.exists(self._path(COMMIT)):
             report = self._read_commit()
-            with _Held(lock_source(disk, self._target)):
+            with _locked(disk, self._target):
                 self._check_unchanged(report)
                 self._finish(report)
             return report
@@ -120,7 +127,7 @@ class Takeover:
         if self._has_topics() and not look(disk, self._source, files).topics:
             _log.warning("%s: nsqd's files name no topic, and are left alone", self._source)
             return None
-        with _Held(lock_source(disk, self._source)):
+        with _locked(disk, self._source):
             self._clear_the_way()
             report = self._build(files)
             self._commit(report)
@@ -157,12 +164,11 @@ class Takeover:
                 directories.remove_tree(self._disk, self._path(BUILD))
             raise
         in_place = self._source == self._target
-        sizes = self._sizes(files) if in_place else {}
         return Report(
             source=self._source,
             built_ns=self._settings.clock.wall_ns(),
             aside=self._aside() if in_place else "",
-            files=sizes,
+            files=self._sizes(files) if in_place else {},
             topics=topics,
             notes=survey.notes,
         )
@@ -176,16 +182,9 @@ class Takeover:
         disk.mkdir(build)
         reports = []
         for topic in topics:
-            build_one = TopicBuild(
-                disk,
-                self._source,
-                build,
-                topic,
-                ids,
-                self._settings,
-                lambda count, name=topic.name: self._advance(name, count),  # type: ignore[misc]
-            )
-            reports.append(build_one.run())
+            advance = partial(self._advance, topic.name)
+            one = TopicBuild(disk, self._source, build, topic, ids, self._settings, advance)
+            reports.append(one.run())
             _report_topic(reports[-1])
         disk.sync_directory(build)
         disk.sync_directory(self._target)
@@ -259,10 +258,8 @@ class Takeover:
         disk.sync_directory(target)
         _log.info("%d messages of nsqd are taken over: %s", report.messages, self._path(REPORT))
         if report.files:
-            _log.info(
-                "nsqd's files are kept in %s; remove it when they are not wanted any more",
-                self._path(report.aside),
-            )
+            told = "nsqd's files are kept in %s; remove it when they are not wanted any more"
+            _log.info(told, self._path(report.aside))
 
     def _move_aside(self, report: Report) -> None:
         disk, aside = self._disk, self._path(report.aside)
@@ -276,25 +273,17 @@ class Takeover:
         disk.sync_directory(self._target)
 
 
-class _Held:
-    """A lock for the length of a block."""
-
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def lock_source(disk: Disk, path: str) -> Lock:
-    """nsqd's own lock: it locks the directory itself."""
+@contextmanager
+def _locked(disk: Disk, path: str) -> Iterator[None]:
+    """By nsqd's own lock: it locks the directory itself."""
     try:
-        return disk.lock(path)
+        lock = disk.lock(path)
     except BlockingIOError as error:
         raise DirectoryLocked(path, "an official nsqd is running on this data path") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def look(disk: Disk, source: str, files: OldFiles) -> Survey:
@@ -329,10 +318,29 @@ def _report_topic(report: TopicReport) -> None:
         for note in found.notes:
             _log.warning("%s: %s", queue.name, note)
         for span in found.bad:
-            _log.warning(
-                "%s: no message could be read in bytes %d to %d of %s",
-                queue.name,
-                span.start,
-                span.end - 1,
-                span.file,
-            )
+            where = f"bytes {span.start} to {span.end - 1} of {span.file}"
+            _log.warning("%s: no message could be read in %s", queue.name, where)
+
+
+# --- when nsqd starts ---
+
+
+def take_over_at_start(
+    disk: Disk, data_path: str, options: BrokerOptions, clock: Clock
+) -> Report | None:
+    """The data of an official nsqd, if that is what the directory holds. `Broker.open` calls it,
+    with the directory locked. Raises StorageError."""
+    said_ns = clock.mono_ns()
+
+    def say(progress: Progress) -> None:
+        nonlocal said_ns
+        now_ns = clock.mono_ns()
+        if now_ns - said_ns >= SAID_EVERY_NS:
+            said_ns = now_ns
+            percent = 100 * progress.bytes_done // max(progress.bytes_total, 1)
+            _log.info("taking over nsqd's data: %d %%, at %s", percent, progress.topic)
+
+    log = LogSettings(options.segment_bytes_max, options.segment_age_max_ns)
+    journal_bytes_max = options.journal_bytes_max
+    settings = BuildSettings(options.node_id, clock, log, journal_bytes_max, on_progress=say)
+    return Takeover(disk, data_path, data_path, settings).run()

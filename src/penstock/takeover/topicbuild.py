@@ -1,7 +1,8 @@
 """One topic of official nsqd, built anew as a topic of ours in a directory that nobody reads yet.
 
 The old files are read twice: first to learn which records are the same message (`merge.py`), then
-to write what is stored. Memory is what `merge.py` says, one part of `sorter.py`, and one batch.
+to write what is stored. Memory is what `merge.py` says, one part of what `_Sorter` has, and one
+batch.
 
 Messages keep ids, timestamps and attempts as values of their own in the batches. The batches
 themselves bear new ids and the time of the take-over, because both must rise along a log. Ids that
@@ -10,6 +11,8 @@ are given from then on are above all that came in, so that no client sees one tw
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -26,7 +29,7 @@ from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.kernel import Section, encode_batch
-from penstock.log.disk import Disk
+from penstock.log.disk import Disk, read_file
 from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
 from penstock.log.fold import Entry as Kind
 from penstock.log.partition import PartitionLog
@@ -36,12 +39,15 @@ from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
 from penstock.takeover.diskrecords import READ_BYTES, Tally
 from penstock.takeover.merge import Entry, Merge
 from penstock.takeover.oldtopics import OldQueue, OldTopic, QueueReport
-from penstock.takeover.sorter import Sorter
 
 BATCH_BYTES = 256 * limits.KIB  # of bodies: what a reader loads at a time
 BATCH_COUNT = 4096
 READ_TOTAL_BYTES = 64 * limits.MIB  # of queues that are read side by side, however many there are
 PROGRESS_COUNT = 4096  # records between two reports of progress
+PART_BYTES = 16 * limits.MIB  # of old data for each part: half a million entries at the very worst
+BUFFER_BYTES = 32 * limits.KIB  # of a part in memory
+PARTS_MAX = 4096  # 1 GiB of files is one part's share then; memory is what gives way
+_ENTRY = struct.Struct("<QQIHH")  # id, digest, ordinal, queue, attempts
 
 
 class Progress(NamedTuple):
@@ -113,9 +119,8 @@ class TopicBuild:
             with suppress(StorageError):  # it is incomplete, and removed with all the rest
                 log.destroy()
             raise
-        handed_end = (
-            layout.end if self._channels and not self._topic.own.paused else (layout.handed_end)
-        )
+        hands_all = self._channels and not self._topic.own.paused
+        handed_end = layout.end if hands_all else layout.handed_end
         self._write_journal(partition, handed_end, layout.states)
         write_topic_file(self._disk, self._directory, self._file())
         read = sum(tally.messages for tally in self._tallies)
@@ -129,7 +134,7 @@ class TopicBuild:
 
     def _merge(self) -> Merge:
         data_bytes = sum(queue.data_bytes(self._disk, self._source) for queue in self._queues)
-        sorter = Sorter(self._disk, self._directory, data_bytes)
+        sorter = _Sorter(self._disk, self._directory, data_bytes)
         for number, (queue, tally) in enumerate(zip(self._queues, self._tallies, strict=True)):
             for ordinal, record in enumerate(self._read(queue, tally)):
                 if record.id == NO_ID:
@@ -202,6 +207,53 @@ class TopicBuild:
                 for number, queue in enumerate(self._channels, 1)
             ],
         )
+
+
+class _Sorter:
+    """Brings together records that may be the same message, without holding all of them: every
+    record goes into one of several parts by what it is. Parts that grow go to files, which are of
+    no use after the process has ended and are never synced."""
+
+    def __init__(self, disk: Disk, directory: str, data_bytes: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._buffers = [bytearray() for _ in range(min(data_bytes // PART_BYTES + 1, PARTS_MAX))]
+        self._written = [0] * len(self._buffers)
+
+    def add(self, entry: Entry) -> None:
+        part = entry.digest % len(self._buffers)
+        buffer = self._buffers[part]
+        buffer += _ENTRY.pack(entry.id, entry.digest, entry.ordinal, entry.queue, entry.attempts)
+        if len(buffer) >= BUFFER_BYTES and len(self._buffers) > 1:
+            self._write(part)
+
+    def _path(self, part: int) -> str:
+        return os.path.join(self._directory, f"sort-{part}.tmp")
+
+    def _write(self, part: int) -> None:
+        path, buffer = self._path(part), self._buffers[part]
+        at = self._written[part]
+        file = self._disk.open(path, write=True) if at else self._disk.create(path)
+        try:
+            file.pwritev((bytes(buffer),), at, len(buffer))
+        finally:
+            file.close()
+        self._written[part] += len(buffer)
+        buffer.clear()
+
+    def parts(self) -> Iterator[Iterator[Entry]]:
+        """Each part once; its file is removed then."""
+        for part, buffer in enumerate(self._buffers):
+            data = bytes(buffer)
+            if self._written[part]:
+                path = self._path(part)
+                data = read_file(self._disk, path, self._written[part]) + data
+                self._disk.unlink(path)
+            buffer.clear()
+            yield (
+                Entry(id, digest, queue, ordinal, attempts)
+                for id, digest, ordinal, queue, attempts in _ENTRY.iter_unpack(data)
+            )
 
 
 class _Ordered:

@@ -102,14 +102,13 @@ class WriteBack:
             raise StorageError(self._source, "is no data path of Penstock: it has no topics")
         lock = lock_directory(self._disk, self._source)
         try:
+            begun = ""
             if self._disk.exists(os.path.join(self._source, takeover.COMMIT)):
-                raise StorageError(
-                    self._source, "a take-over of nsqd's data is not finished: start nsqd once"
-                )
-            if prepared_commits(self._disk, self._source):
-                raise StorageError(
-                    self._source, "a commit of staged blocks is not finished: start nsqd once"
-                )
+                begun = "a take-over of nsqd's data"
+            elif prepared_commits(self._disk, self._source):
+                begun = "a commit of staged blocks"
+            if begun:
+                raise StorageError(self._source, f"{begun} is not finished: start nsqd once")
             self._run(topics_path)
         except OSError as error:
             raise StorageError(self._target, f"cannot be written: {error}") from error
@@ -214,13 +213,10 @@ class WriteBack:
             try:
                 for header, data in log.batches(offset):
                     bodies, sections = decode_bodies(data, 0), decode_sections(data, 0)
+                    of_batch = header.base_id, header.timestamp_ns, sections
                     for index in range(max(offset - header.base_offset, 0), header.count):
-                        yield (
-                            header.base_offset + index,
-                            *_message(
-                                bodies[index], index, header.base_id, header.timestamp_ns, sections
-                            ),
-                        )
+                        message = _message(bodies[index], index, *of_batch)
+                        yield (header.base_offset + index, *message)
                     offset = header.base_offset + header.count
             except LogDamaged as error:
                 to_offset = max(error.to_offset, offset + 1)

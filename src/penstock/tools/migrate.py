@@ -21,8 +21,9 @@ from penstock import limits
 from penstock.clock import SystemClock
 from penstock.command import terminal
 from penstock.errors import ConfigError, StorageError
-from penstock.ids.guid import check_node_id, default_node_id
+from penstock.ids.guid import check_node_id
 from penstock.log.disk import OsDisk, lock_directory
+from penstock.nsqd.options import default_node_id
 from penstock.takeover.diskqueue import FILE_BYTES_MAX
 from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count

@@ -23,76 +23,71 @@ from penstock.errors import (
 
 
 class Fault(Enum):
-    """Name = (code, template of the text, fatal)."""
+    """Name = (code, template of the text, fatal), fatal where nothing is said."""
 
-    BAD_PROTOCOL = (b"E_BAD_PROTOCOL", b"", True)
+    BAD_PROTOCOL = (b"E_BAD_PROTOCOL", b"")
 
-    INVALID_COMMAND = (b"E_INVALID", b"invalid command %b", True)
-    WRONG_STATE = (b"E_INVALID", b"cannot %b in current state", True)
-    TLS_REQUIRED = (b"E_INVALID", b"cannot %b in current state (TLS required)", True)
-    SUB_HEARTBEATS_OFF = (b"E_INVALID", b"cannot SUB with heartbeats disabled", True)
-    PARAMETERS_MISSING = (b"E_INVALID", b"%b insufficient number of parameters", True)
-    PARAMS_MISSING = (b"E_INVALID", b"%b insufficient number of params", True)
-    AUTH_PARAMETERS = (b"E_INVALID", b"AUTH invalid number of parameters", True)
-    AUTH_TWICE = (b"E_INVALID", b"AUTH already set", True)
-    BAD_ID = (b"E_INVALID", b"invalid message ID", True)
-    RDY_UNREADABLE = (b"E_INVALID", b"RDY could not parse count %b", True)
-    RDY_RANGE = (b"E_INVALID", b"RDY count %d out of range 0-%d", True)
-    TIMEOUT_UNREADABLE = (b"E_INVALID", b"%b could not parse timeout %b", True)
-    DPUB_RANGE = (b"E_INVALID", b"DPUB timeout %d out of range 0-%d", True)
+    INVALID_COMMAND = (b"E_INVALID", b"invalid command %b")
+    WRONG_STATE = (b"E_INVALID", b"cannot %b in current state")
+    TLS_REQUIRED = (b"E_INVALID", b"cannot %b in current state (TLS required)")
+    SUB_HEARTBEATS_OFF = (b"E_INVALID", b"cannot SUB with heartbeats disabled")
+    PARAMETERS_MISSING = (b"E_INVALID", b"%b insufficient number of parameters")
+    PARAMS_MISSING = (b"E_INVALID", b"%b insufficient number of params")
+    AUTH_PARAMETERS = (b"E_INVALID", b"AUTH invalid number of parameters")
+    AUTH_TWICE = (b"E_INVALID", b"AUTH already set")
+    BAD_ID = (b"E_INVALID", b"invalid message ID")
+    RDY_UNREADABLE = (b"E_INVALID", b"RDY could not parse count %b")
+    RDY_RANGE = (b"E_INVALID", b"RDY count %d out of range 0-%d")
+    TIMEOUT_UNREADABLE = (b"E_INVALID", b"%b could not parse timeout %b")
+    DPUB_RANGE = (b"E_INVALID", b"DPUB timeout %d out of range 0-%d")
 
-    BAD_TOPIC = (b"E_BAD_TOPIC", b"%b topic name %b is not valid", True)
-    BAD_TOPIC_MPUB = (b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic name %b is not valid", True)
-    BAD_PARTITION = (b"E_BAD_PARTITION", b"%b partition %b is not valid", True)
-    PARTITION_MISSING = (b"E_BAD_PARTITION", b"%b needs a partition or a key on this topic", True)
-    BAD_OFFSET = (b"E_INVALID", b"%b offset %b is not valid", True)
-    BAD_CHANNEL = (b"E_BAD_CHANNEL", b"%b channel name %b is not valid", True)
+    BAD_TOPIC = (b"E_BAD_TOPIC", b"%b topic name %b is not valid")
+    BAD_TOPIC_MPUB = (b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic name %b is not valid")
+    BAD_PARTITION = (b"E_BAD_PARTITION", b"%b partition %b is not valid")
+    PARTITION_MISSING = (b"E_BAD_PARTITION", b"%b needs a partition or a key on this topic")
+    BAD_OFFSET = (b"E_INVALID", b"%b offset %b is not valid")
+    BAD_CHANNEL = (b"E_BAD_CHANNEL", b"%b channel name %b is not valid")
 
-    BODY_SIZE_UNREAD = (b"E_BAD_BODY", b"%b failed to read body size", True)
-    BODY_TOO_BIG = (b"E_BAD_BODY", b"%b body too big %d > %d", True)
-    BODY_SIZE_INVALID = (b"E_BAD_BODY", b"%b invalid body size %d", True)
-    BODY_UNREAD = (b"E_BAD_BODY", b"%b failed to read body", True)
-    IDENTIFY_JSON = (b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body", True)
-    IDENTIFY_VALUE = (b"E_BAD_BODY", b"IDENTIFY %b (%d) is invalid", True)
-    MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"%b failed to read message count", True)
-    MPUB_COUNT = (b"E_BAD_BODY", b"%b invalid message count %d", True)
+    BODY_SIZE_UNREAD = (b"E_BAD_BODY", b"%b failed to read body size")
+    BODY_TOO_BIG = (b"E_BAD_BODY", b"%b body too big %d > %d")
+    BODY_SIZE_INVALID = (b"E_BAD_BODY", b"%b invalid body size %d")
+    BODY_UNREAD = (b"E_BAD_BODY", b"%b failed to read body")
+    IDENTIFY_JSON = (b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body")
+    IDENTIFY_VALUE = (b"E_BAD_BODY", b"IDENTIFY %b (%d) is invalid")
+    MPUB_COUNT_UNREAD = (b"E_BAD_BODY", b"%b failed to read message count")
+    MPUB_COUNT = (b"E_BAD_BODY", b"%b invalid message count %d")
 
-    BAD_TAG = (b"E_BAD_TAG", b"IDENTIFY desired tag %b is not valid", True)
-    BAD_FILTER = (b"E_INVALID", b"IDENTIFY ext_filter: %b", True)
+    BAD_TAG = (b"E_BAD_TAG", b"IDENTIFY desired tag %b is not valid")
+    BAD_FILTER = (b"E_INVALID", b"IDENTIFY ext_filter: %b")
 
     COMPRESSION_TWICE = (
         b"E_IDENTIFY_FAILED",
         b"cannot enable both deflate and snappy compression",
-        True,
     )
-    IDENTIFY_FAILED = (b"E_IDENTIFY_FAILED", b"IDENTIFY failed %b", True)
+    IDENTIFY_FAILED = (b"E_IDENTIFY_FAILED", b"IDENTIFY failed %b")
 
-    MESSAGE_SIZE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body size", True)
-    MESSAGE_SIZE_INVALID = (b"E_BAD_MESSAGE", b"%b invalid message body size %d", True)
-    MESSAGE_TOO_BIG = (b"E_BAD_MESSAGE", b"%b message too big %d > %d", True)
-    MESSAGE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body", True)
+    MESSAGE_SIZE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body size")
+    MESSAGE_SIZE_INVALID = (b"E_BAD_MESSAGE", b"%b invalid message body size %d")
+    MESSAGE_TOO_BIG = (b"E_BAD_MESSAGE", b"%b message too big %d > %d")
+    MESSAGE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body")
     MPUB_MESSAGE_SIZE_UNREAD = (
         b"E_BAD_MESSAGE",
         b"%b failed to read message(%d) body size",
-        True,
     )
-    MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"%b invalid message(%d) body size %d", True)
+    MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"%b invalid message(%d) body size %d")
 
-    JSON_HEADER_SIZE = (b"E_INVALID_JSON_HEADER", b"%b invalid JSON header size %d", True)
+    JSON_HEADER_SIZE = (b"E_INVALID_JSON_HEADER", b"%b invalid JSON header size %d")
     JSON_HEADER = (
         b"E_INVALID_JSON_HEADER",
         b"%b JSON header is no flat object of strings from byte %d on",
-        True,
     )
     MPUB_JSON_HEADER_SIZE = (
         b"E_INVALID_JSON_HEADER",
         b"%b invalid message(%d) JSON header size %d",
-        True,
     )
     MPUB_JSON_HEADER = (
         b"E_INVALID_JSON_HEADER",
         b"%b message(%d) JSON header is no flat object of strings from byte %d on",
-        True,
     )
     EXT_NOT_SUPPORT = (
         b"E_EXT_NOT_SUPPORT",
@@ -100,41 +95,39 @@ class Fault(Enum):
         False,
     )
 
-    PUB_FAILED = (b"E_PUB_FAILED", b"PUB failed %b", True)
-    MPUB_FAILED = (b"E_MPUB_FAILED", b"MPUB failed %b", True)
-    DPUB_FAILED = (b"E_DPUB_FAILED", b"DPUB failed %b", True)
-    SUB_ORDER_IS_MUST = (b"E_SUB_ORDER_IS_MUST", b"%b topic %b has only SUB_ORDERED", True)
-    ORDER_SAMPLED = (b"E_INVALID", b"cannot %b with a sample_rate", True)
-    SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
+    PUB_FAILED = (b"E_PUB_FAILED", b"PUB failed %b")
+    MPUB_FAILED = (b"E_MPUB_FAILED", b"MPUB failed %b")
+    DPUB_FAILED = (b"E_DPUB_FAILED", b"DPUB failed %b")
+    SUB_ORDER_IS_MUST = (b"E_SUB_ORDER_IS_MUST", b"%b topic %b has only SUB_ORDERED")
+    ORDER_SAMPLED = (b"E_INVALID", b"cannot %b with a sample_rate")
+    SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b")
 
-    NOT_LEADER = (b"E_FAILED_ON_NOT_LEADER", b"%b: %b", True)
+    NOT_LEADER = (b"E_FAILED_ON_NOT_LEADER", b"%b: %b")
     NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", False)
-    TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b", True)
-    CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b", True)
+    TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b")
+    CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b")
 
     SUB_EXTEND_NEED = (
         b"E_SUB_EXTEND_NEED",
         b"%b topic %b is extended: IDENTIFY has to say extend_support",
-        True,
     )
     SUB_EXTEND_FORBIDDEN = (
         b"E_SUB_EXTEND_FORBIDDON",
         b"%b topic %b is not extended: IDENTIFY must not say extend_support",
-        True,
     )
 
     FIN_FAILED = (b"E_FIN_FAILED", b"FIN %b failed %b", False)
     REQ_FAILED = (b"E_REQ_FAILED", b"REQ %b failed %b", False)
     TOUCH_FAILED = (b"E_TOUCH_FAILED", b"TOUCH %b failed %b", False)
 
-    AUTH_FIRST = (b"E_AUTH_FIRST", b"AUTH required before %b", True)
-    AUTH_FAILED = (b"E_AUTH_FAILED", b"AUTH failed", True)
-    AUTH_NONE_FOUND = (b"E_UNAUTHORIZED", b"AUTH no authorizations found", True)
-    AUTH_DENIED = (b"E_UNAUTHORIZED", b"AUTH failed for %b on %b %b", True)
-    AUTH_DISABLED = (b"E_AUTH_DISABLED", b"AUTH disabled", True)
-    AUTH_ERROR = (b"E_AUTH_ERROR", b"AUTH error %b", True)
+    AUTH_FIRST = (b"E_AUTH_FIRST", b"AUTH required before %b")
+    AUTH_FAILED = (b"E_AUTH_FAILED", b"AUTH failed")
+    AUTH_NONE_FOUND = (b"E_UNAUTHORIZED", b"AUTH no authorizations found")
+    AUTH_DENIED = (b"E_UNAUTHORIZED", b"AUTH failed for %b on %b %b")
+    AUTH_DISABLED = (b"E_AUTH_DISABLED", b"AUTH disabled")
+    AUTH_ERROR = (b"E_AUTH_ERROR", b"AUTH error %b")
 
-    def __init__(self, code: bytes, template: bytes, fatal: bool) -> None:
+    def __init__(self, code: bytes, template: bytes, fatal: bool = True) -> None:
         self.code = code
         self.template = template
         self.fatal = fatal

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, NoReturn
 
 from penstock import limits
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
@@ -26,9 +26,6 @@ from penstock.wire.errors import Fault, WireFault
 from penstock.wire.extfilter import ExtFilter, Pairs, parse_filter
 from penstock.wire.names import quote
 from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 MS = limits.MS
 _TAG = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TAG_BYTES_MAX}}}")
@@ -62,16 +59,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for one connection. Zero heartbeat: off. Zero output timeout: no timed flush."""
+    """What holds for one connection, as long as it says nothing else. Zero heartbeat: off. Zero
+    output timeout: no timed flush."""
 
-    client_id: str
-    hostname: str
-    user_agent: str
-    heartbeat_ns: int
-    output_bytes: int
-    output_timeout_ns: int
-    sample_rate: int
-    message_timeout_ns: int
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    heartbeat_ns: int = limits.HEARTBEAT_NS
+    output_bytes: int = limits.OUTPUT_BUFFER_BYTES
+    output_timeout_ns: int = limits.OUTPUT_BUFFER_TIMEOUT_NS
+    sample_rate: int = 0
+    message_timeout_ns: int = limits.MESSAGE_TIMEOUT_NS
     deflate_level: int = DEFLATE_LEVEL_DEFAULT
     topology_region: str = ""
     topology_zone: str = ""
@@ -104,33 +102,10 @@ class Offer:
     deflate: bool = False
 
 
-class _Kind(NamedTuple):
-    type: type
-    bits: int = 0
-
-
-_TEXT, _FLAG, _INT, _INT32 = _Kind(str), _Kind(bool), _Kind(int, 64), _Kind(int, 32)
-
-FIELDS: dict[str, _Kind] = {
-    "client_id": _TEXT,
-    "hostname": _TEXT,
-    "user_agent": _TEXT,
-    "feature_negotiation": _FLAG,
-    "heartbeat_interval": _INT,
-    "output_buffer_timeout": _INT,
-    "output_buffer_size": _INT,
-    "tls_v1": _FLAG,
-    "snappy": _FLAG,
-    "deflate": _FLAG,
-    "deflate_level": _INT,
-    "sample_rate": _INT32,
-    "msg_timeout": _INT,
-    "topology_region": _TEXT,
-    "topology_zone": _TEXT,
-    "desired_tag": _TEXT,
-    "extend_support": _FLAG,
-    "envelope": _FLAG,
+_TYPES: dict[str, type[Any]] = {
+    one.name: type(one.default) for one in fields(Request) if one.name != "ext_filter"
 }
+_BITS = {"sample_rate": 32}  # other numbers have 64
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -158,9 +133,8 @@ def decode_request(body: bytes) -> Request:
             if not isinstance(value, _Pairs):
                 raise WireFault(Fault.IDENTIFY_JSON)
             values[name] = value
-        kind = FIELDS.get(name)
-        if kind is not None and value is not None:
-            values[name] = _checked(name, kind, value)
+        elif name in _TYPES and value is not None:
+            values[name] = _checked(name, value)
     return Request(**values)
 
 
@@ -168,17 +142,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _checked(name: str, kind: _Kind, value: Any) -> Any:
-    if type(value) is not kind.type:
+def _checked(name: str, value: Any) -> Any:
+    if type(value) is not _TYPES[name]:
         raise WireFault(Fault.IDENTIFY_JSON)
     if isinstance(value, str):  # half a surrogate pair has no UTF-8
         if len(value) > limits.IDENTIFY_TEXT_CHARS_MAX:
             raise WireFault(Fault.IDENTIFY_VALUE, b"length of " + name.encode(), len(value))
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, int) and kind.bits:
-        bound = 1 << kind.bits - 1
-        if not -bound <= value < bound:
-            raise WireFault(Fault.IDENTIFY_JSON)
+    bound = 1 << _BITS.get(name, 64) - 1
+    if not -bound <= value < bound:
+        raise WireFault(Fault.IDENTIFY_JSON)
     return value
 
 
@@ -291,14 +264,8 @@ def encode_response(settings: Settings, offer: Offer) -> bytes:
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class Encoder(Protocol):
-    def encode(self, data: bytes) -> bytes: ...
-
-
-class Decoder(Protocol):
-    def feed(self, data: Buffer) -> None: ...
-    def read(self, bytes_max: int) -> bytes: ...
-    def read_into(self, view: memoryview) -> int: ...
+Encoder = SnappyEncoder | DeflateEncoder
+Decoder = SnappyDecoder | DeflateDecoder
 
 
 def compression(settings: Settings) -> tuple[Encoder, Decoder] | None:

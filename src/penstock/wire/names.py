@@ -29,17 +29,7 @@ from penstock.wire.errors import Fault, WireFault
 EPHEMERAL_SUFFIX = "#ephemeral"
 
 _NAME = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
-_SHORT_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
+_SHORT_ESCAPES = dict(zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True))
 _RAW_BYTE_FIRST = 0xDC80  # where `surrogateescape` puts bytes that are not UTF-8
 _RAW_BYTE_LAST = 0xDCFF
 
@@ -61,7 +51,7 @@ def quote(name: bytes) -> bytes:
 def _quote_character(character: str) -> str:
     short = _SHORT_ESCAPES.get(character)
     if short is not None:
-        return short
+        return f"\\{short}"
     code = ord(character)
     if _RAW_BYTE_FIRST <= code <= _RAW_BYTE_LAST:
         return f"\\x{code - 0xDC00:02x}"

@@ -13,7 +13,8 @@ from penstock import limits
 
 from ..world import V2, Running, eventually, ok, pub
 
-HERE = "topic=t&channel=c"
+HERE = "topic=t&channel=ch"
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def settle(nsqd: Running, verb: str, id: bytes | str, more: str = "") -> tuple[i
 
 def consumer(nsqd: Running, rdy: int = 10) -> V2:
     client = nsqd.client(client_id="me", hostname="till-7")
-    assert client.ask(b"SUB t c\n") == ok()
+    assert client.ask(b"SUB t ch\n") == ok()
     client.send(b"RDY %d\n" % rdy)
     return client
 
@@ -49,7 +50,7 @@ def publish(nsqd: Running, *bodies: bytes) -> None:
 
 
 def counts(nsqd: Running) -> tuple[int, int, int]:
-    row = nsqd.channel("t", "c")
+    row = nsqd.channel("t", "ch")
     return row["depth"], row["in_flight_count"], row["deferred_count"]
 
 
@@ -74,7 +75,7 @@ def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
         id = client.message().id
         assert settle(nsqd, "finish", id) == (200, None)
         assert counts(nsqd) == (0, 0, 0)
-        row = nsqd.channel("t", "c")["clients"][0]
+        row = nsqd.channel("t", "ch")["clients"][0]
         assert (row["in_flight_count"], row["finish_count"]) == (0, 1)
         client.send(b"FIN " + id + b"\n")
         assert client.read().data == b"E_FIN_FAILED FIN " + id + b" failed ID not in flight"
@@ -130,7 +131,7 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         assert eventually(lambda: len(listed(nsqd, "dead")) == 2)
         second = listed(nsqd, "dead")[1]
         assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
-        assert (second["dead_letter_topic"], second["cause"]) == ("t.c.dead", "requeued")
+        assert (second["dead_letter_topic"], second["cause"]) == ("t.ch.dead", "requeued")
         target = f"/channel/redrive?{HERE}&id={ids[1].decode()}"
         assert nsqd.ask("POST", target) == (200, {"redriven": 1})
         assert client.message().id == ids[1]
@@ -140,13 +141,8 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
 # --- youzan's verbs for channels that are stuck: on a topic with one partition and with four ---
 
 
-HERE_REPAIR = "topic=t&channel=ch"
-HOUR_MS = 3_600_000
-
-
 def ask(node: Running, path: str, query: str = "") -> tuple[int, Any]:
-    answer = node.request("POST", f"{path}?{HERE_REPAIR}{query}")
-    return answer.status, json.loads(answer.body) if answer.body else None
+    return node.ask("POST", f"{path}?{HERE}{query}")
 
 
 def settled(node: Running, verb: str, query: str = "") -> tuple[int, int]:
@@ -155,22 +151,10 @@ def settled(node: Running, verb: str, query: str = "") -> tuple[int, int]:
     return found["settled"], found["left"]
 
 
-def publish_repair(node: Running, count: int = 4, defer_ms: int = 0) -> None:
+def publish_numbers(node: Running, count: int = 4, defer_ms: int = 0) -> None:
     for number in range(count):
         path = f"/pub?topic=t&defer={defer_ms}"
         assert node.request("POST", path, b"%d" % number).status == 200
-
-
-def consumer_repair(node: Running, rdy: int = 100) -> V2:
-    client = node.client()
-    assert client.ask(b"SUB t ch\n") == ok()
-    client.send(b"RDY %d\n" % rdy)
-    return client
-
-
-def depth(node: Running) -> tuple[int, int, int]:
-    row = node.channel("t", "ch")
-    return row["depth"], row["in_flight_count"], row["deferred_count"]
 
 
 def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
@@ -180,30 +164,30 @@ def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
         found.append(json.loads(answer.body)["id"])
     for id in found[1::2]:  # as numbers, as they were answered
         assert ask(node, "/message/finish", f"&msgid={id}") == (200, None)
-    assert depth(node) == (4, 0, 0)
-    with consumer_repair(node) as client:
+    assert counts(node) == (4, 0, 0)
+    with consumer(node, 100) as client:
         bodies = sorted(client.message().body for _ in range(4))
         assert bodies == [b"0", b"2", b"4", b"6"]
         assert client.is_silent()
 
 
 def test_all_that_is_delayed(node: Running) -> None:
-    publish_repair(node, 4)
-    publish_repair(node, 3, HOUR_MS)
-    with consumer_repair(node) as client:
+    publish_numbers(node, 4)
+    publish_numbers(node, 3, HOUR_MS)
+    with consumer(node, 100) as client:
         for _ in range(4):
             client.send(b"REQ %b %d\n" % (client.message().id, HOUR_MS))
         client.ask(b"CLS\n")
-        assert depth(node) == (0, 0, 7)
+        assert counts(node) == (0, 0, 7)
         assert settled(node, "finishmemdelayed") == (4, 3)
         assert settled(node, "finishmemdelayed") == (0, 3)
         assert settled(node, "emptydelayed") == (3, 0)
-        assert depth(node) == (0, 0, 0)
+        assert counts(node) == (0, 0, 0)
 
 
 def test_one_partition(node: Running) -> None:
     count = len(node.daemon.broker.find_topic("t").leaders)
-    publish_repair(node, 8, HOUR_MS)
+    publish_numbers(node, 8, HOUR_MS)
     assert settled(node, "emptydelayed", "&partition=0") == (8 // count, 8 - 8 // count)
     status, answer = ask(node, "/channel/fixconfirmed", f"&partition={count - 1}")
     assert (status, list(answer["partitions"])) == (200, [str(count - 1)])
@@ -217,7 +201,7 @@ def test_one_partition(node: Running) -> None:
 
 
 def test_where_it_stands(node: Running) -> None:
-    publish_repair(node, 8)
+    publish_numbers(node, 8)
     count = len(node.daemon.broker.find_topic("t").leaders)
     status, answer = ask(node, "/channel/fixconfirmed")
     place = {"low": 0, "next": 0, "floor": 0}
@@ -229,7 +213,7 @@ def test_where_it_stands(node: Running) -> None:
 
 def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
-    publish_repair(node, 9, HOUR_MS)
+    publish_numbers(node, 9, HOUR_MS)
     assert settled(node, "emptydelayed") == (9, 0)
     with node.client() as client:
         assert client.ask(pub(b"t", b"x")) == ok()

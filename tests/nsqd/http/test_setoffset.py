@@ -63,8 +63,7 @@ def node(tmp_path: Path) -> Iterator[Running]:
 
 
 def post(node: Running, more: str, body: str) -> tuple[int, Any]:
-    answer = node.request("POST", HERE + more, body.encode())
-    return answer.status, json.loads(answer.body)
+    return node.ask("POST", HERE + more, body.encode())
 
 
 def again(document: dict[str, Any]) -> dict[int, int]:

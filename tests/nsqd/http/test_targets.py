@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,11 +27,7 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
 
 
 def post(nsqd: Running, target: str, body: bytes = b"x") -> tuple[int, Any]:
-    answer = nsqd.request("POST", target, body)
-    try:
-        return answer.status, json.loads(answer.body)
-    except ValueError:
-        return answer.status, answer.body
+    return nsqd.ask("POST", target, body)
 
 
 def topic(nsqd: Running, name: str = "t") -> Topic:

@@ -35,8 +35,7 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
 
 
 def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
-    answer = nsqd.request(method, f"/topic/config?{query}")
-    return answer.status, json.loads(answer.body)
+    return nsqd.ask(method, f"/topic/config?{query}")
 
 
 def test_another_shape_is_said(nsqd: Running) -> None:
@@ -104,8 +103,8 @@ def here(tmp_path: Path) -> Iterator[Running]:
 
 def post(here: Running, target: str) -> tuple[int, str]:
     """The status, and the code of an error."""
-    answer = here.request("POST", target)
-    return answer.status, json.loads(answer.body)["message"] if answer.body else ""
+    status, document = here.ask("POST", target)
+    return status, document["message"] if document else ""
 
 
 def find(here: Running, name: str) -> Topic:

@@ -11,12 +11,12 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
 from penstock.kernel import Stray
-from penstock.net.api import JSON, TEXT, HttpError, Parameters, json_response
+from penstock.net.api import JSON, TEXT, Parameters, because, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, invalid
 from penstock.nsqd.http.deps import Call
-from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
+from penstock.nsqd.metrics import CONTENT_TYPE, metric_parts
 from penstock.nsqd.stats import Query, View, connection_parts, disk_row, json_parts
 from penstock.nsqd.stats_text import text_parts
 
@@ -51,7 +51,7 @@ def info(call: Call) -> None:
 def cluster(call: Call) -> None:
     member = call.deps.member
     if member is None:
-        raise HttpError(404, "NO_CLUSTER", details={"reason": "this node has no --cluster"})
+        raise because(404, "NO_CLUSTER", "this node has no --cluster")
     call.answer(json_response(member.document()))
 
 
@@ -78,17 +78,7 @@ def connections(call: Call) -> None:
 
 
 def metrics(call: Call) -> None:
-    deps, member = call.deps, call.deps.member
-    figures = Figures(
-        deps.broker,
-        deps.protocol,
-        deps.sync_times,
-        disk_row(deps.options.data_path, deps.sync_times),
-        deps.identity.start_time,
-        deps.http_connections(),
-        member.state if member is not None else None,
-    )
-    call.in_slices(metric_parts(figures), CONTENT_TYPE, ())
+    call.in_slices(metric_parts(call.deps), CONTENT_TYPE, ())
 
 
 def _partition(parameters: Parameters) -> int | None:

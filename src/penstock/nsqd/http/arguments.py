@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.topics.topic import Topic
 from penstock.errors import NotFound
-from penstock.net.api import HttpError, Parameters
+from penstock.net.api import HttpError, Parameters, because
 from penstock.net.query import whole_number
 from penstock.nsqd.http.deps import Call, is_valid
 from penstock.wire.errors import WireFault
@@ -132,8 +132,7 @@ def names_of(channel: Channel) -> dict[str, Any]:
 
 
 def bad_partition(text: object, rule: str) -> HttpError:
-    reason = f"partition {str(text)[:SHOWN]!r}: {rule}"
-    return HttpError(400, "E_BAD_PARTITION", details={"reason": reason})
+    return because(400, "E_BAD_PARTITION", f"partition {str(text)[:SHOWN]!r}: {rule}")
 
 
 def not_of(topic: Topic, text: object) -> HttpError:

@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
+from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import Skipped
 from penstock.broker.ports import MetadataDone
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Poison
@@ -40,7 +41,7 @@ from penstock.nsqd.http.arguments import (
     names_of,
     number,
 )
-from penstock.nsqd.http.deps import Call, answer_when_held, reason_of, unavailable
+from penstock.nsqd.http.deps import Ask, Call, answer_when_held, reason_of, unavailable
 from penstock.nsqd.http.settings import (
     Setting,
     chosen,
@@ -79,36 +80,20 @@ def empty(call: Call) -> Response:
     return EMPTY
 
 
-def pause(call: Call, done: MetadataDone) -> None:
-    changes.pause_channel(find_channel(call, checks_names=True), done)
+def pausing(change: Callable[[Channel, MetadataDone], None]) -> Ask:
+    return lambda call, done: change(find_channel(call, checks_names=True), done)
 
 
-def unpause(call: Call, done: MetadataDone) -> None:
-    changes.unpause_channel(find_channel(call, checks_names=True), done)
-
-
-def skip(call: Call, done: MetadataDone) -> None:
-    _skip(call, done, Skipped.begun)
-
-
-def unskip(call: Call, done: MetadataDone) -> None:
-    _skip(call, done, Skipped.ended)
-
-
-def skip_tests(call: Call, done: MetadataDone) -> None:
-    """Of all partitions: a load test goes through the whole topic."""
-    _skip(call, done, lambda before, *_: before._replace(tests=True))
-
-
-def unskip_tests(call: Call, done: MetadataDone) -> None:
-    _skip(call, done, lambda before, *_: before._replace(tests=False))
-
-
-def _skip(call: Call, done: MetadataDone, change: Callable[[Skipped, int, int], Skipped]) -> None:
+def skip(change: Callable[[Skipped, int, int], Skipped], call: Call, done: MetadataDone) -> None:
     channel = find_channel(call, checks_names=True)
     partition = chosen_partition(channel.topic, call.parameters)
     count = channel.topic.partition_count
     changes.skip(channel, lambda before: change(before, partition, count), done)
+
+
+def skip_tests(on: bool) -> Ask:
+    """Of all partitions: a load test goes through the whole topic."""
+    return partial(skip, lambda before, *_: before._replace(tests=on))
 
 
 # --- bounds ---
@@ -172,15 +157,8 @@ def set_order(call: Call, done: MetadataDone) -> None:
     changes.configure_channel(channel, {"order": order}, done)
 
 
-def enable_trace(call: Call, done: MetadataDone) -> None:
-    _set_rate(call, call.parameters.get("rate", "1"), done)
-
-
-def disable_trace(call: Call, done: MetadataDone) -> None:
-    _set_rate(call, "0", done)
-
-
-def _set_rate(call: Call, text: str, done: MetadataDone) -> None:
+def set_trace(on: bool, call: Call, done: MetadataDone) -> None:
+    text = call.parameters.get("rate", "1") if on else "0"
     known = ("channel", "rate", "topic")
     unknown = sorted(set(call.parameters).difference(known))
     if unknown:

@@ -6,10 +6,12 @@ Around it may be what several of them have in common: `changing`, `keeping`, `ag
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.topic import Topic
 from penstock.errors import (
@@ -32,14 +34,13 @@ from penstock.errors import (
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
-from penstock.net.slices import in_slices, in_turns
-from penstock.nsqd.topics import ANY, Shape
+from penstock.nsqd.topics import ANY
 from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.ports import MetadataDone
+    from penstock.broker.ports import MetadataDone, NewTopic
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
@@ -101,8 +102,21 @@ class Call:
     def in_turns(
         self, work: Generator[None, None, _Result], done: Callable[[_Result], None]
     ) -> None:
-        """Long work on logs; what it raises is answered as a `refusal`."""
-        in_turns(self.request, self.answer, self._guard, _told(work), done)
+        """Long work on logs, which yields between pieces that each take a few milliseconds at most:
+        one piece a turn of the loop, so that everything else has its turn, too. What it returns is
+        given to `done`, what it raises is answered as a `refusal`."""
+        work = _told(work)
+        loop = asyncio.get_running_loop()
+
+        def step() -> None:
+            try:
+                next(work)
+            except StopIteration as ended:
+                done(ended.value)
+            else:
+                loop.call_soon(self.go_on, step)
+
+        step()
 
     def in_slices(
         self,
@@ -110,18 +124,25 @@ class Call:
         content_type: str,
         headers: tuple[tuple[str, str], ...] = NSQ_HEADER,
     ) -> None:
-        """A large document, in pieces."""
+        """Answer with a large document, in pieces. What fits into one slice is done at once."""
+        gathered: list[bytes] = []
+        loop, mono_ns = asyncio.get_running_loop(), self.deps.clock.mono_ns
 
-        def done(body: bytes) -> None:
-            self.answer(Response(200, body, content_type, headers))
+        def step() -> None:
+            end_ns = mono_ns() + limits.STATS_SLICE_NS
+            for part in parts:
+                gathered.append(part)
+                if mono_ns() >= end_ns:
+                    loop.call_soon(self.go_on, step)
+                    return
+            self.answer(Response(200, b"".join(gathered), content_type, headers))
 
-        clock = self.deps.clock
-        in_slices(self.request, self.answer, self._guard, parts, done, clock)
+        step()
 
     def with_topic(
         self,
         act: Callable[[Topic], None],
-        shape: Shape = ANY,
+        shape: NewTopic = ANY,
         elsewhere: Callable[[], None] | None = None,
     ) -> None:
         """Call `act` with the topic, made in this shape when it is not there, which may take a

@@ -27,7 +27,7 @@ from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
 from penstock.kernel import BulkResult, BulkStatus, Section
-from penstock.log.reader import Message, Stretch
+from penstock.log.reader import Message
 from penstock.net.api import JSON, NSQ_HEADER, HttpError, Parameters, json_response
 from penstock.net.bulk import FileBody
 from penstock.net.exchange import Response
@@ -105,7 +105,10 @@ def fetch(call: Call) -> None:
         headers = _range_headers(topic, found.base_offset, found.next_offset)
         call.answer(Response(200, b"".join(found.blocks), BINARY, headers))
 
-    stretch = _stretch(reader, from_offset)
+    try:
+        stretch = reader.stretch(from_offset)
+    except PenstockError as error:
+        raise refusal(error) from error
     if stretch is None or to_offset == from_offset:
         in_loop()
         return
@@ -143,8 +146,7 @@ def offset(call: Call) -> None:
         timestamp_ns = number(parameters, "timestamp_ms", default=None) * limits.MS
         find = partial(reader.find_time, timestamp_ns, end)
     try:
-        offset = find()
-        call.answer(json_response({"offset": offset}))
+        call.answer(json_response({"offset": find()}))
     except PenstockError as error:
         raise refusal(error) from error
 
@@ -179,13 +181,6 @@ def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> To
     return TopicReader(topic, partition)
 
 
-def _stretch(reader: TopicReader, from_offset: int) -> Stretch | None:
-    try:
-        return reader.stretch(from_offset)
-    except PenstockError as error:
-        raise refusal(error) from error
-
-
 def _range_headers(topic: Topic, base_offset: int, next_offset: int) -> tuple[tuple[str, str], ...]:
     return (
         ("X-Penstock-Identity", topic.identity),
@@ -196,18 +191,13 @@ def _range_headers(topic: Topic, base_offset: int, next_offset: int) -> tuple[tu
 
 
 def _matcher(text: str) -> Callable[[str], bool]:
-    """Penstock's own topics are for those who ask for them: by name, or by a pattern that begins as
-    their names do."""
-    matches, own_too = _pattern(text).matches, text.startswith("_")
-    return lambda name: (own_too or not is_internal(name)) and matches(name)
-
-
-def _pattern(text: str) -> Pattern:
-    """It has to fit the whole name."""
+    """A pattern has to fit the whole name. Penstock's own topics are for those who ask for them: by
+    name, or by a pattern that begins as their names do."""
     try:
-        return Pattern(f"^(?:{text})$")
+        pattern, own_too = Pattern(f"^(?:{text})$"), text.startswith("_")
     except PatternInvalid as error:
         raise invalid("pattern", text, error, None) from error
+    return lambda name: (own_too or not is_internal(name)) and pattern.matches(name)
 
 
 def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[int, int]]:

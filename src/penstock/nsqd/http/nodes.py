@@ -18,7 +18,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES
 from penstock.limits import NODE_ID_MAX
-from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, error_response
+from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
 from penstock.replication.leader import Outcome
@@ -41,12 +41,12 @@ class NodeStates:
         text, state = parameters.get("node", ""), parameters.get("state", "")
         number = whole_number(text, NODE_ID_MAX)
         if number is None:
-            raise _refused(400, "INVALID_NODE", f"node {text!r}: a number is needed")
+            raise because(400, "INVALID_NODE", f"node {text!r}: a number is needed")
         if state not in STATES:
-            raise _refused(400, "INVALID_STATE", f"state {state!r}: one of {', '.join(STATES)}")
+            raise because(400, "INVALID_STATE", f"state {state!r}: one of {', '.join(STATES)}")
         held = self._view.memberships.get(number)
         if held is None:
-            raise _refused(404, "NODE_NOT_FOUND", f"the cluster has no node {number}")
+            raise because(404, "NODE_NOT_FOUND", f"the cluster has no node {number}")
         if state == REMOVED:
             self._check_gone(number)
         key = keys.member(number)
@@ -58,14 +58,13 @@ class NodeStates:
 
     def _check_gone(self, number: int) -> None:
         if number in self._view.nodes:
-            raise _refused(409, "NODE_LIVES", f"node {number} lives: stop it first")
+            raise because(409, "NODE_LIVES", f"node {number} lives: stop it first")
         for name, held in self._view.partitions.items():
             record = held.document
             if number in record.wanted or record.member_on(number) is not None:
-                reason = (
-                    f"node {number} has a replica of {name.topic}/{name.number}: drain it first"
-                )
-                raise _refused(409, "NODE_HAS_REPLICAS", reason)
+                where = f"{name.topic}/{name.number}"
+                reason = f"node {number} has a replica of {where}: drain it first"
+                raise because(409, "NODE_HAS_REPLICAS", reason)
 
 
 def _answer(settled: Settled, answer: Answer) -> None:
@@ -73,11 +72,7 @@ def _answer(settled: Settled, answer: Answer) -> None:
         answer(EMPTY)
     elif settled.outcome is Outcome.REFUSED:
         reason = "its entry has just been changed by another: try again"
-        answer(error_response(_refused(409, "NODE_CHANGED", reason)))
+        answer(error_response(because(409, "NODE_CHANGED", reason)))
     else:
         details = {"changed": "unknown"}
         answer(error_response(HttpError(503, "FAILED etcd does not answer", details=details)))
-
-
-def _refused(status: int, code: str, reason: str) -> HttpError:
-    return HttpError(status, code, details={"reason": reason})

@@ -34,6 +34,7 @@ from penstock.net.api import (
     Answer,
     HttpError,
     Route,
+    because,
     error_response,
     json_response,
 )
@@ -155,7 +156,7 @@ class Restoring:
             memories = [memory_of(one) for one in body.memories]
         except (ValueError, RecursionError, PenstockError) as error:
             reason = f"not what GET /cluster/memory answers: {error}"
-            raise HttpError(400, "INVALID_BODY", details={"reason": reason}) from error
+            raise because(400, "INVALID_BODY", reason) from error
         entries: list[Entry] = []
 
         def listed(page: Page | Failed) -> None:
@@ -169,7 +170,7 @@ class Restoring:
                 plan = restoration(standing_of(entries), memories, lost)
             except (ValueError, PenstockError) as error:
                 reason = error.reason if isinstance(error, Refused) else str(error)
-                answer(error_response(HttpError(409, "NO_PLAN", details={"reason": reason})))
+                answer(error_response(because(409, "NO_PLAN", reason)))
                 return
             if applies:
                 self._apply(list(plan.transactions), lambda: answer(_told(plan, True)), answer)
@@ -188,8 +189,8 @@ class Restoring:
             if result.outcome is Outcome.DONE:
                 self._apply(left[1:], done, answer)
             elif result.outcome is Outcome.REFUSED:
-                reason = "etcd has changed meanwhile: ask again"
-                answer(error_response(HttpError(409, "CHANGED", details={"reason": reason})))
+                refused = because(409, "CHANGED", "etcd has changed meanwhile: ask again")
+                answer(error_response(refused))
             else:
                 answer(_unavailable("etcd has not answered; ask again"))
 
@@ -199,8 +200,7 @@ class Restoring:
 def _numbers(text: str) -> list[int]:
     found = [whole_number(one, limits.NODE_ID_MAX) for one in text.split(",") if one]
     if None in found:
-        reason = f"lost {text!r}: numbers of nodes are needed"
-        raise HttpError(400, "INVALID_NODE", details={"reason": reason})
+        raise because(400, "INVALID_NODE", f"lost {text!r}: numbers of nodes are needed")
     return [one for one in found if one is not None]
 
 

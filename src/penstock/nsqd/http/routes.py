@@ -10,7 +10,9 @@ import logging
 from functools import partial
 
 from penstock import limits
+from penstock.broker import changes
 from penstock.broker.channels import operator
+from penstock.broker.channels.skips import Skipped
 from penstock.errors import PenstockError
 from penstock.net import debug
 from penstock.net.api import GET, GET_POST, GET_PUT, POST, Answer, Api, HttpError, Route
@@ -56,8 +58,8 @@ _TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
     "/topic/create": (POST, topics.create),
     "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
     "/topic/empty": (POST, keeping(topics.empty)),
-    "/topic/pause": (POST, agreeing(topics.pause)),
-    "/topic/unpause": (POST, agreeing(topics.unpause)),
+    "/topic/pause": (POST, agreeing(topics.pausing(changes.pause_topic))),
+    "/topic/unpause": (POST, agreeing(topics.pausing(changes.unpause_topic))),
     "/topic/partition/expand": (POST, agreeing(topics.expand)),
     "/topic/meta/update": (POST, agreeing(topics.update)),
     "/topic/config": (GET_POST, agreeing(topics.configure, topics.configuration, tells=True)),
@@ -68,19 +70,19 @@ _TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
     "/channel/create": (POST, channels.create),
     "/channel/delete": (POST, agreeing(channels.delete)),
     "/channel/empty": (POST, keeping(channels.empty)),
-    "/channel/pause": (POST, agreeing(channels.pause)),
-    "/channel/unpause": (POST, agreeing(channels.unpause)),
-    "/channel/skip": (POST, agreeing(channels.skip)),
-    "/channel/unskip": (POST, agreeing(channels.unskip)),
-    "/channel/skipZanTest": (POST, agreeing(channels.skip_tests)),
-    "/channel/unskipZanTest": (POST, agreeing(channels.unskip_tests)),
+    "/channel/pause": (POST, agreeing(channels.pausing(changes.pause_channel))),
+    "/channel/unpause": (POST, agreeing(channels.pausing(changes.unpause_channel))),
+    "/channel/skip": (POST, agreeing(partial(channels.skip, Skipped.begun))),
+    "/channel/unskip": (POST, agreeing(partial(channels.skip, Skipped.ended))),
+    "/channel/skipZanTest": (POST, agreeing(channels.skip_tests(True))),
+    "/channel/unskipZanTest": (POST, agreeing(channels.skip_tests(False))),
     "/channel/setorder": (POST, agreeing(channels.set_order)),
     "/channel/config": (GET_POST, agreeing(channels.configure, channels.configuration, tells=True)),
     "/channel/redrive": (POST, channels.redrive),
     "/channel/ratelimit": (POST, changing(channels.limit_rate)),
     "/channel/setclientlimit": (POST, changing(channels.limit_clients)),
-    "/message/trace/enable": (POST, agreeing(channels.enable_trace)),
-    "/message/trace/disable": (POST, agreeing(channels.disable_trace)),
+    "/message/trace/enable": (POST, agreeing(partial(channels.set_trace, True))),
+    "/message/trace/disable": (POST, agreeing(partial(channels.set_trace, False))),
     # channels that are stuck
     "/channel/setoffset": (POST, messages.set_offset),
     "/channel/fixconfirmed": (POST, messages.fix_confirmed),

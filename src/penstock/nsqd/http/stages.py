@@ -30,7 +30,14 @@ from penstock.errors import (
     StageSuperseded,
     TopicChanged,
 )
-from penstock.net.api import Answer, HttpError, Parameters, error_response, json_response
+from penstock.net.api import (
+    Answer,
+    HttpError,
+    Parameters,
+    because,
+    error_response,
+    json_response,
+)
 from penstock.nsqd.http.arguments import COUNT_MAX, SHOWN_OF_NUMBER, invalid, missing
 from penstock.nsqd.http.deps import Call, Deps, unavailable
 
@@ -193,9 +200,9 @@ def refusal(error: PenstockError) -> HttpError:
     if isinstance(error, StageExists):
         return HttpError(409, "STAGE_EXISTS", details=_stage_of(error))
     if isinstance(error, StageDamaged):
-        return HttpError(422, "STAGE_DAMAGED", details={"reason": str(error)})
+        return because(422, "STAGE_DAMAGED", error)
     if isinstance(error, CommitUnfinished):
-        return HttpError(503, "COMMIT_UNFINISHED", details={"reason": error.reason})
+        return because(503, "COMMIT_UNFINISHED", error.reason)
     return unavailable(error)
 
 
@@ -279,7 +286,7 @@ def _refs(body: bytes) -> list[Ref]:
     try:
         stages = msgspec.json.decode(body, type=_Body).stages
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpError(400, "INVALID_BODY", details={"reason": str(error)}) from error
+        raise because(400, "INVALID_BODY", error) from error
     if len(stages) > limits.COMMIT_PART_STAGES_MAX:
         rule = f"at most {limits.COMMIT_PART_STAGES_MAX} stages in one part of the list"
         raise HttpError(400, f"INVALID_BODY {rule}")

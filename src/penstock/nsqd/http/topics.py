@@ -44,7 +44,7 @@ from penstock.nsqd.http.arguments import (
     missing,
     number,
 )
-from penstock.nsqd.http.deps import Call, answer_when_held
+from penstock.nsqd.http.deps import Ask, Call, answer_when_held
 from penstock.nsqd.http.settings import (
     TRUTH,
     Setting,
@@ -56,7 +56,6 @@ from penstock.nsqd.http.settings import (
     read_settings,
     read_truth,
 )
-from penstock.nsqd.topics import Shape
 from penstock.wire.names import is_ephemeral
 
 PARTITION_NUM = "partition_num"
@@ -74,12 +73,8 @@ def empty(call: Call) -> Response:
     return EMPTY
 
 
-def pause(call: Call, done: MetadataDone) -> None:
-    changes.pause_topic(find_topic(call), done)
-
-
-def unpause(call: Call, done: MetadataDone) -> None:
-    changes.unpause_topic(find_topic(call), done)
+def pausing(change: Callable[[Topic, MetadataDone], None]) -> Ask:
+    return lambda call, done: change(find_topic(call), done)
 
 
 def clean(call: Call) -> Response:
@@ -140,11 +135,11 @@ def create(call: Call) -> None:
     parameters, replica_host = call.parameters, call.deps.broker.replica_host
     name = parameters.get("topic", "")
     has_copies = replica_host is not None and not (is_ephemeral(name) or is_internal(name))
-    shape = Shape(
+    shape = NewTopic(
         _partition_num(parameters),
         flag(parameters, "extend", TRUTH),
         flag(parameters, AUTO_CREATE_OFF, TRUTH),
-        _replicas(parameters, has_copies),
+        replicas=_replicas(parameters, has_copies),
     )
     call.with_topic(created, shape, elsewhere)
 
@@ -224,7 +219,7 @@ def _replicas(parameters: Parameters, has_copies: bool) -> int:
     return found or 0
 
 
-def _check_same(name: str, there: NewTopic, shape: Shape) -> None:
+def _check_same(name: str, there: NewTopic, shape: NewTopic) -> None:
     if shape.partitions not in (0, there.partitions):
         has = f"topic {name} has {there.partitions}"
         more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"
