@@ -9,7 +9,7 @@ Jobs that are out at the sync threads, and who waits for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -36,6 +36,11 @@ class Syncer(Protocol):
     def submit(self, job: Job, awaited: bool = False) -> None:
         """`awaited`: publishers wait for this one. It may be run at once, in the caller's thread,
         where that is the quicker way."""
+        ...
+
+    @property
+    def done(self) -> Sized:
+        """The jobs that `take_done` would give out."""
         ...
 
     def take_done(self) -> list[tuple[Job, OSError | None]]:
@@ -149,6 +154,11 @@ class Syncs:
     ) -> None:
         self._waiting[id(job)] = ended  # the syncer holds the job, so its id stays its own
         self._syncer.submit(job, awaited)
+
+    @property
+    def has_ended(self) -> bool:
+        """`settle` has somebody to notify."""
+        return bool(self._syncer.done)
 
     def when_free(self, begin: Callable[[], None]) -> None:
         """Call `begin`, which may submit a job, now or when fewer are out. Each keeps its file

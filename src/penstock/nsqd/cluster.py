@@ -276,11 +276,17 @@ class ClusterMember:
                 }
             )  # fmt: skip
             self.links.tick(mono_ns)
-            if self.cluster.tick(mono_ns) or self._broker.context.engine.has_work:
+            if self.cluster.tick(mono_ns) or self._has_work():
                 self._soon()
             self._check_refused()
             self._report(mono_ns)
             await asyncio.sleep(TICK_S)
+
+    def _has_work(self) -> bool:
+        """A sync that was run at once wakes nobody: it is for the turn that began it, and this is
+        between two."""
+        context = self._broker.context
+        return context.engine.has_work or context.syncs.has_ended
 
     def _report(self, mono_ns: int) -> None:
         """Once a second: counts, and what /ping says."""
@@ -360,7 +366,7 @@ class ClusterMember:
             self.cluster.hear(node, decode_message(node, frame.data))
         else:
             self.cluster.receive(node, target, frame)
-        if self._broker.context.engine.has_work or self.cluster.is_due:
+        if self._has_work() or self.cluster.is_due:
             self._soon()
 
     # --- for people ---
