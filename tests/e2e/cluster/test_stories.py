@@ -19,6 +19,7 @@ import pytest
 
 from e2e.lookupd import Lookupd
 from e2e.test_clock import SHIFTED
+from e2e.v2client import V2Client
 
 from .processes import Cluster, Node
 from .traffic import KeyedPublisher, Publisher, Told, Traffic
@@ -97,6 +98,19 @@ def test_the_leader_stops_in_order(cluster: Cluster) -> None:
     check(traffic.told(leader))
     others = [one for one in traffic.publishers if one.node is not leader]
     assert not any(one.refused or one.unknown for one in others)
+
+
+def test_publishes_that_wait_for_the_disk_wait_for_nothing_else(cluster: Cluster) -> None:
+    """A follower that has synced says so, and not when its next tick comes: these would take a
+    minute then."""
+    cluster.make("/topic/create?topic=synced")
+    cluster.nodes[0].ask("/topic/config?topic=synced&durability=disk", "POST")
+    client, began_s = V2Client(cluster.leader("synced").ports[0]), time.monotonic()
+    for _ in range(100):
+        client.command("PUB synced", b"x")
+        client.ok()
+    client.close()
+    assert time.monotonic() - began_s < 20
 
 
 def test_the_leader_hangs(cluster: Cluster) -> None:
