@@ -32,6 +32,8 @@ from penstock.tools.output import DONE, FAILED, WrongUse
 from penstock.tools.up_fleet import Program, daemon, lacks_web, taken
 from penstock.tools.utility import pause
 
+_END_SECONDS = 1.0  # how long a daemon that hung up may take to end
+
 TOPIC = "demo"
 TABLE = "messages"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
@@ -287,6 +289,7 @@ async def _run(
         await asyncio.gather(*tasks, return_exceptions=True)
     failure = next(filter(None, failures), None)  # clients run until they are stopped
     if isinstance(failure, (ClientError, OSError)):
+        nsqd.await_end(_END_SECONDS)
         gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
         print(f"the demo stops: {failure}{gone}", file=sys.stderr)
         return FAILED

@@ -4,6 +4,7 @@ the fleet of `up`: etcd, nsqlookupds, nsqadmin and nsqds, on loopback.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,12 @@ class Program:
             self.do("p")
         elif self.process is None or self.process.poll() is not None:
             self.start()
+
+    def await_end(self, seconds: float) -> None:
+        """Its sockets are closed a moment before it has ended."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
 
     def end(self) -> None:
         if self.process is None:
