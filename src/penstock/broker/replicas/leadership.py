@@ -65,12 +65,12 @@ class Post(NamedTuple):
     catch_up: CatchUp
 
 
-class _Live(NamedTuple):
-    """A row in flight as all replicas get it."""
+class _Part(NamedTuple):
+    """What a follower is sent next. `previous`: the batch before it; None: none ends there."""
 
-    previous: Chain
-    data: bytes
-    payload: Payload
+    previous: Chain | None
+    batches: bytes
+    payload: Payload | None  # of a row in flight, cut already
 
 
 _ALONE = Seat(0, 0, 0)
@@ -113,7 +113,7 @@ class Leadership:
         self.reason = ""  # why it is over
         self.is_alone = post is None
         self.row: WrittenRow | None = None  # in flight: its buffers are valid
-        self._live: _Live | None = None  # of the row
+        self._live: _Part | None = None  # of the row
         self._post = post
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
@@ -304,52 +304,41 @@ class Leadership:
     def _feed(self, post: Post, effect: Feed) -> None:
         node, session, start, committed = effect
         machine, row = self.machine, self.row
-        if row is not None and self._is_live(row, node, start):
-            self._feed_live(post, effect, row)
-            return
-        if not self._has_place(post, node, start):
+        if row is not None and not self._is_live(row, node, start):
+            row = None
+        if row is None and not self._has_place(post, node, start):
             machine.fed(node, start)
             return
         try:
-            previous = machine.log.chain_before(start)
-            lane, batches = self._batches(node, start)
+            part = self._from_log(node, start) if row is None else self._in_flight(row)
         except StorageError:  # the next row tries again
             machine.fed(node, start)
             return
-        if previous is None:
+        if part.previous is None:
             machine.linked(node)
             return
-        frame = Row(session, machine.record.epoch, previous, start, batches, committed)
-        post.peers.send(node, lane, encode(post.target, frame))
-        machine.fed(node, end_of(batches))
+        frame = Row(session, machine.record.epoch, part.previous, start, part.batches, committed)
+        lane = Lane.BULK if row is None else Lane.LIVE
+        post.peers.send(node, lane, encode(post.target, frame, part.payload))
+        if row is not None:
+            self._announced[node] = session, committed
+        machine.fed(node, end_of(part.batches) if row is None else row.end)
 
-    def _feed_live(self, post: Post, effect: Feed, row: WrittenRow) -> None:
-        """The row in flight, from memory: joined, cut and named once, for all."""
-        node, session, start, committed = effect
-        machine, live = self.machine, self._live
-        if live is None:
-            try:
-                previous = machine.log.chain_before(start)
-            except StorageError:  # the next row tries again
-                machine.fed(node, start)
-                return
-            if previous is None:
-                machine.linked(node)
-                return
-            data = b"".join(row.buffers)
-            live = self._live = _Live(previous, data, cut(data, is_row=True))
-        frame = Row(session, machine.record.epoch, live.previous, start, live.data, committed)
-        post.peers.send(node, Lane.LIVE, encode(post.target, frame, live.payload))
-        self._announced[node] = session, committed
-        machine.fed(node, row.end)
+    def _in_flight(self, row: WrittenRow) -> _Part:
+        """From memory: joined, cut and named once, for all."""
+        if self._live is None:
+            previous = self.machine.log.chain_before(row.base_offset)
+            batches = b"".join(row.buffers)
+            self._live = _Part(previous, batches, cut(batches, is_row=True))
+        return self._live
 
-    def _batches(self, node: int, start: int) -> tuple[Lane, bytes]:
-        """What is sent next, from the log."""
+    def _from_log(self, node: int, start: int) -> _Part:
+        previous = self.machine.log.chain_before(start)
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return Lane.BULK, b""
-        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES))
+            return _Part(previous, b"", None)
+        return _Part(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
 
     def _is_live(self, row: WrittenRow, node: int, start: int) -> bool:
         """It can be sent the row in flight, from memory."""
