@@ -164,7 +164,7 @@ class Query:
                             if one.always or column in ("key", "headers")])  # fmt: skip
         share = self._source.newest // max(1, len(self._source.nodes))
         with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
-            spans = api.positions([name]).topics.get(name)
+            spans = api.positions([name], only_here=True).topics.get(name)
             if spans is None:
                 return
             yield pa.RecordBatch.from_pylist([], schema=schema)  # it may have no message
@@ -186,7 +186,7 @@ def topics_of(source: Source) -> list[str]:
     for node in source.nodes:
         try:
             with BrokerApi(node, ca_file=source.ca_file or None) as api:
-                found |= api.positions().topics.keys()
+                found |= api.positions(only_here=True).topics.keys()
         except FetchFailed:
             if source.needs_all:
                 raise

@@ -8,10 +8,10 @@ than its topic wants, and *offline* while no node leads it that lives.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.metadata_topics import target_for
+from penstock.cluster.metadata_topics import identity_text, target_for
 from penstock.limits import SECOND
 
 if TYPE_CHECKING:
@@ -116,6 +116,25 @@ class ClusterState:
             "nodes": [self._node(number) for number in sorted(view.memberships)],
             "partitions": [self._partition(*one) for one in sorted(self.records())],
         }
+
+    def elsewhere(self, is_wanted: Callable[[str], bool]) -> Row:
+        """Partitions that this node does not serve, with the HTTP address of the leader, empty
+        where none can be reached; and the addresses of all nodes that live."""
+        nodes = self._cluster.participant.view.nodes
+        addresses = {
+            number: f"{held.document.host}:{held.document.http_port}"
+            for number, held in sorted(nodes.items())
+        }
+        topics: dict[str, Row] = {}
+        for name, record, _ in self.records():
+            target = target_for(record.identity, name.number)
+            if not is_wanted(name.topic) or self._cluster.replica_host.leader(target) is not None:
+                continue
+            leader = record.leader.node if record.leader is not None else self._cluster.own
+            address = addresses.get(leader, "") if leader != self._cluster.own else ""
+            entry = {"identity": identity_text(record.identity), "partitions": {}}
+            topics.setdefault(name.topic, entry)["partitions"][str(name.number)] = address
+        return {"elsewhere": topics, "nodes": list(addresses.values())}
 
     def _node(self, number: int) -> Row:
         participant = self._cluster.participant

@@ -103,6 +103,13 @@ class TopicSpans(msgspec.Struct, frozen=True):
     partitions: dict[int, Span]
 
 
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Partitions of a cluster's topic that the nsqd that was asked does not lead."""
+
+    identity: str
+    partitions: dict[int, str]  # the leader's HTTP address; empty: there is none at present
+
+
 # Of deleted topics: where each partition's log ended, by name and identity.
 Ends = dict[str, dict[str, dict[int, int]]]
 
@@ -112,6 +119,8 @@ class Positions(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     ended: dict[str, dict[str, int]] = {}  # of these names: deleted logs by identity, and their end
     ended_partitions: Ends = {}  # the same of every partition
+    elsewhere: dict[str, Elsewhere] = {}
+    nodes: tuple[str, ...] = ()  # HTTP addresses of the cluster's nodes; none: it is in no cluster
 
     @property
     def ends(self) -> Ends:
@@ -178,6 +187,8 @@ def joined(parts: Iterable[Positions]) -> Positions:
         tuple(name for part in listed for name in part.missing),
         {name: ends for part in listed for name, ends in part.ended.items()},
         {name: ends for part in listed for name, ends in part.ended_partitions.items()},
+        {name: one for part in listed for name, one in part.elsewhere.items()},
+        listed[-1].nodes if listed else (),
     )
 
 

@@ -5,14 +5,31 @@ instance belongs to one thread. A call (`nsqdapi.calls`) may be sent twice witho
 has a name and a commit its version; only a message that is published may be there twice then. It is
 tried again a bounded number of times when the connection breaks or nsqd is not ready; the pause
 doubles each time.
+
+**A cluster** is read through any of its nodes: the node serves the partitions that it leads, and
+says where the others are led.
+
+| a partition | is read |
+|---|---|
+| led by the node that was asked | there |
+| led by another one | there, as long as it leads |
+| whose leader has changed, or answers no more | at the next one, as soon as there is one |
+| of which no leader can be reached | not: it is *offline*, which is neither lost nor deleted |
+
+A new leader may say for a moment that its log ends below what an older one has served: its disk has
+what it has written a little later.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
@@ -23,17 +40,23 @@ from penstock.nsqdapi.calls import (
     AnswerInvalid,
     Call,
     Committed,
+    Elsewhere,
+    Ends,
     Fetched,
     Froms,
     Positions,
     Shape,
     Stage,
+    TopicSpans,
 )
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _NOT_READY = (502, 503, 504)
 _PAUSE_S_MAX = 5.0
 _TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
+_MOVED = ("PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND", "OFFSET_BEYOND_END")  # of a leader, perhaps
 _PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
 
 
@@ -54,8 +77,12 @@ class BrokerApi:
         self._address = _address(url)
         self._retries = retries
         self._retry_s = retry_ms / 1000
+        self._timeout_ms = timeout_ms
+        self._ca_file = ca_file
         secret = first_secret(secret_file or "", "httpSecretFile")
         self._link = Link(self._address, timeout_ms / 1000, None, ca_file, secret)
+        self._others: dict[str, BrokerApi] = {}  # nodes of the same cluster, by address
+        self._leaders: dict[tuple[str, int], str] = {}  # of partitions, as last heard; "": here
 
     def __enter__(self) -> Self:
         return self
@@ -65,17 +92,31 @@ class BrokerApi:
 
     def close(self) -> None:
         self._link.close()
+        for other in self._others.values():
+            other.close()
 
     # --- the read side ---
 
     def positions(
-        self, topics: Iterable[str] = (), pattern: str | None = None, froms: Froms | None = None
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+        froms: Froms | None = None,
+        only_here: bool = False,
     ) -> Positions:
         """Where the logs of those that match the pattern, of these topics, or of all are. `froms`:
-        offsets from which on bytes are to be counted."""
+        offsets from which on bytes are to be counted. In a cluster, `elsewhere` has what is
+        offline, or, with `only_here`, all that this node does not lead."""
         if pattern is not None:
-            return self.ask(calls.positions(pattern=pattern))
-        return calls.joined(map(self.ask, calls.positions_of_many(topics, froms)))
+            found = self.ask(calls.positions(pattern=pattern))
+        else:
+            found = calls.joined(map(self.ask, calls.positions_of_many(topics, froms)))
+        return found if only_here or not found.nodes else self._completed(found, froms)
+
+    def at(self, topic: str, partition: int) -> BrokerApi:
+        """The leader of a partition, as the last `positions` had it."""
+        address = self._leaders.get((topic, partition), "")
+        return self._other(address) if address else self
 
     def fetches(
         self,
@@ -89,6 +130,34 @@ class BrokerApi:
         """One range after the other. The next is asked for before this one is given, so nsqd works
         while the caller does. Nothing else may be asked meanwhile. BrokerRefused when one is gone,
         beyond the end, or damaged."""
+
+        position, deadline_s = from_offset, 0.0
+        while position < to_offset:
+            leader = self.at(topic, partition)
+            try:
+                where = topic, partition, identity, position, to_offset, bytes_max
+                for fetched in leader._fetches(*where):
+                    yield fetched
+                    position, deadline_s = max(fetched.next_offset, position), 0.0
+                return
+            except FetchFailed as error:
+                now_s = time.monotonic()
+                deadline_s = deadline_s or now_s + limits.SPARK_LEADER_WAIT_S
+                if now_s >= deadline_s or not self._may_have_moved(topic, identity, error):
+                    raise
+                if self.at(topic, partition) is leader:
+                    time.sleep(limits.SPARK_LEADER_PAUSE_S)
+
+    def _fetches(
+        self,
+        topic: str,
+        partition: int,
+        identity: str,
+        from_offset: int,
+        to_offset: int,
+        bytes_max: int,
+    ) -> Iterator[Fetched]:
+        """Of this node."""
 
         def call_from(offset: int) -> Call[Fetched]:
             return calls.fetch(topic, offset, to_offset, bytes_max, partition, identity)
@@ -110,6 +179,72 @@ class BrokerApi:
         finally:
             if asked:
                 self.close()  # its answer would be taken for that of the next request
+
+    # --- of a cluster ---
+
+    def _other(self, address: str) -> BrokerApi:
+        """Nobody waits for one that does not answer: there may be another leader."""
+        if address not in self._others:
+            timeout_ms = min(self._timeout_ms, limits.SPARK_LEADER_MS)
+            scheme = "https" if self._address.secure else "http"
+            other = BrokerApi(f"{scheme}://{address}", timeout_ms, 0, ca_file=self._ca_file)
+            self._others[address] = other
+        return self._others[address]
+
+    def _completed(self, here: Positions, froms: Froms | None) -> Positions:
+        """With what other nodes of the cluster lead."""
+        for name, spans in here.topics.items():
+            self._leaders |= dict.fromkeys(((name, number) for number in spans.partitions), "")
+        there = self._asked(here, froms)
+        topics, offline = dict(here.topics), {}
+        for name, one in here.elsewhere.items():
+            own = topics.get(name)
+            led = own.partitions if own is not None and own.identity == one.identity else {}
+            away = {}
+            for number, address in one.partitions.items():
+                told = there[address].topics.get(name) if address in there else None
+                if told is not None and told.identity == one.identity and number in told.partitions:
+                    led = {**led, number: told.partitions[number]}
+                    self._leaders[name, number] = address
+                else:
+                    away[number] = address
+            topics[name] = TopicSpans(one.identity, dict(sorted(led.items())))
+            if away:
+                offline[name] = Elsewhere(one.identity, away)
+        return msgspec.structs.replace(
+            here,
+            topics=dict(sorted(topics.items())),
+            missing=tuple(name for name in here.missing if name not in topics),
+            elsewhere=offline,
+            ended_partitions=_latest([here.ends, *(one.ends for one in there.values())]),
+        )
+
+    def _asked(self, here: Positions, froms: Froms | None) -> dict[str, Positions]:
+        """The leaders, and, where a topic was deleted, everybody: not all had a replica of it."""
+        gone = [name for name in here.missing if name not in here.elsewhere]
+        names: dict[str, set[str]] = defaultdict(set, {node: set(gone) for node in here.nodes})
+        for name, one in here.elsewhere.items():
+            for address in one.partitions.values():
+                names[address].add(name)
+        found = {}
+        for address, wanted in names.items():
+            if not (address and wanted):
+                continue
+            try:
+                asked = self._other(address).positions(sorted(wanted), froms=froms, only_here=True)
+                found[address] = asked
+            except FetchFailed as error:
+                logger.info("a node of the cluster does not answer: %s", error)
+        return found
+
+    def _may_have_moved(self, topic: str, identity: str, error: FetchFailed) -> bool:
+        """Is it worth while to read the partition again, at the leader that there is now?"""
+        if isinstance(error, BrokerRefused) and error.code not in _MOVED:
+            return False
+        found = self.positions([topic])
+        spans, offline = found.topics.get(topic), found.elsewhere.get(topic)
+        known = spans or offline
+        return bool(found.nodes) and known is not None and known.identity == identity
 
     # --- the write side ---
 
@@ -200,6 +335,18 @@ class BrokerApi:
     def _public(self, path: str) -> str:
         at = self._address
         return f"{'https' if at.secure else 'http'}://{at.host}:{at.port}{at.prefix}{path}"
+
+
+def _latest(listed: Iterable[Ends]) -> Ends:
+    """Each replica knows where its own log ended."""
+    found: Ends = {}
+    for ends in listed:
+        for name, logs in ends.items():
+            for identity, partitions in logs.items():
+                there = found.setdefault(name, {}).setdefault(identity, {})
+                for number, end in partitions.items():
+                    there[number] = max(end, there.get(number, 0))
+    return found
 
 
 def name_of(url: str) -> str:

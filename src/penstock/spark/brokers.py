@@ -8,14 +8,20 @@ a log of a checkpoint from before the query had several nsqds.
 An nsqd that can't be reached is an outage, and never a reason to go on without its messages: also
 when no nsqlookupd knows it any more, as long as the checkpoint does. One that is gone for good is
 named by the option `goneBrokers`; its offsets stay in the checkpoint as they are.
+
+Of a cluster one node is asked, whichever answers, and it speaks for all (`brokerapi`). Its name is
+that of all logs then, and another node takes its place when it is gone. A partition without a
+leader is waited for where its messages are needed now; else the others go on without it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple, Self
 
+from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Positions, Span
@@ -23,11 +29,14 @@ from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, Offsets, relocated, spans
 from penstock.spark.options import Options
 
+LogId = tuple[str, str, int]  # topic, identity, partition: the same at any nsqd
+
 
 class Found(NamedTuple):
     have: dict[Log, Span]
     missing: tuple[str, ...]  # topics that are asked for by name and that none has
-    brokers: frozenset[str]  # that were asked
+    brokers: frozenset[str]  # that were asked, or for which another node of the cluster was
+    offline: frozenset[LogId] = frozenset()  # partitions without a leader
 
     @property
     def topics(self) -> set[str]:
@@ -67,38 +76,70 @@ class Brokers:
 
     def found(self, begun: Offsets | None = None) -> Found:
         """What all have of the topics that the query asks for. `begun` are the offsets that are
-        known: their nsqds are asked too where nsqlookupds say which there are."""
+        known: their nsqds are asked too where nsqlookupds say which there are. A query that knows
+        none needs all partitions, to know where it begins."""
         options = self._options
-        have, answers = self._asked(options.topics, options.pattern, begun or {})
-        missing = set(options.topics).difference(*(one.topics for one in answers.values()))
-        have = {log: have[log] for log in have if options.reads(log.topic, log.partition)}
-        return Found(have, tuple(sorted(missing)), frozenset(answers))
+        asked = self._settled(options.topics, options.pattern, begun or {}, begun is None)
+        missing = set(options.topics).difference(*(one.topics for one in asked.answers.values()))
+        have = {
+            log: asked.have[log] for log in asked.have if options.reads(log.topic, log.partition)
+        }
+        return Found(have, tuple(sorted(missing)), asked.brokers, asked.offline)
 
     def have(self, wanted: Offsets) -> dict[Log, Span]:
         """What there is of these logs, wherever they are now."""
-        return self._asked(sorted({log.topic for log in wanted}), None, wanted)[0]
+        return self._settled(sorted({log.topic for log in wanted}), None, wanted, True).have
 
-    def _asked(
-        self, topics: Collection[str], pattern: str | None, begun: Offsets
-    ) -> tuple[dict[Log, Span], dict[str, Positions]]:
+    def _settled(
+        self, topics: Collection[str], pattern: str | None, begun: Offsets, needs_all: bool
+    ) -> _Asked:
+        """When a cluster has chosen its leaders, and these have what was served before. `needs_all`
+        of the logs that are begun, or of all: FetchFailed where one stays offline."""
+        deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
+        begun_ids = {(log.topic, log.identity, log.partition) for log in begun}
+        while True:
+            asked = self._asked(topics, pattern, begun)
+            needed = asked.offline & begun_ids if begun else asked.offline
+            lacks = needs_all and needed
+            if not (lacks or asked.is_behind(begun)) or time.monotonic() >= deadline_s:
+                break
+            time.sleep(limits.SPARK_LEADER_PAUSE_S)
+        if lacks:
+            topic, _, partition = min(needed)
+            reason = f"no leader of partition {partition} of topic {topic} can be reached"
+            broker = min(asked.answers)
+            raise FetchFailed(self.label(broker), reason)
+        return asked
+
+    def _asked(self, topics: Collection[str], pattern: str | None, begun: Offsets) -> _Asked:
         """What the nsqds have that are listed, or that `begun` names; and what each has said."""
         listed = self._listed()
         known = {log.broker for log in begun if log.broker} if self._options.lookupds else set()
         answers: dict[str, Positions] = {}
         failed: dict[str, FetchFailed] = {}
+        spoken_for: set[str] = set()  # nodes of clusters that were asked
         for broker in sorted({*listed, *known} - set(self._options.gone)):
-            try:
-                answers[broker] = self._positions(broker, topics, pattern)
-            except FetchFailed as error:
-                if broker in listed or isinstance(error, BrokerRefused):
-                    raise
-                failed[broker] = error
+            if broker not in spoken_for:
+                try:
+                    answers[broker] = self._positions(broker, topics, pattern)
+                    spoken_for.update(answers[broker].nodes)
+                except FetchFailed as error:
+                    failed[broker] = error
+        is_cluster = bool(answers) and all(one.nodes for one in answers.values())
+        for broker, failure in failed.items():
+            if not is_cluster and (broker in listed or isinstance(failure, BrokerRefused)):
+                raise failure
         have: dict[Log, Span] = {}
         for broker, positions in answers.items():
             have |= spans(positions.topics, broker)
-        check_apart(have)
-        self._check_failed(failed, begun, have)
-        return have, answers
+        if is_cluster:
+            have = _once(have)
+            brokers = frozenset({*answers, *listed, *known})
+        else:
+            check_apart(have)
+            self._check_failed(failed, begun, have)
+            brokers = frozenset(answers)
+        return _Asked(have, answers, brokers)
 
     def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
         """Which partitions of these topics one nsqd has."""
@@ -154,6 +195,36 @@ class Brokers:
         return BrokerApi(
             url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
         )
+
+
+class _Asked(NamedTuple):
+    have: dict[Log, Span]
+    answers: dict[str, Positions]
+    brokers: frozenset[str]
+
+    @property
+    def offline(self) -> frozenset[LogId]:
+        return frozenset(
+            (name, one.identity, number)
+            for positions in self.answers.values()
+            for name, one in positions.elsewhere.items()
+            for number in one.partitions
+        )
+
+    def is_behind(self, begun: Offsets) -> bool:
+        """Does a new leader have less on its disk than was read of the one before it?"""
+        return any(
+            log in self.have and self.have[log].end < offset and self.answers[log.broker].nodes
+            for log, offset in relocated(begun, self.have).items()
+        )
+
+
+def _once(have: Mapping[Log, Span]) -> dict[Log, Span]:
+    """Nodes of one cluster that were asked by other names than it has for them."""
+    found: dict[LogId, Log] = {}
+    for log in have:
+        found.setdefault((log.topic, log.identity, log.partition), log)
+    return {log: have[log] for log in found.values()}
 
 
 def check_apart(have: Collection[Log]) -> None:

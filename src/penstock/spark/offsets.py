@@ -276,17 +276,20 @@ def next_end(
     left_out: Collection[tuple[str, int]] = (),
     gone: Collection[str] = (),
     brokers: Collection[str] | None = None,
+    offline: Collection[tuple[str, str, int]] = (),
 ) -> Offsets:
     """`end` without steps back: a log that has become shorter, a topic that is gone or was made
     again is reported, and then taken as it is now. `left_out` are partitions, by topic, that are
     there, but are not what the query reads; `gone` are nsqds that are given up: their offsets stay
-    as they are. `brokers` are those that the query reads, where it matters."""
+    as they are. `brokers` are those that the query reads, where it matters. `offline` are logs that
+    have no leader at present: nothing is read of them until they have."""
     now = {log.name: log for log in end}
     identities = {(log.broker, log.topic): log.identity for log in end}
     result = dict(end)
     for log, offset in start.items():
         present = now.get(log.name)
-        if present is None and log.broker in gone:
+        is_offline = (log.topic, log.identity, log.partition) in offline
+        if present is None and (is_offline or log.broker in gone):
             result[log] = offset
         elif present is None and brokers is not None and log.broker not in brokers:
             on_loss(_lost(log, _not_asked(log, offset)))

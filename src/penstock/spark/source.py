@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock import limits
-from penstock.errors import BrokerRefused, ConfigError, DataLost
+from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets
@@ -119,7 +119,7 @@ class _Log:
     ) -> Offsets:
         def offset_at(log: Log, timestamp_ms: int) -> int:
             call = calls.offset_at(log.topic, timestamp_ms, log.partition)
-            return brokers.api(log.broker).ask(call)
+            return brokers.api(log.broker).at(log.topic, log.partition).ask(call)
 
         return offsets.resolve(bound, have, offset_at, falls_to_latest, unnamed)
 
@@ -160,8 +160,8 @@ class _Log:
         from penstock.spark.decode import decode
 
         log, position = range_.log, range_.start
-        api, label = brokers.api(log.broker), brokers.label(log.broker)
         while position < range_.end:
+            api, label = brokers.api(log.broker), brokers.label(log.broker)
             where = log.topic, log.partition, log.identity, position, range_.end
             try:
                 for fetched in api.fetches(*where, self._options.fetch_bytes):
@@ -180,6 +180,16 @@ class _Log:
                     position = fetched.next_offset
             except BrokerRefused as refusal:
                 position = self._after_refusal(range_, position, refusal)
+            except FetchFailed as error:
+                log = self._elsewhere(brokers, log, position, error)
+
+    def _elsewhere(self, brokers: Brokers, log: Log, position: int, error: FetchFailed) -> Log:
+        """Where another node of its cluster has the log, too."""
+        begun = {log: position}
+        there = next(iter(offsets.relocated(begun, brokers.have(begun))))
+        if there.broker == log.broker:
+            raise error
+        return there
 
     def _check(self, log: Log, position: int, fetched: Fetched) -> None:
         """Was offset `position` sent?"""
@@ -274,6 +284,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 left_out,
                 self._options.gone,
                 found.brokers,
+                found.offline,
             )
             ranges = offsets.available(begun, end, found.have)
             if self._holds_back(sum(range_.size for range_ in ranges)):
@@ -344,7 +355,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:
     def offset_after(log: Log, offset: int, length: int) -> int:
         call = calls.offset_after(log.topic, offset, length, log.partition)
-        return brokers.api(log.broker).ask(call)
+        return brokers.api(log.broker).at(log.topic, log.partition).ask(call)
 
     begun: dict[str, dict[str, dict[int, int]]] = {}
     for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):

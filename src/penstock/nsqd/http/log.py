@@ -79,7 +79,11 @@ def positions(call: Call) -> None:
             yield f"{comma}{json.dumps(name)}:{document}".encode()
             comma = ","
         yield f'}},"missing":{_json(unknown)},"ended":{_json(ended)}'.encode()
-        yield f',"ended_partitions":{_json(ended_logs)}}}'.encode()
+        yield f',"ended_partitions":{_json(ended_logs)}'.encode()
+        if call.deps.member is not None:
+            is_wanted = wanted.__contains__ if names else matches
+            yield f",{_json(call.deps.member.state.elsewhere(is_wanted))[1:-1]}".encode()
+        yield b"}"
 
     call.in_slices(parts(), JSON)
 
