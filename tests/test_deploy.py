@@ -24,6 +24,8 @@ from penstock.nsqd import options as nsqd_options
 from penstock.nsqd.options import FLAGS as NSQD
 from penstock.nsqlookupd import options as nsqlookupd_options
 from penstock.nsqlookupd.options import FLAGS as NSQLOOKUPD
+from penstock.pipelines.registry import load
+from penstock.pipelines.settings import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
@@ -251,12 +253,17 @@ def test_the_daemons_of_a_compose_file_start_with_what_it_says(path: Path) -> No
         program, *flags = service["command"]
         if program in READERS:
             READERS[program](flags, service.get("environment", {}))
+        elif program == "pipeline":
+            _, run, *given = flags
+            assert resolve(run, load(run).settings, given, {}, {}).text("table")
         volumes = [volume.partition(":")[0] for volume in service.get("volumes", ())]
         assert set(volumes) <= document["volumes"].keys(), name
         assert set(service.get("secrets", ())) <= document.get("secrets", {}).keys(), name
         needed = "admin,cluster" if "cluster" in path.name else "admin"
         build = service["build"]
-        if program != "etcd":
+        if program == "pipeline":
+            assert build["args"]["EXTRAS"] == "spark", name
+        elif program != "etcd":
             assert build.get("args", {"EXTRAS": "admin"})["EXTRAS"] == needed, name
 
 

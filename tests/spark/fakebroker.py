@@ -44,8 +44,32 @@ class FakeTopic:
         self.end += len(bodies)
 
 
+@dataclass
+class FakeCluster:
+    """Its nodes have the same topics, and each partition has one leader, or none."""
+
+    nodes: list[FakeBroker]
+    leaders: dict[tuple[str, int], FakeBroker | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in self.nodes:
+            node.cluster, node.topics = self, self.nodes[0].topics
+
+    def address(self, topic: str, partition: int) -> str:
+        leader = self.leaders[topic, partition]
+        return leader.address if leader is not None else ""
+
+    def elsewhere(self, broker: FakeBroker, topic: str) -> dict[str, str]:
+        return {
+            str(number): self.address(name, number)
+            for (name, number), leader in self.leaders.items()
+            if name == topic and leader is not broker
+        }
+
+
 class FakeBroker:
     def __init__(self) -> None:
+        self.cluster: FakeCluster | None = None
         self.topics: dict[str, FakeTopic] = {}
         self.ended: dict[str, dict[str, int]] = {}
         self.ended_partitions: dict[str, dict[str, dict[int, int]]] = {}
@@ -70,7 +94,8 @@ class FakeBroker:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.address}"
 
     def topic(self, name: str, identity: str = "first") -> FakeTopic:
         return self.topics.setdefault(name, FakeTopic(identity))
@@ -163,7 +188,16 @@ def _positions(
     missing = [n for n in asked if n not in broker.topics]
     ended = {n: ends for n, ends in broker.ended.items() if n in asked}
     by_partition = {n: ends for n, ends in broker.ended_partitions.items() if n in asked}
-    return _json(200, topics=topics, missing=missing, ended=ended, ended_partitions=by_partition)
+    document = {"missing": missing, "ended": ended, "ended_partitions": by_partition}
+    if (cluster := broker.cluster) is not None:
+        elsewhere: dict[str, dict[str, Any]] = {}
+        for name in names:
+            away = cluster.elsewhere(broker, name)
+            spans = topics[name]["partitions"]
+            topics[name]["partitions"] = {n: spans[n] for n in spans if n not in away}
+            elsewhere[name] = {"identity": topics[name]["identity"], "partitions": away}
+        document |= {"elsewhere": elsewhere, "nodes": [node.address for node in cluster.nodes]}
+    return _json(200, topics=topics, **document)
 
 
 def _froms(pairs: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
@@ -182,6 +216,10 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     first, to, room = (int(query[name][0]) for name in ("from", "to", "bytes_max"))
     if topic is None:
         return _json(404, message="TOPIC_NOT_FOUND")
+    if broker.cluster is not None:
+        place = query["topic"][0], int(query["partition"][0])
+        if broker.cluster.leaders[place] is not broker:
+            return _json(404, message="PARTITION_NOT_FOUND")
     if query["identity"][0] != topic.identity:
         return _json(409, message="IDENTITY_CHANGED", identity=topic.identity)
     if first < topic.earliest:

@@ -81,21 +81,45 @@ def reported(
 
 
 class Outlet:
-    """To nsqd's topic; of the thread that publishes."""
+    """To nsqd's topic; of the thread that publishes. Of several nsqds the next one takes the place
+    of one that does not answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._api: BrokerApi | None = None
+        self._turn = 0
 
     def publish(self, body: bytes) -> None:
+        timeout_ms = round(limits.RUN_ASK_S * 1000)
         if self._api is None:
-            timeout_ms = round(limits.RUN_ASK_S * 1000)
-            self._api = nsqd_of(self._settings, timeout_ms=timeout_ms, retries=0)
-        self._api.ask(calls.publish(PIPELINES, body))
+            urls = self._urls()
+            url = urls[self._turn % len(urls)]
+            self._api = nsqd_of(self._settings, timeout_ms, url, retries=0)
+        try:
+            self._api.ask(calls.publish(PIPELINES, body))
+        except BrokerRefused:
+            raise
+        except FetchFailed:
+            self.close()
+            self._turn += 1
+            raise
+
+    def _urls(self) -> list[str]:
+        settings = self._settings
+        lookupds = settings.texts("lookupd") if "lookupd" in settings else ()
+        if not lookupds:
+            return settings.text("url").split(",")
+        timeout_ms, lookupd = round(limits.RUN_ASK_S * 1000), lookupds[self._turn % len(lookupds)]
+        with nsqd_of(settings, timeout_ms, lookupd, retries=0) as asked:
+            found = [one.http_address for one in asked.ask(calls.nodes())]
+        if not found:
+            raise FetchFailed(lookupd, "it knows no nsqd")
+        return found
 
     def close(self) -> None:
-        if self._api is not None:
-            self._api.close()
+        api, self._api = self._api, None
+        if api is not None:
+            api.close()
 
 
 def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> State:

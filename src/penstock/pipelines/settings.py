@@ -102,6 +102,9 @@ class Settings:
     def texts(self, name: str) -> tuple[str, ...]:
         return tuple(self._of(name, tuple))
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
     def seconds(self, name: str) -> float:
         """Of a duration."""
         return float(self._of(name, int)) / limits.SECOND
@@ -168,13 +171,13 @@ def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
 
 
 def nsqd_of(
-    settings: Settings, timeout_ms: int = limits.SPARK_REQUEST_MS, **more: int
+    settings: Settings, timeout_ms: int = limits.SPARK_REQUEST_MS, url: str = "", **more: int
 ) -> BrokerApi:
-    """The first of `url`, where several are named."""
+    """The first of `url`, where several are named, unless another one is given."""
     from penstock.spark.brokerapi import BrokerApi
 
     return BrokerApi(
-        settings.text("url").partition(",")[0],
+        url or settings.text("url").partition(",")[0],
         timeout_ms,
         ca_file=settings.text("ca-file") or None,
         secret_file=settings.text("http-secret-file") or None,

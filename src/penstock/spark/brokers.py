@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
@@ -49,6 +49,8 @@ class Found(NamedTuple):
 
 class Brokers:
     """Of one thread; connections are kept until the end."""
+
+    _failed_s: ClassVar[dict[str, float]] = {}  # when an nsqd did not answer: it is asked last
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -118,13 +120,16 @@ class Brokers:
         answers: dict[str, Positions] = {}
         failed: dict[str, FetchFailed] = {}
         spoken_for: set[str] = set()  # nodes of clusters that were asked
-        for broker in sorted({*listed, *known} - set(self._options.gone)):
+        asked = {*listed, *known} - set(self._options.gone)
+        for broker in sorted(asked, key=lambda one: (self._failed_s.get(one, 0.0), one)):
             if broker not in spoken_for:
                 try:
                     answers[broker] = self._positions(broker, topics, pattern)
                     spoken_for.update(answers[broker].nodes)
+                    self._failed_s.pop(broker, None)
                 except FetchFailed as error:
                     failed[broker] = error
+                    self._failed_s[broker] = time.monotonic()
         is_cluster = bool(answers) and all(one.nodes for one in answers.values())
         for broker, failure in failed.items():
             if not is_cluster and (broker in listed or isinstance(failure, BrokerRefused)):
@@ -148,8 +153,8 @@ class Brokers:
 
     def ends_of(self, names: Collection[str]) -> Ends:
         """Where deleted logs of these topics ended, as far as it is known."""
-        for broker in sorted(self._listed() - set(self._options.gone)) if names else ():
-            self._positions(broker, names)
+        if names:
+            self._asked(names, None, {})
         return {name: self.ended[name] for name in names if name in self.ended}
 
     def _positions(

@@ -301,10 +301,11 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, finish = offsets.begun_at(start, end), offsets.from_document(end)
-        if not finish:
+        moved = {log: end for log, end in finish.items() if begun.get(log) != end}
+        if not moved:
             return self._tasks([])
         with Brokers(self._options) as brokers:
-            have = brokers.have(finish)
+            have = brokers.have(moved)
             self._ended = brokers.ended
         begun, finish = offsets.relocated(begun, have), offsets.relocated(finish, have)
         gone = self._options.gone

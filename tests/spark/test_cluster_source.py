@@ -1,0 +1,115 @@
+"""A cluster is read through any of its nodes, wherever its partitions are led."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.errors import DataLost, FetchFailed
+from penstock.spark.brokerapi import BrokerApi
+
+from .fakebroker import FakeBroker, FakeCluster
+from .test_reader import batch_reader, read, stream_reader
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """Topic orders: partition 0 has ten messages and is led by the first node, partition 1 has five
+    and is led by the second."""
+    monkeypatch.setattr(limits, "SPARK_LEADER_WAIT_S", 0.5)
+    monkeypatch.setattr(limits, "SPARK_LEADER_PAUSE_S", 0.02)
+    with FakeBroker() as one, FakeBroker() as two:
+        found = FakeCluster([one, two], {("orders", 0): one, ("orders", 1): two})
+        one.topic("orders").publish([b"x"] * 10)
+        one.topic("orders").partition(1).publish([b"y"] * 5)
+        yield found
+
+
+def both(cluster: FakeCluster) -> dict[str, str]:
+    return {"url": ",".join(node.url for node in cluster.nodes), "fetchOffset.numRetries": "0"}
+
+
+def rows(reader: Any, start: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Of the next batch, and where it ends."""
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    return end, sorted(read(reader, *reader.partitions(start, end)))
+
+
+WHOLE = sorted([*range(10), *range(5)])
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_any_node_gives_all_partitions(cluster: FakeCluster, asked: int) -> None:
+    reader = batch_reader(cluster.nodes[asked])
+    assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
+def test_of_several_nodes_one_speaks_for_all(cluster: FakeCluster) -> None:
+    reader = batch_reader(cluster.nodes[0], **both(cluster))
+    assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
+def test_a_node_that_is_down_holds_nothing_up(cluster: FakeCluster) -> None:
+    one, two = cluster.nodes
+    cluster.leaders["orders", 0] = two
+    one.hangups = 1000
+    reader = batch_reader(one, **both(cluster))
+    assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
+def test_a_task_follows_the_leader(cluster: FakeCluster) -> None:
+    one, two = cluster.nodes
+    reader = stream_reader(one, **both(cluster))
+    tasks = reader.partitions(start := reader.initialOffset(), reader.latestOffset(start, Any))
+    cluster.leaders["orders", 0], cluster.leaders["orders", 1] = two, one
+    assert sorted(read(reader, *tasks)) == WHOLE
+    one.hangups = 1000
+    cluster.leaders["orders", 1] = two
+    assert sorted(read(reader, *tasks)) == WHOLE
+
+
+def test_a_stream_goes_on_without_a_partition_that_has_no_leader(cluster: FakeCluster) -> None:
+    one, two = cluster.nodes
+    reader = stream_reader(one)
+    end, first = rows(reader, reader.initialOffset())
+    assert first == WHOLE
+    cluster.leaders["orders", 1] = None
+    one.topic("orders").publish([b"x"] * 2)
+    one.topic("orders").partition(1).publish([b"y"])
+    end, more = rows(reader, end)
+    assert more == [10, 11]
+    cluster.leaders["orders", 1] = two
+    assert rows(reader, end)[1] == [5]
+
+
+def test_a_beginning_needs_all_partitions(cluster: FakeCluster) -> None:
+    cluster.leaders["orders", 1] = None
+    with pytest.raises(FetchFailed, match="no leader of partition 1 of topic orders"):
+        stream_reader(cluster.nodes[0]).initialOffset()
+
+
+def test_a_new_leader_that_is_behind_for_long_has_lost_something(cluster: FakeCluster) -> None:
+    one, _ = cluster.nodes
+    reader = stream_reader(one)
+    end, _ = rows(reader, reader.initialOffset())
+    one.topic("orders").end = 7
+    with pytest.raises(DataLost, match="it ends at 7, but offset 10 was reached"):
+        rows(reader, end)
+
+
+def test_what_another_node_knows_of_a_deleted_topic_is_known(cluster: FakeCluster) -> None:
+    one, two = cluster.nodes
+    two.ended_partitions = {"bills": {"first": {0: 7}}}
+    one.ended_partitions = {"bills": {"first": {0: 5, 1: 2}}}
+    with BrokerApi(one.url) as api:
+        assert api.positions(["bills"]).ends == {"bills": {"first": {0: 7, 1: 2}}}
+
+
+def test_one_node_is_asked_for_its_own_alone(cluster: FakeCluster) -> None:
+    with BrokerApi(cluster.nodes[0].url) as api:
+        found = api.positions(["orders"], only_here=True)
+    assert list(found.topics["orders"].partitions) == [0]
+    assert found.elsewhere["orders"].partitions == {1: cluster.nodes[1].address}
