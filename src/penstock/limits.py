@@ -238,6 +238,7 @@ PRODUCERS_FILE_BYTES_MAX = 4 * MIB  # some three times the longest table
 
 # --- staged blocks and their commits ---
 STAGE_BYTES_MAX = 32 * MIB  # one stage: it is in memory once, while it is received
+COMMIT_LEADER_NS = 20 * SECOND  # a commit waits so long for a partition's leader
 STAGE_BATCH_BYTES_MAX = 16 * MIB  # one batch of several messages: it is written in one go
 STAGE_SLICE_BYTES = 1 * MIB  # of a stage read, and put into the log, in one turn
 STAGE_NAME_CHARS_MAX = 200  # also of an app: names end up in log lines

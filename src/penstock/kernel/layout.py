@@ -116,13 +116,14 @@ def put_place(
     timestamp_ns: int,
     synced_end: int,
     leader_epoch: int = 0,
+    producer: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Write into a batch of the long form where it stands, with no producer; its crc is wrong
-    afterwards."""
-    batch[_EPOCH_AT:_STANDING_AT] = bytes(_STANDING_AT - _EPOCH_AT)
-    _STANDING.pack_into(
-        batch, _STANDING_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, leader_epoch
-    )
+    """Write into a batch of the long form where it stands, and its producer: id, epoch, first
+    sequence. Its crc is wrong afterwards."""
+    id, epoch, sequence = producer
+    batch[_EPOCH_AT:_STANDING_AT] = epoch.to_bytes(_STANDING_AT - _EPOCH_AT, "little")
+    place = base_offset, base_id, timestamp_ns, synced_end, id, sequence, leader_epoch
+    _STANDING.pack_into(batch, _STANDING_AT, *place)
 
 
 # --- others on disk ---

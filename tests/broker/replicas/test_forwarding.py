@@ -13,7 +13,7 @@ from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.ports import Lane, Led
 from penstock.broker.replicas.forwarding import Answer, Forwarding
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
-from penstock.kernel import Section, encode_batch
+from penstock.kernel import Section, decode_header, encode_batch
 from penstock.replication.frames import Frames, Target
 from penstock.replication.side_frames import BatchAnswered, Ending, SendBatch
 
@@ -29,6 +29,7 @@ class Node:
         self.sent: list[tuple[Lane, bytes]] = []
         self.links = {0, 1, 2} - {number}
         self.published: list[tuple[bytes, Any]] = []
+        self.stamps: list[tuple[int, int, int]] = []
         self.refusal: PenstockError | None = None
         self.leads = True
         self.forwarding = Forwarding(
@@ -45,7 +46,8 @@ class Node:
         group = SimpleNamespace(check_waiting=lambda _: None, publish_whole=self._publish)
         bound = SimpleNamespace(renew=lambda: None)
         topic = SimpleNamespace(check_forwarded=self._check, depth_bound=bound, exiting=False)
-        return SimpleNamespace(group=group, topic=topic) if self.leads else None
+        stamped = SimpleNamespace(publish_batch=self._publish_stamped)
+        return SimpleNamespace(group=group, topic=topic, stamped=stamped) if self.leads else None
 
     def _check(self, leader: Any, count: int, moved: bool) -> None:
         if self.refusal is not None:
@@ -53,6 +55,10 @@ class Node:
 
     def _publish(self, encode: Any, count: int, length: int, done: Any, producer: int) -> None:
         self.published.append((encode(100, 7 << 12, 1_000, 90, 3), done))
+
+    def _publish_stamped(self, stamp: Any, count: int, length: int, encode: Any, done: Any) -> None:
+        self.stamps.append(stamp)
+        self._publish(encode, count, length, done, stamp.producer_id)
 
     def forward(self) -> None:
         led = self.forwarding.leader_of("orders", 2)
@@ -115,6 +121,19 @@ def test_a_partition_that_is_led_here_takes_no_link(here: Node) -> None:
     here.forwarding.send(Led(0, TARGET), BATCH, here.heard.append)
     here.published[0][1](None)
     assert (here.sent, here.heard) == ([], [Answer(Ending.STORED, 100, 7 << 12)])
+
+
+def test_a_batch_of_an_idempotent_producer_is_published_as_one(here: Node, there: Node) -> None:
+    batch = encode_batch([b"one"], 0, 0, 0, 0, 0, 77, 3, 12)
+    here.forwarding.send(Led(1, TARGET), batch, here.heard.append)
+    here.pass_to(there)
+    assert there.stamps == [(77, 3, 12)]
+    stored, done = there.published[0]
+    header = decode_header(stored, 0)
+    assert (header.producer_id, header.producer_epoch, header.first_sequence) == (77, 3, 12)
+    done(None, None)
+    there.pass_to(here)
+    assert [one.ending for one in here.heard] == [Ending.STORED]
 
 
 def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:

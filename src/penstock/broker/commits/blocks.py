@@ -176,9 +176,10 @@ def put_in_place(
     timestamp_ns: int,
     synced_end: int,
     leader_epoch: int = 0,
+    producer: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Write into a sound batch where it stands."""
-    put_place(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch)
+    """Write into a sound batch where it stands, and whose it is."""
+    put_place(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch, producer)
     checksum = crc32c(memoryview(batch)[CRC_FROM:])
     batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")
 

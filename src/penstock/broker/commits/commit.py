@@ -116,6 +116,7 @@ class CommitRun:
         self.file = file
         self.decided = False
         self.shown = False
+        self.stops = False  # nsqd does: other nodes are not waited for
         self.unfinished: CommitUnfinished | None = None
         self.record_error: OSError | None = None  # why the record is not as it should be
         self._context = context
@@ -225,17 +226,7 @@ class CommitRun:
         yield from self._finish()
 
     def _find(self, refs: list[Ref]) -> None:
-        chosen: dict[tuple[str, int], list[Stage]] = {}
-        for ref in refs:
-            topic = self._topics.get(ref.topic)
-            if topic is None:
-                raise NotFound("topic", ref.topic)
-            if topic.replicated:
-                raise Refused("stages of a cluster's topics cannot be committed yet")
-            stage = self._stages.find(ref)
-            if stage.head.identity != topic.identity:
-                raise TopicChanged(topic.name, topic.identity)
-            chosen.setdefault((ref.topic, ref.partition), []).append(stage)
+        chosen = self._chosen(refs)
         for (name, partition), stages in chosen.items():
             count = sum(stage.head.count for stage in stages)
             files = [(stage.file_name, stage.body_at) for stage in stages]
@@ -243,8 +234,24 @@ class CommitRun:
         found = [stage for stages in chosen.values() for stage in stages]
         self._reserve(sum(stage.head.bytes for stage in found))
         # A pinned one would belong to a commit that is not finished, whose partition refuses this.
-        self._pinned = found
-        for stage in found:
+        self._pin(found)
+
+    def _chosen(self, refs: list[Ref]) -> dict[tuple[str, int], list[Stage]]:
+        """By topic and partition."""
+        chosen: dict[tuple[str, int], list[Stage]] = {}
+        for ref in refs:
+            topic = self._topics.get(ref.topic)
+            if topic is None:
+                raise NotFound("topic", ref.topic)
+            stage = self._stages.find(ref)
+            if stage.head.identity != topic.identity:
+                raise TopicChanged(topic.name, topic.identity)
+            chosen.setdefault((ref.topic, ref.partition), []).append(stage)
+        return chosen
+
+    def _pin(self, stages: list[Stage]) -> None:
+        self._pinned += stages
+        for stage in stages:
             stage.pinned = True
 
     def _reserve(self, length: int) -> None:
@@ -438,7 +445,15 @@ class CommitRun:
         """No promise hangs on this: a start would do it. What fails is done again
         (`retry.py`, `commits.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
-        names += [name for part in self.file.parts for name in part.stages]
+        yield from self._remove([*names, *(n for part in self.file.parts for n in part.stages)])
+        self.file.state = "done"
+        self.file.parts = []
+        try:
+            yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
+        except OSError as error:
+            self.record_error = error
+
+    def _remove(self, names: list[str]) -> Steps:
         stages = [self._stages.of_file(name) for name in dict.fromkeys(names)]
         self._stages.forget([stage for stage in stages if stage is not None])
         waits = True
@@ -451,12 +466,6 @@ class CommitRun:
         self._stages.remove_files(list(dict.fromkeys(names)), removed)
         while waits:
             yield
-        self.file.state = "done"
-        self.file.parts = []
-        try:
-            yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
-        except OSError as error:
-            self.record_error = error
 
     # --- after a start ---
 

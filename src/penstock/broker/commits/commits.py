@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.commits.apps import Ref
+from penstock.broker.commits.cluster_commit import ClusterCommitRun
 from penstock.broker.commits.commit import CommitDone, CommitRun, Committed
 from penstock.broker.commits.record import (
     SUFFIX,
@@ -136,6 +137,9 @@ class Commits:
 
     def close(self) -> None:
         """What is decided is finished, as far as it can be."""
+        if self._running is not None:
+            self._running.stops = True
+            self._running.advance()
         self._context.syncs.wait_for(lambda: self._running is not None or self._notes.busy)
         self.stages.close()
 
@@ -195,12 +199,21 @@ class Commits:
             used_ns=now_ns,
             before=last,
         )
-        run = self._running = self._run_of(file)
+        run = self._running = self._run_for(asked.refs, file)
         self._asker[run] = asked.done
         run.begin(asked.refs)
 
-    def _run_of(self, file: CommitFile) -> CommitRun:
-        return CommitRun(
+    def _run_for(self, refs: list[Ref], file: CommitFile) -> CommitRun:
+        host = self._context.replica_host
+        if host is None:
+            return self._run_of(file)
+        names = {ref.topic for ref in refs}
+        topics = [self._topics.get(name) or host.remote_topic(name) for name in names]
+        of_cluster = any(topic is not None and topic.replicated for topic in topics)
+        return self._run_of(file, ClusterCommitRun if of_cluster else CommitRun)
+
+    def _run_of(self, file: CommitFile, kind: type[CommitRun] = CommitRun) -> CommitRun:
+        return kind(
             self._context,
             self.stages,
             self._topics,
@@ -265,6 +278,8 @@ class Commits:
     def housekeeping(self, wall_ns: int) -> None:
         for run in list(self._unfinished.values()):
             run.retry()
+        if self._running is not None:
+            self._running.advance()  # it may wait for a leader
         if self._running is None:
             self._notes.settle()
         self.stages.settle()
@@ -273,7 +288,10 @@ class Commits:
             self.stages.sweep(wall_ns, self._is_known)
 
     def _is_known(self, topic_name: str, identity: str) -> bool:
-        topic = self._topics.get(topic_name)
+        topic, host = self._topics.get(topic_name), self._context.replica_host
+        if topic is None and host is not None and host.metadata is not None:
+            file = host.metadata.file(topic_name)
+            return file is not None and file.identity == identity
         return topic is not None and topic.identity == identity
 
     def _forget_apps(self) -> None:

@@ -167,13 +167,12 @@ class Stages:
     # --- staging ---
 
     def put(self, topic: Topic, block: Block, done: StageDone) -> None:
-        """`done` hears when it is on the disk, or why not. Raises Refused; NotFound when the topic
-        has no such partition, PartitionElsewhere when it is not led here."""
+        """`done` hears when it is on the disk, or why not. Raises Refused, and NotFound when the
+        topic has no such partition. Those of a cluster may be led anywhere."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
-        if block.partition not in topic.replicas:
+        if block.partition >= topic.partition_count:
             raise NotFound("partition", str(block.partition))
-        topic.leader(block.partition)
         ref = Ref(topic.name, block.name, block.partition)
         if ref in self._writing:
             self._writing[ref].append(lambda: self._put_again(topic, block, done))
@@ -203,8 +202,8 @@ class Stages:
         self._write(topic, block, done)
 
     def _check(self, topic: Topic, block: Block) -> None:
-        leader = topic.leader(block.partition)
-        reason = leader.refusal or topic.refusal_of(block.messages)
+        refusal = "" if topic.replicated else topic.leader(block.partition).refusal
+        reason = refusal or topic.refusal_of(block.messages)
         reason = reason or self.apps.refusal_of(block.owner)
         if reason:
             raise Refused(reason)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.rows import Sections
+from penstock.broker.partition.rows import Encode, Sections
 from penstock.broker.trace_ids import Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
@@ -76,9 +76,22 @@ class StampedPublishes:
         done: StampedDone,
         sections: Sequence[Sections] = (),
     ) -> None:
-        """`sections`: none, or for each body what the trailer says of it. Raises SequenceGap,
-        ProducerFenced and Refused. The caller has seen to all other limits."""
-        repeated = self._find(stamp, len(bodies))
+        """`sections`: none, or for each body what the trailer says of it. Raises as
+        `publish_batch`."""
+        columns = _columns(len(bodies), due_ns, sections)
+
+        def encode(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
+            place = offset, id, wall_ns, synced_end, epoch
+            return encode_batch(bodies, *place, *stamp, columns)
+
+        self.publish_batch(stamp, len(bodies), sum(map(len, bodies)), encode, done)
+
+    def publish_batch(
+        self, stamp: Stamp, count: int, length: int, encode: Encode, done: StampedDone
+    ) -> None:
+        """`encode` makes it when its place is known. Raises SequenceGap, ProducerFenced and
+        Refused. The caller has seen to all other limits."""
+        repeated = self._find(stamp, count)
         if repeated is not None:
             if isinstance(repeated, _Pending):
                 repeated.repeats.append(done)
@@ -86,33 +99,15 @@ class StampedPublishes:
                 done(None, None)
             return
         self._table.begin()
-        pending = _Pending(stamp, len(bodies), done)
+        pending = _Pending(stamp, count, done)
         self._pending.setdefault(stamp.producer_id, deque()).append(pending)
-        columns = _columns(len(bodies), due_ns, sections)
 
-        def encode(
-            base_offset: int, base_id: int, wall_ns: int, synced_end: int, leader_epoch: int
-        ) -> bytes:
-            pending.where = Stored(base_offset, base_id)
-            return encode_batch(
-                bodies,
-                base_offset,
-                base_id,
-                wall_ns,
-                synced_end,
-                leader_epoch,
-                stamp.producer_id,
-                stamp.epoch,
-                stamp.sequence,
-                columns,
-            )
+        def placed(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
+            pending.where = Stored(offset, id)
+            return encode(offset, id, wall_ns, synced_end, epoch)
 
         self._group.publish_whole(
-            encode,
-            len(bodies),
-            sum(map(len, bodies)),
-            lambda error: self._ended(pending, error),
-            stamp.producer_id,
+            placed, count, length, lambda error: self._ended(pending, error), stamp.producer_id
         )
 
     def knows(self, producer_id: int) -> bool:

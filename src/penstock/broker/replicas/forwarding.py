@@ -9,7 +9,8 @@
 
 The answer is certain to arrive while the link lasts, since each publish ends, with its leadership
 at the latest. No clock is needed here. A batch from another node is never forwarded again: at most
-one hop. Its place, ids and time are the leader's, as for any other publish.
+one hop. Its place, ids and time are the leader's, as for any other publish. One whose header names
+a producer is stored once: a repeat is answered when the first is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import put_in_place, sound_header
+from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.ports import Lane, Led, MetadataDone, Peers
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
@@ -177,22 +179,24 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     header = sound_header(batch, 0)
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
+    stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
     place = (0, 0)
 
-    def encode_here(
-        offset: int, id: int, wall_ns: int, synced_end: int, leader_epoch: int
-    ) -> bytes:
+    def encode_here(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
         nonlocal place
         place = offset, id
         placed = bytearray(batch)
-        put_in_place(placed, offset, id, wall_ns, synced_end, leader_epoch)
+        put_in_place(placed, offset, id, wall_ns, synced_end, epoch, stamp)
         return bytes(placed)
 
-    def ended(error: PenstockError | None) -> None:
+    def ended(error: PenstockError | None, stored: object = None) -> None:
         if error is None:
             done(Answer(Ending.STORED, *place))
         else:
             done(Answer(_ending_of(error), reason=str(error)))
 
-    leader.group.publish_whole(encode_here, header.count, len(batch), ended, NO_PRODUCER)
+    if stamp.producer_id:
+        leader.stamped.publish_batch(stamp, header.count, len(batch), encode_here, ended)
+    else:
+        leader.group.publish_whole(encode_here, header.count, len(batch), ended, NO_PRODUCER)
     leader.topic.depth_bound.renew()

@@ -23,7 +23,6 @@ from penstock.errors import (
     CommitUnfinished,
     NotFound,
     PenstockError,
-    Refused,
     StageDamaged,
     StageExists,
     StageMissing,
@@ -88,8 +87,6 @@ class Staging:
             answer(json_response(staged))
 
         try:
-            if topic.replicated:
-                raise Refused("nothing can be staged for a topic of a cluster yet")
             self._commits.stages.put(topic, block, done)
         except PenstockError as error:
             done(error)

@@ -1,0 +1,143 @@
+"""A commit of stages into topics of a cluster, whose partitions are led anywhere.
+
+The stages wait on the node that their writer named. Their batches go to the leaders as those of an
+idempotent producer, which stands for the version of the app, so a batch is stored once, however
+often it is sent: after a change of leader, after a lost answer, and when the whole commit is
+repeated.
+
+    producer id     of the app and version // 65,536
+    producer epoch  version % 65,536
+    sequence        of the partition's messages, in the order of the commit's stages
+
+    check:  every stage is read once, complete and valid
+    store:  slice by slice, each answered by its leader before the next one is sent
+    record: `done`, the last version of the app
+    clean:  the stages are removed
+
+It is no single step: consumers may see some batches before the others. A partition without a leader
+is waited for; after COMMIT_LEADER_NS the commit is refused as unfinished, and goes on when it is
+asked for again. If this node is lost with its stages, the writer stages the version again, at any
+node: what is stored already is not stored again, if each partition gets the same batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.commits.apps import Ref
+from penstock.broker.commits.blocks import put_in_place
+from penstock.broker.commits.commit import CommitRun, Steps
+from penstock.broker.commits.record import RecordJob
+from penstock.broker.commits.stage_file import ReadJob
+from penstock.broker.partition.idempotent import Stamp
+from penstock.errors import CommitUnfinished, Refused, StageDamaged
+from penstock.replication.side_frames import Ending
+
+if TYPE_CHECKING:
+    from penstock.broker.replicas.forwarding import Answer, Forwarding
+
+_EPOCHS = 1 << 16
+
+
+class _Part(NamedTuple):
+    """What goes to one partition."""
+
+    topic: str
+    partition: int
+    stages: list[tuple[str, int]]  # file name, and where its batches begin
+
+
+class ClusterCommitRun(CommitRun):
+    @property
+    def _forwarding(self) -> Forwarding:
+        host = self._context.replica_host
+        if host is None:
+            raise Refused("this node is in no cluster")
+        return host.forwarding
+
+    def _commit(self, refs: list[Ref]) -> Steps:
+        parts = self._parts(refs)
+        yield from self._check()
+        for part in parts:
+            yield from self._store_part(part)
+        self.file.messages = sum(stage.head.count for stage in self._pinned)
+        self.decided, self.file.state = True, "done"
+        try:
+            yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
+        except OSError as error:  # it is written later: a repeat would store nothing again
+            self.record_error = error
+        self.shown = True
+        self._on_change(self)
+        yield from self._remove([name for part in parts for name, _ in part.stages])
+
+    def _parts(self, refs: list[Ref]) -> list[_Part]:
+        parts = []
+        for (topic, partition), stages in self._chosen(refs).items():
+            if not self._topics[topic].replicated:
+                raise Refused(f"topic {topic} is of this node alone, others are of the cluster")
+            files = [(stage.file_name, stage.body_at) for stage in stages]
+            parts.append(_Part(topic, partition, files))
+            self._pin(stages)
+        return parts
+
+    def _store_part(self, part: _Part) -> Steps:
+        id, epoch = producer_of(self.file.app, self.file.version)
+        sequence = 0
+        for name, position in part.stages:
+            path, at_end = os.path.join(self._stages.path, name), False
+            while not at_end:
+                job = ReadJob(self._context.disk, path, position)
+                try:
+                    yield from self._run(job)
+                except OSError as error:
+                    raise StageDamaged(path, f"cannot be read: {error}") from error
+                if job.damage is not None:
+                    raise job.damage
+                batches = []
+                for sound in job.sound:
+                    batch = bytearray(sound.data)
+                    put_in_place(batch, 0, 0, 0, 0, 0, Stamp(id, epoch, sequence))
+                    batches.append(bytes(batch))
+                    sequence += sound.messages
+                yield from self._send(part, batches)
+                position, at_end = job.next_position, job.at_end
+
+    def _send(self, part: _Part, batches: Sequence[bytes]) -> Steps:
+        """Until the partition has them, at whichever node leads it."""
+        clock = self._context.clock
+        deadline_ns = clock.mono_ns() + limits.COMMIT_LEADER_NS
+        forwarding = self._forwarding
+        while batches:
+            led = forwarding.leader_of(part.topic, part.partition)
+            answers: dict[int, Answer] = {}
+            if led is not None:
+                for index, batch in enumerate(batches):
+                    forwarding.send(led, batch, partial(self._answered, answers, index))
+                while len(answers) < len(batches) and not self.stops:
+                    yield
+            for answer in answers.values():
+                if answer.ending is Ending.REFUSED:
+                    raise Refused(f"topic {part.topic}/{part.partition}: {answer.reason}")
+            ends = {index: answer.ending for index, answer in answers.items()}
+            left = [b for i, b in enumerate(batches) if ends.get(i) is not Ending.STORED]
+            if left and (self.stops or clock.mono_ns() >= deadline_ns):
+                text = f"commit {self.file.version} of {self.file.app} waits for a leader of "
+                raise CommitUnfinished(self._directory, f"{text}{part.topic}/{part.partition}")
+            batches = left
+            if batches:
+                yield  # about a second: `Commits.housekeeping`
+
+    def _answered(self, answers: dict[int, Answer], index: int, answer: Answer) -> None:
+        answers[index] = answer
+        self.advance()
+
+
+def producer_of(app: str, version: int) -> tuple[int, int]:
+    """The id and the epoch of the idempotent producer that stands for a version of an app."""
+    digest = sha256(f"{app}\0{version // _EPOCHS}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") | 1, version % _EPOCHS
