@@ -218,7 +218,7 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
         return _json(404, message="TOPIC_NOT_FOUND")
     if broker.cluster is not None:
         place = query["topic"][0], int(query["partition"][0])
-        if broker.cluster.leaders[place] is not broker:
+        if broker.cluster.leaders.get(place, broker) is not broker:
             return _json(404, message="PARTITION_NOT_FOUND")
     if query["identity"][0] != topic.identity:
         return _json(409, message="IDENTITY_CHANGED", identity=topic.identity)

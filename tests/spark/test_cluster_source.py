@@ -10,6 +10,7 @@ import pytest
 from penstock import limits
 from penstock.errors import DataLost, FetchFailed
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.brokers import Brokers
 
 from .fakebroker import FakeBroker, FakeCluster
 from .test_reader import batch_reader, read, stream_reader
@@ -21,6 +22,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     and is led by the second."""
     monkeypatch.setattr(limits, "SPARK_LEADER_WAIT_S", 0.5)
     monkeypatch.setattr(limits, "SPARK_LEADER_PAUSE_S", 0.02)
+    monkeypatch.setattr(Brokers, "_failed_s", {})
     with FakeBroker() as one, FakeBroker() as two:
         found = FakeCluster([one, two], {("orders", 0): one, ("orders", 1): two})
         one.topic("orders").publish([b"x"] * 10)
@@ -50,6 +52,19 @@ def test_any_node_gives_all_partitions(cluster: FakeCluster, asked: int) -> None
 def test_of_several_nodes_one_speaks_for_all(cluster: FakeCluster) -> None:
     reader = batch_reader(cluster.nodes[0], **both(cluster))
     assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
+def test_each_node_has_topics_of_its_own(cluster: FakeCluster) -> None:
+    one, two = cluster.nodes
+    two.topics = dict(one.topics)
+    for node, count in ((one, 3), (two, 4)):
+        node.topic("_trace", node.address).publish([b"t"] * count)
+    reader = stream_reader(one, **both(cluster), subscribe="_trace")
+    end, first = rows(reader, reader.initialOffset())
+    assert first == sorted([*range(3), *range(4)])
+    two.hangups = 1000
+    with pytest.raises(FetchFailed, match="the checkpoint has offsets of this nsqd"):
+        rows(reader, end)
 
 
 def test_a_node_that_is_down_holds_nothing_up(cluster: FakeCluster) -> None:

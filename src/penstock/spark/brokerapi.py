@@ -116,7 +116,7 @@ class BrokerApi:
     def at(self, topic: str, partition: int) -> BrokerApi:
         """The leader of a partition, as the last `positions` had it."""
         address = self._leaders.get((topic, partition), "")
-        return self._other(address) if address else self
+        return self.other(address) if address else self
 
     def fetches(
         self,
@@ -182,7 +182,7 @@ class BrokerApi:
 
     # --- of a cluster ---
 
-    def _other(self, address: str) -> BrokerApi:
+    def other(self, address: str) -> BrokerApi:
         """Nobody waits for one that does not answer: there may be another leader."""
         if address not in self._others:
             timeout_ms = min(self._timeout_ms, limits.SPARK_LEADER_MS)
@@ -231,7 +231,7 @@ class BrokerApi:
             if not (address and wanted):
                 continue
             try:
-                asked = self._other(address).positions(sorted(wanted), froms=froms, only_here=True)
+                asked = self.other(address).positions(sorted(wanted), froms=froms, only_here=True)
                 found[address] = asked
             except FetchFailed as error:
                 logger.info("a node of the cluster does not answer: %s", error)

@@ -9,17 +9,21 @@ An nsqd that can't be reached is an outage, and never a reason to go on without 
 when no nsqlookupd knows it any more, as long as the checkpoint does. One that is gone for good is
 named by the option `goneBrokers`; its offsets stay in the checkpoint as they are.
 
-Of a cluster one node is asked, whichever answers, and it speaks for all (`brokerapi`). Its name is
-that of all logs then, and another node takes its place when it is gone. A partition without a
-leader is waited for where its messages are needed now; else the others go on without it.
+Of a cluster one node is asked, whichever answers, and it speaks for all (`brokerapi`): its name is
+that of the cluster's logs then, and another node takes its place when it is gone. The others are
+asked for the topics that each node has for itself. A partition without a leader is waited for where
+its messages are needed now; else the others go on without it.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import ClassVar, NamedTuple, Self
+
+import msgspec
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
@@ -98,7 +102,7 @@ class Brokers:
         """When a cluster has chosen its leaders, and these have what was served before. `needs_all`
         of the logs that are begun, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
-        begun_ids = {(log.topic, log.identity, log.partition) for log in begun}
+        begun_ids = set(map(_id, begun))
         while True:
             asked = self._asked(topics, pattern, begun)
             needed = asked.offline & begun_ids if begun else asked.offline
@@ -119,17 +123,19 @@ class Brokers:
         known = {log.broker for log in begun if log.broker} if self._options.lookupds else set()
         answers: dict[str, Positions] = {}
         failed: dict[str, FetchFailed] = {}
-        spoken_for: set[str] = set()  # nodes of clusters that were asked
+        spokesmen: dict[str, BrokerApi] = {}  # by node of the cluster that was asked through them
         asked = {*listed, *known} - set(self._options.gone)
         for broker in sorted(asked, key=lambda one: (self._failed_s.get(one, 0.0), one)):
-            if broker not in spoken_for:
-                try:
+            try:
+                if broker in spokesmen:
+                    answers[broker] = self._own_topics(spokesmen[broker], broker, topics, pattern)
+                else:
                     answers[broker] = self._positions(broker, topics, pattern)
-                    spoken_for.update(answers[broker].nodes)
-                    self._failed_s.pop(broker, None)
-                except FetchFailed as error:
-                    failed[broker] = error
-                    self._failed_s[broker] = time.monotonic()
+                    spokesmen |= dict.fromkeys(answers[broker].nodes, self.api(broker))
+                self._failed_s.pop(broker, None)
+            except FetchFailed as error:
+                failed[broker] = error
+                self._failed_s[broker] = time.monotonic()
         is_cluster = bool(answers) and all(one.nodes for one in answers.values())
         for broker, failure in failed.items():
             if not is_cluster and (broker in listed or isinstance(failure, BrokerRefused)):
@@ -139,12 +145,21 @@ class Brokers:
             have |= spans(positions.topics, broker)
         if is_cluster:
             have = _once(have)
-            brokers = frozenset({*answers, *listed, *known})
         else:
             check_apart(have)
-            self._check_failed(failed, begun, have)
-            brokers = frozenset(answers)
-        return _Asked(have, answers, brokers)
+        found = _Asked(have, answers, frozenset({*answers, *asked} if is_cluster else answers))
+        at = relocated(begun, have)
+        self._check_failed(failed, [log for log in at if _id(log) not in found.offline])
+        return found
+
+    def _own_topics(
+        self, spokesman: BrokerApi, node: str, topics: Collection[str], pattern: str | None
+    ) -> Positions:
+        """What another node has for itself, as its traces are. What the cluster has is known."""
+        if time.monotonic() - self._failed_s.get(node, -math.inf) < limits.SPARK_LEADER_WAIT_S:
+            raise FetchFailed(node, "it did not answer a moment ago")
+        positions = spokesman.other(node).positions(topics, pattern, only_here=True)
+        return msgspec.structs.replace(positions, elsewhere={})
 
     def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
         """Which partitions of these topics one nsqd has."""
@@ -165,10 +180,8 @@ class Brokers:
             self.ended.setdefault(name, {}).update(ends)
         return positions
 
-    def _check_failed(
-        self, failed: Mapping[str, FetchFailed], begun: Offsets, have: Mapping[Log, Span]
-    ) -> None:
-        for log in relocated(begun, have):
+    def _check_failed(self, failed: Mapping[str, FetchFailed], begun: Iterable[Log]) -> None:
+        for log in begun:
             if log.broker in failed:
                 error = failed[log.broker]
                 reason = (
@@ -224,11 +237,15 @@ class _Asked(NamedTuple):
         )
 
 
+def _id(log: Log) -> LogId:
+    return log.topic, log.identity, log.partition
+
+
 def _once(have: Mapping[Log, Span]) -> dict[Log, Span]:
     """Nodes of one cluster that were asked by other names than it has for them."""
     found: dict[LogId, Log] = {}
     for log in have:
-        found.setdefault((log.topic, log.identity, log.partition), log)
+        found.setdefault(_id(log), log)
     return {log: have[log] for log in found.values()}
 
 
