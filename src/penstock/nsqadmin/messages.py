@@ -21,7 +21,7 @@ from penstock.log.fetched import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi import calls
 from penstock.times import read_time
-from penstock.trace.ids import read_trace_id
+from penstock.trace.search import read_trace_id
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
