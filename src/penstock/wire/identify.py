@@ -21,11 +21,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
 from penstock import limits
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.extfilter import ExtFilter, Pairs, parse_filter
 from penstock.wire.names import quote
-from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 MS = limits.MS
 _TAG = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TAG_BYTES_MAX}}}")
