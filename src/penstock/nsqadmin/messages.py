@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import BrokerRefused, PenstockError
 from penstock.kernel import Section, decode_columns, decode_header, decode_sections
-from penstock.log.fetched import end_of_range
+from penstock.log.scan import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi import calls
 from penstock.times import read_time

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock.kernel import decode_bodies, decode_header
 from penstock.kernel.traceparent import MEMBER, parse_traceparent
 from penstock.limits import TRACE_CONTEXTS_SHOWN
-from penstock.log.fetched import end_of_range
+from penstock.log.scan import end_of_range
 from penstock.trace.events import Event, find, ranges
 
 RANGES_MAX = 10_000
