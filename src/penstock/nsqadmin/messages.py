@@ -311,14 +311,10 @@ class _Masked:
 
 def preview(body: bytes) -> str:
     """One line of it."""
-    text = _text(body[: limits.ADMIN_PREVIEW_BYTES])
+    text = as_text(body[: limits.ADMIN_PREVIEW_BYTES])
     if text is None:
         return f"0x{body[:24].hex()}{'…' if len(body) > 24 else ''}"
     return " ".join(text.split()) + ("…" if len(body) > limits.ADMIN_PREVIEW_BYTES else "")
-
-
-def as_text(body: bytes) -> str | None:
-    return _text(body)
 
 
 def sendable(text: str) -> str:
@@ -344,7 +340,7 @@ def as_hex(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def _text(body: bytes) -> str | None:
+def as_text(body: bytes) -> str | None:
     for cut in range(4 if len(body) == limits.ADMIN_PREVIEW_BYTES else 1):
         try:
             text = body[: len(body) - cut].decode()  # the cut may have gone through a character
