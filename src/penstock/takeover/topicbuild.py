@@ -190,7 +190,7 @@ class TopicBuild:
         journal, _ = Journal.open(self._disk, partition, self._settings.journal_bytes_max)
         try:
             journal.begin(lambda: (handed_end, groups))
-            journal.sync()
+            journal.files.sync()
         finally:
             journal.close()
 

@@ -203,11 +203,11 @@ class ElectedJournal:
 
     @property
     def written(self) -> Position:
-        return self._journal.written
+        return self._journal.files.written
 
     @property
     def synced(self) -> Position:
-        return self._journal.synced
+        return self._journal.files.synced
 
     @property
     def start_offset(self) -> int:
@@ -215,7 +215,7 @@ class ElectedJournal:
 
     @property
     def is_behind(self) -> bool:
-        return self._journal.broken
+        return self._journal.files.broken
 
     @property
     def busy(self) -> bool:
@@ -241,7 +241,7 @@ class ElectedJournal:
 
     def sync(self) -> None:
         try:
-            job = self._journal.sync_begin()
+            job = self._journal.files.sync_begin()
         except OSError as error:
             self._report(error)
             return
@@ -253,7 +253,7 @@ class ElectedJournal:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self._label}: a sync ended that was never begun")
-        self._journal.sync_end(job, error)
+        self._journal.files.sync_end(job, error)
         if self.on_synced is not None:
             self.on_synced(error)
 
