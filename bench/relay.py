@@ -25,10 +25,9 @@ from typing import Any
 from bench.dialect import HOST, connect, read_exactly
 from penstock.limits import LINK_BYTES
 from penstock.net.tls import Tls
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.frames import HEADER_BYTES, MAGIC_V2, encode_frame, with_size
 from penstock.wire.identify import Decoder, Encoder
-from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 _GREETING = MAGIC_V2 + b"IDENTIFY\n"
 _OK = encode_frame(0, b"OK")

@@ -337,7 +337,7 @@ TESTED = (
     ),
     *_of_test(
         "tests/cluster/test_failure_detector.py",
-        "penstock.cluster.corrupt_replicas",
+        "penstock.cluster.failure_detector",
         (
             "corrupt_elected_first",
             "        return name in self.corrupt and bool(",

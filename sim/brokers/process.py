@@ -10,7 +10,7 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
 from penstock.kernel import Event
-from penstock.net.order import NEVER_NS, TurnOrder
+from penstock.net.turn import NEVER_NS, TurnOrder
 from sim.clock import FakeClock
 from sim.threads import Threads
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.partition.rows import Stored, Traced
 from penstock.broker.topics.publishing import INTERNAL
-from penstock.broker.trace_ids import Stored, Traced
 from penstock.errors import PenstockError, Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND

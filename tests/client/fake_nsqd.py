@@ -10,9 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Self
 
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.frames import FrameType, encode_frame
-from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 GRANTED: dict[str, Any] = {
     "max_rdy_count": 2500,

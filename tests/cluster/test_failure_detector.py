@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import ACTIVE, Membership, Node
-from penstock.cluster.failure_detector import FailureDetector
+from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
 from penstock.cluster.view import Held, View

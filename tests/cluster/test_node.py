@@ -13,9 +13,9 @@ from cases import each
 from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
-from penstock.broker.partition_stats import replica_rows
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
+from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction

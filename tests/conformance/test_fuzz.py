@@ -24,7 +24,7 @@ from e2e.lookupd import Lookupd, eventually
 from e2e.v2client import V2Client
 from penstock import kernel, limits
 from penstock.nsqd.options import read_options
-from penstock.wire.snappy import SnappyEncoder
+from penstock.wire.compression import SnappyEncoder
 
 from . import hostile
 from .siege import (

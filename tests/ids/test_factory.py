@@ -20,9 +20,8 @@ from penstock.errors import (
     SequenceExpired,
     TimeBackwards,
 )
-from penstock.ids.factory import GuidFactory
+from penstock.ids.factory import GuidFactory, IdPool
 from penstock.ids.guid import SEQUENCES_PER_TICK, IdRange, make, parse, tick_of
-from penstock.ids.pool import IdPool
 from penstock.kernel import id_at, id_index
 from sim.clock import FakeClock
 

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock.kernel import Event, Source, TraceKind
-from penstock.net.order import NEVER_NS, TurnOrder
+from penstock.net.turn import NEVER_NS, TurnOrder
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.kernel import StrayRecord
 from penstock.log.fold import FLAG_SNAPSHOT, ChannelState, Entry, Group, cursor_entry, encode_record
-from penstock.log.queues import Queue, read_owner, read_queues
+from penstock.log.inspect import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
 from sim.disk import SimDisk
 

@@ -11,8 +11,8 @@ from penstock.errors import LogDamaged, PartitionStopped, RangeCorrupt, StorageE
 from penstock.kernel import encode_batch
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused, RestoreRefused
-from penstock.log.fetched import end_of_range
 from penstock.log.partition import PartitionLog
+from penstock.log.scan import end_of_range
 from penstock.trace.search import bodies_of
 from sim.disk import Fault, SimDisk
 

@@ -7,7 +7,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.net.order import NEVER_NS, TurnOrder
+from penstock.net.turn import NEVER_NS, TurnOrder
 
 
 class Recorder:

@@ -19,7 +19,7 @@ from penstock import limits
 from penstock.kernel import Engine, Event
 from penstock.net import link as link_module
 from penstock.net.link import Link, Links
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder
 from penstock.wire.frames import encode_frame, take_frames
 
 PATIENCE_S = 40.0

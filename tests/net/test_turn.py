@@ -14,8 +14,7 @@ import pytest
 from cases import within
 from penstock import limits
 from penstock.kernel import Event
-from penstock.net.order import LOAD_ROUNDS_MAX
-from penstock.net.turn import Soon, Turn
+from penstock.net.turn import LOAD_ROUNDS_MAX, Soon, Turn
 from sim.clock import FakeClock
 from sim.loop import FakeLoop
 

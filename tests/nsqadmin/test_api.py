@@ -10,7 +10,7 @@ import pytest
 
 from cases import each
 from e2e.lookupd import eventually
-from penstock.trace.ids import RULE
+from penstock.trace.search import RULE
 
 from .conftest import Installation
 from .running import Admin

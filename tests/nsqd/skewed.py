@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.trace_ids import Stored, publish_moved
+from penstock.broker.partition.rows import Stored, publish_moved
 
 from .world import Running, eventually
 

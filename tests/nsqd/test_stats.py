@@ -13,8 +13,8 @@ import pytest
 from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from cases import each
 from penstock import __version__, limits
+from penstock.nsqd.http.about import short_duration
 from penstock.nsqd.stats import Query, View, json_parts
-from penstock.nsqd.stats_text import short_duration
 
 from .skewed import COUNTS, HEAVY, skewed
 from .skewed import lagging as make_it_lag

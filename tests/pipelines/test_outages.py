@@ -21,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.pipelines.outages import Outages, Pauses, cause_line, is_crash, outage_of
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.session import end_late_workers
+from penstock.pipelines.runner import end_late_workers
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
 CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipelines import registry, session
+from penstock.pipelines import registry, runner
 from penstock.pipelines.__main__ import ENTRY, main
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import stopped_by_signals
@@ -38,7 +38,7 @@ def in_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> N
     def shared(*arguments: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(session, "open_for", shared)
+    monkeypatch.setattr(runner, "open_for", shared)
 
 
 def run(*arguments: str) -> int:
@@ -112,16 +112,16 @@ def test_a_signal_asks_for_an_end(number: int) -> None:
 def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     found = defaults(sample.PIPELINE.settings, topics=("t",), conf=("spark.ui.enabled=true",))
-    assert session.master_of(found) == "local[*,4]"
-    conf = session.session_settings(sample.PIPELINE, found)
+    assert runner.master_of(found) == "local[*,4]"
+    conf = runner.session_settings(sample.PIPELINE, found)
     assert (conf["spark.driver.bindAddress"], conf["spark.ui.enabled"]) == ("127.0.0.1", "true")
     assert "log4j2.configurationFile=file:" in conf["spark.driver.extraJavaOptions"]
     cluster = defaults(sample.PIPELINE.settings, topics=("t",), master="spark://host:7077")
-    conf = session.session_settings(sample.PIPELINE, cluster)
+    conf = runner.session_settings(sample.PIPELINE, cluster)
     assert "spark.driver.bindAddress" not in conf
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert session.master_of(found) == ""
-    assert "spark.driver.extraJavaOptions" not in session.session_settings(sample.PIPELINE, found)
+    assert runner.master_of(found) == ""
+    assert "spark.driver.extraJavaOptions" not in runner.session_settings(sample.PIPELINE, found)
 
 
 def test_the_example_file_has_every_key() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.takeover import merge as merge_module
-from penstock.takeover.alignment import Alignment, Run, Segment
-from penstock.takeover.merge import Entry, Merge
+from penstock.takeover.merge import Alignment, Entry, Merge, Run, Segment
 
 Held = tuple[int, int, int]  # message, digest, attempts
 

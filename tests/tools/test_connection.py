@@ -11,9 +11,9 @@ import pytest
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError, PenstockError
 from penstock.tools import connection, contexts
-from penstock.tools.client_options import consumer_changes, producer_changes
 from penstock.tools.connection import Where
 from penstock.tools.contexts import Context, ContextTrouble
+from penstock.tools.utility import consumer_changes, producer_changes
 
 
 @pytest.fixture(autouse=True)

@@ -25,8 +25,7 @@ from penstock.trace.events import (
     find,
     ranges,
 )
-from penstock.trace.ids import read_trace_id
-from penstock.trace.search import Copy, context_of, copies
+from penstock.trace.search import Copy, context_of, copies, read_trace_id
 
 NAMES = st.sampled_from(["orders", "mail", "a", "café", "x" * 64, "10.0.0.1:5300"])
 U16 = st.integers(0, (1 << 16) - 1)

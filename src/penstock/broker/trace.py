@@ -1,6 +1,6 @@
 """The topic `_trace`: where the events about traced messages are kept.
 
-The kernel notes events in its buffers. Every few milliseconds (`net/order.py` says when), and at an
+The kernel notes events in its buffers. Every few milliseconds (`net/turn.py` says when), and at an
 orderly stop, what it has is published here as messages of many events each (`trace/events.py`),
 and written. So a kill loses the last few milliseconds of events, and no message. The topic is one
 of those that Penstock keeps for itself (`broker/topics/settings.py`), and:

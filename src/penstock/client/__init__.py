@@ -53,8 +53,7 @@ from penstock.errors import (
     ServerRefused,
     TimeBackwards,
 )
-from penstock.ids.factory import GuidFactory
-from penstock.ids.pool import IdPool
+from penstock.ids.factory import GuidFactory, IdPool
 
 __all__ = [
     "Action",

@@ -35,8 +35,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from penstock import limits
 from penstock.clock import SystemClock
-from penstock.ids.factory import GuidFactory
-from penstock.ids.pool import IdPool
+from penstock.ids.factory import GuidFactory, IdPool
 from penstock.ids.unique import Address, UniqueIds, choose_ip
 
 log = logging.getLogger("penstock.client")

@@ -18,9 +18,8 @@ from penstock.client import framing
 from penstock.client.handshake import Negotiated, Upgrade, identify, negotiate
 from penstock.client.options import ConnectionOptions, split_address
 from penstock.errors import ConnectFailed, ServerRefused
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.frames import HEARTBEAT, MAGIC_V2, Frame, FrameType
-from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 log = logging.getLogger("penstock.client")
 

@@ -57,8 +57,8 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
-from penstock.cluster.documents import CHANNEL, Channel, Topic
-from penstock.cluster.json_form import Form, hexadecimal, integer
+from penstock.cluster.documents import CHANNEL, U32, Channel, Random, Topic
+from penstock.cluster.json_form import form_of
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import StartAsked, StartHeld
 from penstock.limits import CHANNEL_CONFIRM_NS
@@ -66,15 +66,11 @@ from penstock.replication.leader import Outcome
 
 
 class ChannelNumbers(NamedTuple):
-    identity: int  # of the topic
-    last: int
+    identity: Random  # of the topic
+    last: U32
 
 
-CHANNEL_NUMBERS = Form(
-    ChannelNumbers,
-    1,
-    (("identity", hexadecimal(16)), ("last", integer(0, (1 << 32) - 1))),
-)
+CHANNEL_NUMBERS = form_of(ChannelNumbers)
 
 
 class State(IntEnum):

@@ -6,13 +6,14 @@ partition's document is the `Record` of `penstock.replication`, whose legal chan
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
     Form,
+    form_of,
     hexadecimal,
     integer,
     list_of,
@@ -25,57 +26,49 @@ from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
 from penstock.replication.record import Member, Record, Seat
 
-_U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
 _NODE = integer(0, NODE_ID_MAX)
-_PORT = integer(0, 65_535)
+_U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
 _RANDOM = hexadecimal(16)
-_UUID = hexadecimal(32)
-_NODES = list_of(_NODE, NODE_ID_MAX + 1)
-
-Settings = tuple[tuple[str, Any], ...]  # names and values, sorted by name
+# How a field stands in JSON is a part of its type.
+U32 = Annotated[int, _U32]
+U63 = Annotated[int, _U63]
+Port = Annotated[int, integer(0, 65_535)]
+Random = Annotated[int, _RANDOM]
+Uuid = Annotated[int, hexadecimal(32)]
+Text = Annotated[str, text()]
+Flag = Annotated[bool, FLAG]
+Settings = Annotated[tuple[tuple[str, Any], ...], SETTINGS]  # names and values, sorted by name
 
 
 class Cluster(NamedTuple):
-    uuid: int
-    format: int  # of the keys and documents as a whole
-    feature_level: int  # what all nodes are known to read
-    restorations: int  # of the metadata from what the nodes remember: revisions began again
+    uuid: Uuid
+    format: U32  # of the keys and documents as a whole
+    feature_level: U32  # what all nodes are known to read
+    restorations: U32  # of the metadata from what the nodes remember: revisions began again
 
 
 class Node(NamedTuple):
     """A node that lives, as its process says. Its key has a lease."""
 
-    incarnation: int
-    host: str
-    tcp_port: int
-    http_port: int
-    replication_host: str
-    replication_port: int
-    version: str
-    zone: str
-    disk_free_bytes: int
-    load: int  # bytes a second that its partitions took, averaged
+    incarnation: Random
+    host: Text
+    tcp_port: Port
+    http_port: Port
+    replication_host: Text
+    replication_port: Port
+    version: Text
+    zone: Text
+    disk_free_bytes: U63
+    load: U63  # bytes a second that its partitions took, averaged
 
 
 class Lookup(NamedTuple):
     """An nsqlookupd that lives. Its key has a lease."""
 
-    host: str
-    tcp_port: int
-    http_port: int
-    version: str
-
-
-class Membership(NamedTuple):
-    """What is known of a node, whether it lives or not."""
-
-    uuid: int  # of the node: a second machine with its id has another, and is refused
-    generation: int
-    boot: str  # of its machine
-    memory_lost_generation: int
-    incarnation: int  # of its newest process
-    id_floor: int  # ids of messages below this tick may have been given out
-    state: str  # one of STATES
+    host: Text
+    tcp_port: Port
+    http_port: Port
+    version: Text
 
 
 ACTIVE, MAINTENANCE, DRAINING = "active", "maintenance", "draining"
@@ -83,105 +76,62 @@ REMOVED = "removed"  # a tombstone
 STATES = (ACTIVE, MAINTENANCE, DRAINING, REMOVED)
 
 
+class Membership(NamedTuple):
+    """What is known of a node, whether it lives or not."""
+
+    uuid: Uuid  # of the node: a second machine with its id has another, and is refused
+    generation: U63
+    boot: Text  # of its machine
+    memory_lost_generation: U63
+    incarnation: Random  # of its newest process
+    id_floor: U63  # ids of messages below this tick may have been given out
+    state: Annotated[str, one_of(*STATES)]
+
+
 class Controller(NamedTuple):
-    name: str  # of the daemon
-    incarnation: int
+    name: Text  # of the daemon
+    incarnation: Random
 
 
 class Topic(NamedTuple):
-    identity: int
-    replicas: int  # of each partition
-    hash_partitions: int  # keys and producers are spread over this many
-    paused: bool
+    identity: Random
+    replicas: Annotated[int, integer(1, MEMBERS_MAX)]  # of each partition
+    hash_partitions: Annotated[
+        int, integer(1, PARTITIONS_MAX)
+    ]  # keys and producers are spread over this many
+    paused: Flag
     settings: Settings
-    deleted: bool  # a tombstone
-    confirmed: tuple[int, ...]  # the nodes that have removed what they had
+    deleted: Flag  # a tombstone
+    confirmed: Annotated[
+        tuple[int, ...], list_of(_NODE, NODE_ID_MAX + 1)
+    ]  # the nodes that have removed what they had
 
 
 class Channel(NamedTuple):
-    identity: int  # of the topic
-    number: int  # never used again in the topic's life
-    paused: bool
+    identity: Random  # of the topic
+    number: U32  # never used again in the topic's life
+    paused: Flag
     settings: Settings
-    deleted: bool  # a tombstone
+    deleted: Flag  # a tombstone
 
 
 class EpochFloor(NamedTuple):
     """Kept over the deletion of a topic: epochs of its name were never above this."""
 
-    epoch: int
+    epoch: U32
 
 
 class Setting(NamedTuple):
-    value: str
+    value: Annotated[str, text(10_000)]
 
+
+CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(Node), form_of(Lookup)
+MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
+TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
+EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(Setting)
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
 _SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
-
-CLUSTER = Form(
-    Cluster,
-    1,
-    (("uuid", _UUID), ("format", _U32), ("feature_level", _U32), ("restorations", _U32)),
-)
-NODE = Form(
-    Node,
-    1,
-    (
-        ("incarnation", _RANDOM),
-        ("host", text()),
-        ("tcp_port", _PORT),
-        ("http_port", _PORT),
-        ("replication_host", text()),
-        ("replication_port", _PORT),
-        ("version", text()),
-        ("zone", text()),
-        ("disk_free_bytes", _U63),
-        ("load", _U63),
-    ),
-)
-LOOKUP = Form(
-    Lookup, 1, (("host", text()), ("tcp_port", _PORT), ("http_port", _PORT), ("version", text()))
-)
-MEMBERSHIP = Form(
-    Membership,
-    1,
-    (
-        ("uuid", _UUID),
-        ("generation", _U63),
-        ("boot", text()),
-        ("memory_lost_generation", _U63),
-        ("incarnation", _RANDOM),
-        ("id_floor", _U63),
-        ("state", one_of(*STATES)),
-    ),
-)
-CONTROLLER = Form(Controller, 1, (("name", text()), ("incarnation", _RANDOM)))
-TOPIC = Form(
-    Topic,
-    1,
-    (
-        ("identity", _RANDOM),
-        ("replicas", integer(1, MEMBERS_MAX)),
-        ("hash_partitions", integer(1, PARTITIONS_MAX)),
-        ("paused", FLAG),
-        ("settings", SETTINGS),
-        ("deleted", FLAG),
-        ("confirmed", _NODES),
-    ),
-)
-CHANNEL = Form(
-    Channel,
-    1,
-    (
-        ("identity", _RANDOM),
-        ("number", _U32),
-        ("paused", FLAG),
-        ("settings", SETTINGS),
-        ("deleted", FLAG),
-    ),
-)
-EPOCH_FLOOR = Form(EpochFloor, 1, (("epoch", _U32),))
 RECORD = Form(
     Record,
     1,
@@ -195,7 +145,6 @@ RECORD = Form(
         ("unclean_epoch", _U32),
     ),
 )
-SETTING = Form(Setting, 1, (("value", text(10_000)),))
 
 Document = (
     Cluster

@@ -11,7 +11,7 @@ A member asks for a vacant leadership when its turn has come: members follow one
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
 out that are missing. A member that reaches fewer members than a commit needs waits OFFICE_TAKEN_NS
 longer, and so does one that has just given this leadership up: another may do better. One whose log
-is corrupt lets sound ones go first (`corrupt_replicas`). The coordinator's comparison decides
+is corrupt lets sound ones go first (`failure_detector`). The coordinator's comparison decides
 between two that ask at once.
 
 **When all members may have lost something** (`penstock.replication.election`), each sends the
@@ -27,9 +27,8 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
-from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import RECORD
-from penstock.cluster.failure_detector import FailureDetector
+from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.cluster.view import Held, View

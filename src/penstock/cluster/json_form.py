@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from penstock.errors import DocumentBroken
 from penstock.limits import DOCUMENT_BYTES_MAX, DOCUMENT_SETTINGS_MAX, DOCUMENT_TEXT_CHARS_MAX
@@ -64,6 +64,13 @@ class Form(NamedTuple, Generic[_T]):
         if found:
             raise DocumentBroken(key, min(found), found[min(found)], "no such field is known")
         return self.make(**values)
+
+
+def form_of(make: type[_T], version: int = 1) -> Form[_T]:
+    """By the types of its fields, `Annotated` with their kinds."""
+    hints = get_type_hints(make, include_extras=True)
+    fields = tuple((name, hint.__metadata__[0]) for name, hint in hints.items())
+    return Form(make, version, fields)
 
 
 _MISSING = object()

@@ -20,7 +20,9 @@ A member is node, replica, generation; an extent is start, end, and pairs of epo
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -46,150 +48,78 @@ from penstock.replication.record import Member
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Random = Annotated[int, msgspec.Meta(ge=0)]  # of 64 bits: more do not fit into MessagePack
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
+_Names = Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
+_Member = tuple[_Number, _Random, _Number]
 _Epochs = Annotated[
     tuple[tuple[_Number, _Number], ...], msgspec.Meta(max_length=REPLICA_EPOCHS_MAX)
 ]
+_Extent = tuple[_Number, _Number, _Epochs]
+_Start = tuple[_Name, _Number, _Random, _Number]
 
 
-class _Form(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    pass
+class _Kind(NamedTuple):
+    tag: int
+    of: type
+    fields: Any  # the types of what follows the tag
+    write: Callable[[Any], Iterable[Any]]
+    read: Callable[..., Message]  # of the node that sends it, and of the fields
 
 
-class _Heartbeat(_Form, tag=1):
-    sent_ns: _Number
-    wall_ns: _Number
+def _report(
+    node: int, topic: str, partition: int, epoch: int, entry: _Member, lost: int,
+    extent: _Extent | None,
+) -> SendReport:  # fmt: skip
+    known = None if extent is None else Extent(*extent)
+    report = Report(Member(*entry), lost, known)
+    return SendReport(node, PartitionName(topic, partition), epoch, report)
 
 
-class _Answer(_Form, tag=2):
-    sent_ns: _Number
+def _corrupt(node: int, *groups: tuple[tuple[str, int], ...]) -> Corrupt:
+    names, failed = (tuple(PartitionName(*one) for one in group) for group in groups)
+    return Corrupt(names, failed)
 
 
-class _Refused(_Form, tag=3):
-    node: _Number
-    incarnation: _Random
+def _start(
+    make: type[StartAsked | StartHeld], node: int, topic: str, partition: int, *numbers: int
+) -> StartAsked | StartHeld:
+    return make(PartitionName(topic, partition), *numbers)
 
 
-class _Member(_Form):
-    node: _Number
-    replica: _Random
-    generation: _Number
+def _flat(message: StartAsked | StartHeld) -> Iterable[Any]:
+    return *message.name, message.identity, message.channel
 
 
-class _Extent(_Form):
-    start: _Number
-    end: _Number
-    epochs: _Epochs
-
-
-class _Report(_Form, tag=4):
-    topic: _Name
-    partition: _Number
-    epoch: _Number
-    entry: _Member
-    memory_lost_generation: _Number
-    extent: _Extent | None
-
-
-_Names = Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
-
-
-class _Corrupt(_Form, tag=5):
-    names: _Names
-    failed: _Names
-
-
-class _Renewed(_Form, tag=6):
-    topic: _Name
-    partition: _Number
-
-
-class _Start(_Form):
-    topic: _Name
-    partition: _Number
-    identity: _Random
-    channel: _Number
-
-
-class _StartAsked(_Start, tag=7):
-    pass
-
-
-class _StartHeld(_Start, tag=8):
-    pass
-
-
-class _Leaving(_Form, tag=9):
-    pass
-
-
-_DECODER = msgspec.msgpack.Decoder(
-    _Heartbeat
-    | _Answer
-    | _Refused
-    | _Report
-    | _Corrupt
-    | _Renewed
-    | _StartAsked
-    | _StartHeld
-    | _Leaving
-)
+_KINDS = (
+    _Kind(1, Heartbeat, tuple[_Number, _Number], tuple, lambda _, *both: Heartbeat(*both)),
+    _Kind(2, Answer, tuple[_Number], tuple, lambda _, sent_ns: Answer(sent_ns)),
+    _Kind(3, Refused, tuple[_Number, _Random], tuple, lambda _, *both: Refused(*both)),
+    _Kind(4, SendReport, tuple[_Name, _Number, _Number, _Member, _Number, _Extent | None],
+          lambda it: (*it.name, it.epoch, *it.report), _report),
+    _Kind(5, Corrupt, tuple[_Names, _Names], tuple, _corrupt),
+    _Kind(6, Renewed, tuple[_Name, _Number], lambda it: it.name,
+          lambda _, *name: Renewed(PartitionName(*name))),
+    _Kind(7, StartAsked, _Start, _flat, partial(_start, StartAsked)),
+    _Kind(8, StartHeld, _Start, _flat, partial(_start, StartHeld)),
+    _Kind(9, Leaving, tuple[()], tuple, lambda _: Leaving()),
+)  # fmt: skip
+_BY_TYPE = {kind.of: kind for kind in _KINDS}
+_BY_TAG = {kind.tag: kind for kind in _KINDS}
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_message(message: Message) -> bytes:
-    match message:
-        case Heartbeat(sent_ns, wall_ns):
-            return _encode(_Heartbeat(sent_ns, wall_ns))
-        case Answer(sent_ns):
-            return _encode(_Answer(sent_ns))
-        case Refused(node, incarnation):
-            return _encode(_Refused(node, incarnation))
-        case Corrupt(names, failed):
-            return _encode(_Corrupt(names, failed))
-        case Leaving():
-            return _encode(_Leaving())
-        case Renewed(name):
-            return _encode(_Renewed(*name))
-        case StartAsked(name, identity, channel):
-            return _encode(_StartAsked(*name, identity, channel))
-        case StartHeld(name, identity, channel):
-            return _encode(_StartHeld(*name, identity, channel))
-        case SendReport(_, name, epoch, report):
-            entry, lost, extent = report
-            known = None if extent is None else _Extent(*extent)
-            return _encode(_Report(*name, epoch, _Member(*entry), lost, known))
+    kind = _BY_TYPE[type(message)]
+    return _encode((kind.tag, *kind.write(message)))
 
 
 def decode_message(node: int, data: bytes) -> Message:
     """Of that node. Raises FrameBroken."""
     try:
-        form = _DECODER.decode(data)
+        tag, *fields = _decode(data) or [None]
+        kind = _BY_TAG.get(tag) if type(tag) is int else None
+        if kind is None:
+            raise FrameBroken(f"a message of {len(data)} bytes: {tag!r} is no tag")
+        return kind.read(node, *msgspec.convert(fields, kind.fields))
     except msgspec.DecodeError as error:
         raise FrameBroken(f"a message of {len(data)} bytes: {error}") from error
-    if isinstance(form, _Heartbeat):
-        return Heartbeat(form.sent_ns, form.wall_ns)
-    if isinstance(form, _Answer):
-        return Answer(form.sent_ns)
-    if isinstance(form, _Refused):
-        return Refused(form.node, form.incarnation)
-    if isinstance(form, _Corrupt):
-        names, failed = (
-            [PartitionName(*one) for one in each] for each in (form.names, form.failed)
-        )
-        return Corrupt(tuple(names), tuple(failed))
-    if isinstance(form, _Leaving):
-        return Leaving()
-    if isinstance(form, _Renewed):
-        return Renewed(PartitionName(form.topic, form.partition))
-    if isinstance(form, _Start):
-        kind = StartAsked if isinstance(form, _StartAsked) else StartHeld
-        return kind(PartitionName(form.topic, form.partition), form.identity, form.channel)
-    return _report(node, form)
-
-
-def _report(node: int, form: _Report) -> SendReport:
-    member, found = form.entry, form.extent
-    extent = None if found is None else Extent(found.start, found.end, found.epochs)
-    entry = Member(member.node, member.replica, member.generation)
-    report = Report(entry, form.memory_lost_generation, extent)
-    return SendReport(node, PartitionName(form.topic, form.partition), form.epoch, report)

@@ -25,20 +25,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from penstock import limits
-from penstock.cluster.json_form import Form, integer, list_of, parts, text
+from penstock.cluster.json_form import form_of, integer, list_of, parts, text
 from penstock.cluster.keys import PartitionName
 from penstock.replication.record import Record, arranged
 
+Nodes = Annotated[
+    tuple[int, ...], list_of(integer(0, limits.NODE_ID_MAX), limits.MEMBERS_MAX)
+]  # in order of preference
+Least = Annotated[int, integer(1, limits.MEMBERS_MAX)]
+_PARTITION = parts(
+    PartitionName,
+    ("topic", text(limits.NAME_BYTES_MAX)),
+    ("number", integer(0, limits.PARTITIONS_MAX - 1)),
+)
+
 
 class Move(NamedTuple):
-    partition: PartitionName
-    origin: tuple[int, ...]  # nodes in order of preference
-    target: tuple[int, ...]
-    members_min: int  # at the target
-    origin_members_min: int
+    partition: Annotated[PartitionName, _PARTITION]
+    origin: Nodes
+    target: Nodes
+    members_min: Least  # at the target
+    origin_members_min: Least
 
     @property
     def wide(self) -> tuple[int, ...]:
@@ -46,24 +56,7 @@ class Move(NamedTuple):
         return self.target + tuple(node for node in self.origin if node not in self.target)
 
 
-_NODES = list_of(integer(0, limits.NODE_ID_MAX), limits.MEMBERS_MAX)
-_MIN = integer(1, limits.MEMBERS_MAX)
-_PARTITION = parts(
-    PartitionName,
-    ("topic", text(limits.NAME_BYTES_MAX)),
-    ("number", integer(0, limits.PARTITIONS_MAX - 1)),
-)
-MOVE = Form(
-    Move,
-    1,
-    (
-        ("partition", _PARTITION),
-        ("origin", _NODES),
-        ("target", _NODES),
-        ("members_min", _MIN),
-        ("origin_members_min", _MIN),
-    ),
-)
+MOVE = form_of(Move)
 
 
 def cancelled(move: Move) -> Move:

@@ -11,7 +11,7 @@ something.
 | who takes a vacant leadership, and when | `elections` |
 | who is dropped, who may come back, when is a leadership given up | `membership` |
 | who should lead or leave, by what is wanted | `preferred_leaders` |
-| whose log is corrupt, and who should lead instead | `corrupt_replicas` |
+| whose log is corrupt, and who should lead instead | `failure_detector` |
 | how many transactions that takes | `transactions` |
 | may this record be believed | `view` |
 
@@ -42,10 +42,9 @@ from penstock.cluster.coordinator import (
     RevisionIs,
     Settled,
 )
-from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import RECORD
 from penstock.cluster.elections import Elections, Local
-from penstock.cluster.failure_detector import FailureDetector
+from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.cluster.transactions import Batches, Proposal

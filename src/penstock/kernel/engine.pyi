@@ -10,7 +10,7 @@ writes to a file that it is given (`Tail.store`) and waits for the next publish 
 (`Bulk`, in `bulk.pyi`, stands apart: a thread that serves readers of the log from their
 files.)
 
-One turn of the loop, as `net/order.py` drives it:
+One turn of the loop, as `net/turn.py` drives it:
 
     events = engine.poll(mono_ns)          # epoll, recv, parse, append to open batches, FIN, RDY
     for each event: decide, answer, resume

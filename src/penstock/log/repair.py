@@ -21,9 +21,8 @@ from penstock import limits
 from penstock.errors import LogDamaged
 from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.disk import Disk
-from penstock.log.inspect import Place
+from penstock.log.inspect import Place, read_owner, read_queues
 from penstock.log.partition import PartitionLog
-from penstock.log.queues import read_owner, read_queues
 
 SET_ASIDE = "set-aside"  # in the data directory
 

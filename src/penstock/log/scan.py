@@ -7,15 +7,21 @@ magic. A candidate must be plausible: it is sound, its offset is above the one t
 the bytes stepped over are enough for the messages stepped over. That tells apart the old batches
 of a recycled file, whose offsets are lower than any that can come here, and what an unfinished
 write of an earlier leader has left behind the tail: its offset may be right, its epoch is lower.
+
+`end_of_range` is for everyone who reads a log over the network. An answer to `/log/fetch` has whole
+raw batches. Each is checked by its crc; the first holds the offset that was asked for, and each
+other one follows the one before it. So bytes of another place of the log, of another log, or
+changed on the way, are an error, and never rows that are too many or missing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
+from penstock.errors import RangeCorrupt
 from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header
 from penstock.kernel.layout import (
     ALIGNMENT_BYTES,
@@ -25,8 +31,13 @@ from penstock.kernel.layout import (
     SHORT_HEADER_BYTES,
     SHORT_MAGIC,
     base_offset_at,
+    place_at,
 )
 from penstock.log.disk import File
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 
 _MAGICS = re.compile(re.escape(BATCH_MAGIC) + b"|" + re.escape(SHORT_MAGIC))
 WINDOW_BYTES = limits.READ_BLOCK_BYTES
@@ -200,3 +211,26 @@ def find_beyond(
 
 def _align(position: int) -> int:
     return position - position % ALIGNMENT_BYTES
+
+
+def end_of_range(data: Buffer, position: int, following: str | None = None) -> int:
+    """The offset after the batches of `data`, which begin with the one that holds `position`.
+    `following` is X-Penstock-Next-Offset. Raises RangeCorrupt."""
+    view = memoryview(data).cast("B")
+    at, end_offset = 0, position
+    while at < len(view):
+        status, length = check_batch(view, at)
+        if status != BatchCheck.SOUND:
+            raise RangeCorrupt(f"the batch at byte {at} is corrupt ({BatchCheck(status).name})")
+        _, _, base_offset, count = place_at(view, at)
+        is_next = base_offset == end_offset if at else base_offset <= position < base_offset + count
+        if not is_next:
+            held = f"holds offsets {base_offset} to {base_offset + count - 1}"
+            raise RangeCorrupt(f"the batch at byte {at} {held}, not offset {end_offset}")
+        end_offset = base_offset + count
+        at += length
+    if following is not None and following != str(end_offset):
+        raise RangeCorrupt(
+            f"the batches end at offset {end_offset}, not at {following} as was said"
+        )
+    return end_offset

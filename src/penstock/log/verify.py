@@ -23,11 +23,10 @@ from penstock.log.errors import ReplicaUnreadable
 from penstock.log.fold import rotted_generation
 from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
-from penstock.log.inspect import Found, Place
+from penstock.log.inspect import Found, Place, read_owner, read_queues
 from penstock.log.journal_file import JournalFile, read_journal
 from penstock.log.ledger import Corrupt, Unknown, read_ledger
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
-from penstock.log.queues import read_owner, read_queues
 from penstock.log.replica_file import read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.sealed import unseal

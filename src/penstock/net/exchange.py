@@ -11,13 +11,22 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
-from penstock.net.sending import Body
-
 _SMALL_BYTES = 64  # answers of many requests are that short: OK, or an error's code
 _SMALL_COUNT = 64
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+
+
+class Body(Protocol):
+    """See `net/bulk.py`."""
+
+    length: int
+
+    def send(self, socket_fd: int, head: bytes, done: Callable[[OSError | None], None]) -> None: ...
+    def read(self, done: Callable[[bytes | OSError], None]) -> None: ...
+    def cancel(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class Request(NamedTuple):

@@ -7,6 +7,10 @@ publishes that came in one packet then share a batch, and their answers a packet
 
 A connection that is about to close is half-closed first and read for a moment, so that the answer
 is not lost to a reset.
+
+The body of an answer may be in a file. Where the transport is plain and has nothing left to write,
+it goes from file to socket without passing through here. Otherwise slices are read beside the loop
+and written by the transport, one after the other, as fast as the client takes them.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from penstock.log.open_files import connections_end
 from penstock.net import incoming as refusals
 from penstock.net.exchange import (
     Application,
+    Body,
     Request,
     Response,
     encode,
@@ -27,7 +32,6 @@ from penstock.net.exchange import (
     encode_response,
 )
 from penstock.net.incoming import Admit, BodyRoom, Incoming, RefusedRequest
-from penstock.net.sending import Body, Sending
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -347,3 +351,70 @@ class HttpConnection(asyncio.Protocol):
 
 
 _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
+
+
+class Sending:
+    """A body in a file, on its way to one connection. `done` is called once, with what went
+    wrong or None; never within `start`."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        body: Body,
+        head: bytes,
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        self._transport = transport
+        self._body = body
+        self._head = head
+        self._done = done
+        self._paused = False  # the transport has enough to write
+        self._reading = False
+        self._in_slices = False
+        self._moved = True  # since `is_stuck` was last asked
+
+    def start(self) -> None:
+        transport = self._transport
+        sock = transport.get_extra_info("socket")
+        is_plain = transport.get_extra_info("sslcontext") is None and sock is not None
+        if is_plain and not transport.get_write_buffer_size():
+            self._body.send(sock.fileno(), self._head, self._done)
+        else:
+            self._in_slices = True
+            transport.write(self._head)
+            self._read()
+
+    def is_stuck(self) -> bool:
+        """Has the client taken nothing since this was last asked? What goes straight from the file
+        is watched by the thread that sends it."""
+        moved, self._moved = self._moved, False
+        return self._in_slices and not moved
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._read()
+
+    def cancel(self) -> None:
+        """The connection is gone. `done` still comes."""
+        self._body.cancel()
+        self.resume()
+
+    def _read(self) -> None:
+        if not self._reading and not self._paused:
+            self._reading = True
+            self._body.read(self._write)
+
+    def _write(self, found: bytes | OSError) -> None:
+        self._reading = False
+        if isinstance(found, OSError):
+            self._done(found)
+        elif not found:
+            self._done(None)
+        else:
+            self._moved = True
+            self._transport.write(found)
+            self._read()

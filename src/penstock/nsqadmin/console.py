@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import itertools
 import json
 import resource
 import sys
@@ -197,6 +198,15 @@ def _table(path: str, storage: Mapping[str, str]) -> Any:
     from penstock.pipelines.delta_reader import dataset_of
 
     return dataset_of(path, storage)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """A join gives a name twice, which is one key in JSON: the second becomes name_2."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        found.append(next(one for one in itertools.chain([name], numbered) if one not in found))
+    return found
 
 
 def _check(sql: str) -> None:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import BrokerRefused, PenstockError
 from penstock.kernel import Section, decode_columns, decode_header, decode_sections
-from penstock.log.fetched import end_of_range
+from penstock.log.scan import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi import calls
 from penstock.times import read_time
-from penstock.trace.ids import read_trace_id
+from penstock.trace.search import read_trace_id
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
@@ -311,14 +311,10 @@ class _Masked:
 
 def preview(body: bytes) -> str:
     """One line of it."""
-    text = _text(body[: limits.ADMIN_PREVIEW_BYTES])
+    text = as_text(body[: limits.ADMIN_PREVIEW_BYTES])
     if text is None:
         return f"0x{body[:24].hex()}{'…' if len(body) > 24 else ''}"
     return " ".join(text.split()) + ("…" if len(body) > limits.ADMIN_PREVIEW_BYTES else "")
-
-
-def as_text(body: bytes) -> str | None:
-    return _text(body)
 
 
 def sendable(text: str) -> str:
@@ -344,7 +340,7 @@ def as_hex(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def _text(body: bytes) -> str | None:
+def as_text(body: bytes) -> str | None:
     for cut in range(4 if len(body) == limits.ADMIN_PREVIEW_BYTES else 1):
         try:
             text = body[: len(body) - cut].decode()  # the cut may have gone through a character

@@ -34,8 +34,17 @@ from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.times import read_time
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Event, Kind, decode
-from penstock.trace.ids import RULE, W3C_DIGITS, read_trace_id
-from penstock.trace.search import Copy, Only, Search, bodies_of, context_of, copies
+from penstock.trace.search import (
+    RULE,
+    W3C_DIGITS,
+    Copy,
+    Only,
+    Search,
+    bodies_of,
+    context_of,
+    copies,
+    read_trace_id,
+)
 
 Place = tuple[str, int, int]  # topic, partition, offset
 

@@ -29,8 +29,7 @@ from penstock.kernel import Conn, Engine
 from penstock.log.disk import Disk
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
-from penstock.net.order import TurnOrder
-from penstock.net.turn import Soon, Turn, descriptor_of
+from penstock.net.turn import Soon, Turn, TurnOrder, descriptor_of
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options

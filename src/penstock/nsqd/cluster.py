@@ -58,9 +58,8 @@ from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
 from penstock.net.secret_file import read_secrets
-from penstock.nsqd.cluster_state import ClusterState
+from penstock.nsqd.cluster_state import ClusterState, NodeStates
 from penstock.nsqd.fanout import FanOut
-from penstock.nsqd.http.nodes import NodeStates
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
 from penstock.replication.frames import NO_TARGET, Frames, Note, Target, encode

@@ -1,8 +1,18 @@
-"""What a node of a cluster says of it: `/cluster` and `/metrics`.
+"""What a node of a cluster says of it (`/cluster` and `/metrics`), and what is wanted of its nodes.
 
 Who leads and who is in sync is in the metadata, which each node has. How far followers are behind
 is known to the leader alone. A partition is *under-replicated* while fewer replicas are in sync
 than its topic wants, and *offline* while no node leads it that lives.
+
+By `POST /cluster/node?node=2&state=draining` an operator wants something of a node. The state goes
+into the metadata. The controller acts on it, in an nsqlookupd with `--cluster`.
+
+| state | the node |
+|---|---|
+| `active` | has replicas and leads, as placement wants it |
+| `maintenance` | keeps its replicas, leads nothing and gets nothing new |
+| `draining` | gives up its replicas: others are made first |
+| `removed` | is forgotten; refused while it lives or a replica is wanted there |
 """
 
 from __future__ import annotations
@@ -11,15 +21,24 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
+from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES
 from penstock.cluster.metadata_topics import identity_text, target_for
-from penstock.limits import SECOND
+from penstock.limits import NODE_ID_MAX, SECOND
+from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
+from penstock.net.exchange import Request
+from penstock.net.query import parse_query, whole_number
+from penstock.replication.leader import Outcome
 
 if TYPE_CHECKING:
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
+    from penstock.cluster.coordinator import Coordinator
     from penstock.cluster.keys import PartitionName
     from penstock.cluster.node import ClusterNode
-    from penstock.cluster.view import Held
+    from penstock.cluster.view import Held, View
     from penstock.replication.record import Record
+
 
 Row = dict[str, Any]
 LOOK_NS = 3 * SECOND  # between two looks at all partitions, which take milliseconds
@@ -186,3 +205,53 @@ class ClusterState:
             for node, peer in sorted(machine.peers.items())
             if peer.replica
         ]
+
+
+class NodeStates:
+    def __init__(self, view: View, coordinator: Coordinator) -> None:
+        self._view = view
+        self._coordinator = coordinator
+
+    def table(self) -> dict[str, Route]:
+        return {"/cluster/node": Route(POST, self._change)}
+
+    def _change(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        text, state = parameters.get("node", ""), parameters.get("state", "")
+        number = whole_number(text, NODE_ID_MAX)
+        if number is None:
+            raise because(400, "INVALID_NODE", f"node {text!r}: a number is needed")
+        if state not in STATES:
+            raise because(400, "INVALID_STATE", f"state {state!r}: one of {', '.join(STATES)}")
+        held = self._view.memberships.get(number)
+        if held is None:
+            raise because(404, "NODE_NOT_FOUND", f"the cluster has no node {number}")
+        if state == REMOVED:
+            self._check_gone(number)
+        key = keys.member(number)
+        put = Put(key, MEMBERSHIP.encode(held.document._replace(state=state)))
+        self._coordinator.transact(
+            Transaction((RevisionIs(key, held.revision),), (put,)),
+            lambda settled: _answer(settled, answer),
+        )
+
+    def _check_gone(self, number: int) -> None:
+        if number in self._view.nodes:
+            raise because(409, "NODE_LIVES", f"node {number} lives: stop it first")
+        for name, held in self._view.partitions.items():
+            record = held.document
+            if number in record.wanted or record.member_on(number) is not None:
+                where = f"{name.topic}/{name.number}"
+                reason = f"node {number} has a replica of {where}: drain it first"
+                raise because(409, "NODE_HAS_REPLICAS", reason)
+
+
+def _answer(settled: Settled, answer: Answer) -> None:
+    if settled.outcome is Outcome.DONE:
+        answer(EMPTY)
+    elif settled.outcome is Outcome.REFUSED:
+        reason = "its entry has just been changed by another: try again"
+        answer(error_response(because(409, "NODE_CHANGED", reason)))
+    else:
+        details = {"changed": "unknown"}
+        answer(error_response(HttpError(503, "FAILED etcd does not answer", details=details)))

@@ -5,7 +5,7 @@ its value is read off a topic, a channel or the daemon. Counters end in `_total`
 the process; all others are gauges, but for one histogram.
 
 Metrics of partitions have names of their own, so that a sum over a topic's or a channel's metric
-counts nothing twice. Each is a figure of a row of /stats (`broker/partition_stats.py`).
+counts nothing twice. Each is a figure of a row of /stats (`broker/stats.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from penstock import __version__, limits
-from penstock.broker import partition_stats as partitionrows
 from penstock.broker.channels.channel import Channel
+from penstock.broker.stats import channel_parts, topic_parts
 from penstock.broker.topics.topic import Topic
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.stats import Row, disk_row, resident_bytes
@@ -257,11 +257,11 @@ def partition_parts(topics: list[Topic]) -> Iterator[bytes]:
     of_topics: Labelled = []
     of_channels: Labelled = []
     for label, topic in split:
-        of_topics += _labelled(label, partitionrows.topic_rows(topic))
+        of_topics += _labelled(label, topic_parts(topic))
         yield b""  # a place to rest: so many rows take their time
         for name, channel in sorted(topic.channels.items()):
             label_too = f'{label},channel="{escape(name)}"'
-            of_channels += _labelled(label_too, partitionrows.channel_rows(channel))
+            of_channels += _labelled(label_too, channel_parts(channel))
             yield b""
     yield from _samples(TOPIC_PARTITION_METRICS, of_topics)
     yield from _samples(CHANNEL_PARTITION_METRICS, of_channels)

@@ -1,5 +1,5 @@
 """What `/stats` tells: rows of clients and memory, the walk over topics, channels and clients, and
-the JSON document of it. `stats_text.py` is the form for people.
+the JSON document of it. `http/about.py` has the form for people.
 
 Keys and their order are NSQ's; tools rely on them. The document is made in pieces, so that a large
 one does not hold up deliveries. A row is encoded with an empty list in it, cut in two at that
@@ -158,7 +158,7 @@ def disk_row(path: str, times: SyncTimes) -> Row:
 
 class View(NamedTuple):
     """What a request looks at. Nothing is read before a renderer comes to it, so that a large
-    document can be made in slices (`json_parts`, `stats_text.py`)."""
+    document can be made in slices (`json_parts`, `text_parts`)."""
 
     broker: Broker
     sessions: dict[int, Session]

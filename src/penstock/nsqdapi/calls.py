@@ -266,7 +266,7 @@ def expand(topic: str, partitions: int, rehash: bool = False) -> Call[None]:
 
 
 class Fetched(NamedTuple):
-    """Whole raw batches, with offsets [base_offset, next_offset). Not checked: see log/fetched.py
+    """Whole raw batches, with offsets [base_offset, next_offset). Not checked: see log/scan.py
     and the kernel's decoders."""
 
     data: bytes

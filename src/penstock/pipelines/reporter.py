@@ -34,8 +34,8 @@ from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockErr
 from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Log, Progress, Report, RunState
+from penstock.pipelines.runner import under_spark_submit
 from penstock.pipelines.runs import LogPlace, Option, State, cut
-from penstock.pipelines.session import under_spark_submit
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
 

@@ -48,8 +48,7 @@ each batch has a checksum, which the follower's log verifies before it writes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,43 +57,17 @@ from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.replication.chunks import Assembly, Key, Payload, cut
 from penstock.replication.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
-from penstock.replication.journal import HelloJournal, SendRecord
+from penstock.replication.journal import HelloJournal
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
-    ASK_RANGE_KIND,
-    BATCH_ANSWERED_KIND,
-    BATCH_FIELDS_BYTES,
-    BATCH_KIND,
-    HAS_TABLE_KIND,
-    JOURNAL_KINDS,
     OFFSET_AND_CHAIN,
-    RANGE_FIELDS_BYTES,
-    RANGE_KIND,
-    RECORD_FIELDS_BYTES,
-    RECORD_KIND,
-    TABLE_FIELDS_BYTES,
-    TABLE_KIND,
-    AskRange,
-    BatchAnswered,
+    SIDE_KINDS,
     ForwardFrame,
-    HasTable,
     JournalFrame,
+    Kind,
     RangeFrame,
-    SendBatch,
-    SendRange,
-    SendTable,
     TableFrame,
-    ask_range,
-    batch_answered,
-    forward_body,
-    has_table,
-    journal_body,
-    journal_frame,
-    range_body,
-    sent_batch,
-    sent_range,
-    sent_table,
-    table_body,
+    flat,
 )
 
 if TYPE_CHECKING:
@@ -106,31 +79,11 @@ _HEAD = struct.Struct(">BBHQQ")  # version, kind, partition, identity, session
 _LENGTH_MIN = 4 + _HEAD.size
 _BUFFER_BYTES = 2 * (4 + REPLICA_FRAME_BYTES_MAX)  # a frame, and most of the next one
 _EPOCH = struct.Struct(">IQ")
-_HELLO = struct.Struct(">I")
-_TELL = struct.Struct(">IQQQQQ")
-_OFFSET = struct.Struct(">Q")
 _ROW = struct.Struct(">IIQIQQ")
 _OF_PAYLOAD = struct.Struct(">II")  # how much of it went ahead, and the crc of what is here
 _PIECE = struct.Struct(">BII")  # kind of the frame to come, length of all, place of this
 _CRC = struct.Struct(">I")
-_ACKNOWLEDGE = struct.Struct(">IQQQ")
-_REFUSE = struct.Struct(">I")
-_HELLO_KIND, _TELL_KIND, _MATCH_AT_KIND, _BEGIN_AT_KIND = 1, 2, 3, 4
-_MATCHED_KIND, _ROW_KIND, _ACKNOWLEDGE_KIND, _REFUSE_KIND = 5, 6, 7, 8
-_PIECE_KIND, _NOTE_KIND = 15, 32
-# Of kinds with a payload: how long head and fields are.
-_FIELDS_ENDS = {
-    _ROW_KIND: _HEAD.size + _ROW.size + _OF_PAYLOAD.size,
-    RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
-    TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
-    RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
-    BATCH_KIND: _HEAD.size + BATCH_FIELDS_BYTES + _OF_PAYLOAD.size,
-    _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
-}
-
-
-# Which may go in pieces.
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, BATCH_KIND)
+_ROW_KIND, _ACKNOWLEDGE_KIND, _RECORD_KIND, _PIECE_KIND, _TABLE_KIND = 6, 7, 13, 15, 17
 
 
 class FrameBroken(PenstockError):
@@ -182,39 +135,97 @@ Frame = (
 )
 
 
+# --- the kinds as a table ---
+
+
+def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> Row:
+    epoch, before, offset, crc, start, committed = numbers
+    return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
+
+
+def _tell(session: int, rest: bytes, numbers: Sequence[int]) -> Tell:
+    epoch, replica, generation, committed, start, end = numbers
+    count, remainder = divmod(len(rest), _EPOCH.size)
+    if remainder or count > REPLICA_EPOCHS_MAX:
+        raise FrameBroken(
+            f"{len(rest)} bytes of epochs: at most {REPLICA_EPOCHS_MAX} of {_EPOCH.size} bytes"
+        )
+    extent = Extent(start, end, tuple(_EPOCH.iter_unpack(rest)))
+    _check_extent(extent)
+    return Tell(session, epoch, replica, generation, extent, committed)
+
+
+def _check_extent(extent: Extent) -> None:
+    """A position that contradicts itself would be matched to an offset that means nothing."""
+    start, end, epochs = extent
+    rises = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(epochs))
+    within = epochs[0][1] == start and epochs[-1][1] < end if epochs else start == end
+    if not (rises and within):
+        raise FrameBroken(f"epochs {epochs} in a log from {start} to {end}")
+
+
+def _epochs(frame: Tell) -> bytes:
+    epochs = frame.extent.epochs
+    if len(epochs) > REPLICA_EPOCHS_MAX:
+        raise ValueError(f"{len(epochs)} epochs, at most {REPLICA_EPOCHS_MAX} are named")
+    return b"".join(_EPOCH.pack(*one) for one in epochs)
+
+
+_KINDS = (
+    flat(1, Hello, "a hello", ">I"),
+    Kind(2, Tell, "a position", struct.Struct(">IQQQQQ"),
+         lambda it: (it.epoch, it.replica, it.generation, it.committed, *it.extent[:2]),
+         lambda _, session, rest, *numbers: _tell(session, rest, numbers), text=_epochs),
+    Kind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
+         lambda node, session, _, end, *chain: MatchAt(node, session, end, Chain(*chain))),
+    flat(4, BeginAt, "a beginning", ">Q"),
+    flat(5, Matched, "an answer to a match", ">Q"),
+    Kind(_ROW_KIND, Row, "a row", _ROW,
+         lambda it: (it.epoch, *it.previous, it.start, it.committed),
+         lambda _, session, batches, *numbers: _row(session, batches, numbers), "batches"),
+    flat(_ACKNOWLEDGE_KIND, Acknowledge, "an acknowledgement", ">IQQQ"),
+    flat(8, Refuse, "a refusal", ">I"),
+    Kind(32, Note, "a note", struct.Struct(""), lambda it: (),
+         lambda _, session, data: Note(session, data), text=lambda it: it.data),
+    *SIDE_KINDS,
+)  # fmt: skip
+_BY_TYPE: dict[type, Kind] = {kind.of: kind for kind in _KINDS}
+_BY_NUMBER = {kind.number: kind for kind in _KINDS}
+_ACKNOWLEDGE = _BY_NUMBER[_ACKNOWLEDGE_KIND].layout
+# Of kinds with a payload: how long head and fields are.
+_FIELDS_ENDS = {
+    kind.number: _HEAD.size + kind.layout.size + _OF_PAYLOAD.size
+    for kind in _KINDS if kind.payload
+} | {_PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size}  # fmt: skip
+
+
 # --- to bytes ---
 
 
 def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list[Encoded]:
     """`payload`: what is behind the fields, where it was cut already for another replica."""
-    field = _PAYLOAD_FIELDS.get(type(frame))
-    if field is not None:
-        payload = payload or cut(getattr(frame, field), is_row=type(frame) is Row)
-        return _with_payload(target, frame, payload)
-    kind, fields = _fields_of(frame)
-    return [(_sealed(target, kind, frame.session, fields),)]
+    kind = _BY_TYPE[type(frame)]
+    fields = kind.layout.pack(*kind.numbers(frame))
+    if kind.payload:
+        payload = payload or cut(getattr(frame, kind.payload), is_row=kind.number == _ROW_KIND)
+        return _with_payload(target, kind.number, frame.session, fields, payload)
+    if kind.text is not None:
+        fields += kind.text(frame)
+    return [(_sealed(target, kind.number, frame.session, fields),)]
 
 
-_PAYLOAD_FIELDS: dict[type, str] = {
-    Row: "batches",
-    SendRecord: "record",
-    SendTable: "table",
-    SendRange: "batches",
-    SendBatch: "batch",
-}
-
-
-def _with_payload(target: Target, frame: Frame, payload: Payload) -> list[Encoded]:
-    kind, fields = _fields_of(frame)
+def _with_payload(
+    target: Target, kind: int, session: int, fields: bytes, payload: Payload
+) -> list[Encoded]:
     encoded: list[Encoded] = []
     at = 0
     for data, crc in payload.pieces[:-1]:
         piece = _PIECE.pack(kind, payload.length, at) + _CRC.pack(crc)
-        encoded.append((_sealed(target, _PIECE_KIND, frame.session, piece, data), data))
+        encoded.append((_sealed(target, _PIECE_KIND, session, piece, data), data))
         at += memoryview(data).nbytes
     data, crc = payload.pieces[-1]
     fields += _OF_PAYLOAD.pack(at, crc)
-    encoded.append((_sealed(target, kind, frame.session, fields, data), data))
+    encoded.append((_sealed(target, kind, session, fields, data), data))
     return encoded
 
 
@@ -225,46 +236,6 @@ def _sealed(target: Target, kind: int, session: int, fields: bytes, payload: Buf
     if length > REPLICA_FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes, at most {REPLICA_FRAME_BYTES_MAX} are sent")
     return _PREFIX.pack(length, crc32c(content)) + content
-
-
-def _fields_of(frame: Frame) -> tuple[int, bytes]:
-    match frame:
-        case Row(_, epoch, previous, start, _, committed):
-            return _ROW_KIND, _ROW.pack(epoch, *previous, start, committed)
-        case Acknowledge(_, epoch, replica, written, synced):
-            return _ACKNOWLEDGE_KIND, _ACKNOWLEDGE.pack(epoch, replica, written, synced)
-        case Hello(_, _, epoch):
-            return _HELLO_KIND, _HELLO.pack(epoch)
-        case Tell():
-            return _TELL_KIND, _tell_body(frame)
-        case MatchAt(_, _, end, chain):
-            return _MATCH_AT_KIND, OFFSET_AND_CHAIN.pack(end, *chain)
-        case BeginAt(_, _, start):
-            return _BEGIN_AT_KIND, _OFFSET.pack(start)
-        case Matched(_, end):
-            return _MATCHED_KIND, _OFFSET.pack(end)
-        case Refuse(_, epoch):
-            return _REFUSE_KIND, _REFUSE.pack(epoch)
-        case Note(_, data):
-            return _NOTE_KIND, data
-        case SendTable() | HasTable():
-            return table_body(frame)
-        case AskRange() | SendRange():
-            return range_body(frame)
-        case SendBatch() | BatchAnswered():
-            return forward_body(frame)
-        case _:
-            return journal_body(frame)
-
-
-def _tell_body(frame: Tell) -> bytes:
-    extent = frame.extent
-    if len(extent.epochs) > REPLICA_EPOCHS_MAX:
-        raise ValueError(f"{len(extent.epochs)} epochs, at most {REPLICA_EPOCHS_MAX} are named")
-    fields = _TELL.pack(
-        frame.epoch, frame.replica, frame.generation, frame.committed, extent.start, extent.end
-    )
-    return fields + b"".join(_EPOCH.pack(*one) for one in extent.epochs)
 
 
 # --- from bytes ---
@@ -334,9 +305,8 @@ class Frames:
         if kind not in _FIELDS_ENDS:
             return target, self._frame(target, kind, session, fields)
         if len(content) < fields_end:
-            raise FrameBroken(
-                f"{_NAMES[kind]} of {len(fields)} bytes, it has {fields_end - _HEAD.size}"
-            )
+            name = "a piece" if kind == _PIECE_KIND else _BY_NUMBER[kind].name
+            raise FrameBroken(f"{name} of {len(fields)} bytes, it has {fields_end - _HEAD.size}")
         payload = content[fields_end:]
         is_row = (fields[0] if kind == _PIECE_KIND else kind) == _ROW_KIND
         crc = _CRC.unpack_from(content, fields_end - _CRC.size)[0]
@@ -352,38 +322,35 @@ class Frames:
     ) -> tuple[Target, Frame] | None:
         if kind == _PIECE_KIND:
             of_kind, total, at = _PIECE.unpack_from(fields)
-            if of_kind not in _PAYLOAD_KINDS:
+            if of_kind == _PIECE_KIND or of_kind not in _FIELDS_ENDS:
                 raise FrameBroken(f"pieces of kind {of_kind}, which has no payload")
             self.assembly.add(Key(*target, of_kind), session, total, at, payload)
             return None
         before, _ = _OF_PAYLOAD.unpack_from(fields, len(fields) - _OF_PAYLOAD.size)
         found = self.assembly.finish(Key(*target, kind), session, before, payload)
         if kind == _ROW_KIND:
-            return target, _row(session, fields, found)
+            return target, _row(session, found, _ROW.unpack_from(fields))
         whole = found if isinstance(found, bytearray) else bytes(found)
-        if kind == RECORD_KIND:
-            return target, journal_frame(
-                kind, self._node, session, fields[: -_OF_PAYLOAD.size], whole
-            )
-        if kind == TABLE_KIND:
-            return target, sent_table(session, fields, whole)
-        if kind == RANGE_KIND:
-            return target, sent_range(session, fields, whole)
-        return target, sent_batch(session, fields, whole)
+        known = _BY_NUMBER[kind]
+        return target, known.make(self._node, session, whole, *known.layout.unpack_from(fields))
 
-    def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
-        decoder = _DECODERS.get(kind)
-        if decoder is None:
-            raise FrameBroken(f"kind {kind} of frames is not known here")
+    def _frame(self, target: Target, number: int, session: int, body: bytes) -> Frame:
+        kind = _BY_NUMBER.get(number)
+        if kind is None:
+            raise FrameBroken(f"kind {number} of frames is not known here")
+        size = kind.layout.size
+        if len(body) < size or (len(body) > size and kind.text is None):
+            raise FrameBroken(f"{kind.name} of {len(body)} bytes, it has {size}")
         try:
-            frame = decoder(self._node, session, body)
+            numbers = kind.layout.unpack_from(body)
+            frame: Frame = kind.make(self._node, session, body[size:], *numbers)
         except ValueError as error:
             raise FrameBroken(str(error)) from error
         if isinstance(frame, Hello):
             self.assembly.drop_other_sessions(Key(*target, _ROW_KIND), session)
-            self.assembly.drop_other_sessions(Key(*target, TABLE_KIND), session)
+            self.assembly.drop_other_sessions(Key(*target, _TABLE_KIND), session)
         elif isinstance(frame, HelloJournal):
-            self.assembly.drop_other_sessions(Key(*target, RECORD_KIND), session)
+            self.assembly.drop_other_sessions(Key(*target, _RECORD_KIND), session)
         return frame
 
 
@@ -392,92 +359,3 @@ def _check_length(length: int) -> None:
         raise FrameBroken(
             f"a frame of {length} bytes: {_LENGTH_MIN} to {REPLICA_FRAME_BYTES_MAX} are allowed"
         )
-
-
-def _fields(layout: struct.Struct, body: bytes, what: str, rest: bool = False) -> Sequence[int]:
-    if len(body) < layout.size or (len(body) > layout.size and not rest):
-        raise FrameBroken(f"{what} of {len(body)} bytes, it has {layout.size}")
-    return layout.unpack_from(body)
-
-
-def _hello(node: int, session: int, body: bytes) -> Hello:
-    return Hello(node, session, *_fields(_HELLO, body, "a hello"))
-
-
-def _tell(node: int, session: int, body: bytes) -> Tell:
-    fields = _fields(_TELL, body, "a position", rest=True)
-    epoch, replica, generation, committed, start, end = fields
-    rest = body[_TELL.size :]
-    count, remainder = divmod(len(rest), _EPOCH.size)
-    if remainder or count > REPLICA_EPOCHS_MAX:
-        raise FrameBroken(
-            f"{len(rest)} bytes of epochs: at most {REPLICA_EPOCHS_MAX} of {_EPOCH.size} bytes"
-        )
-    extent = Extent(start, end, tuple(_EPOCH.iter_unpack(rest)))
-    _check_extent(extent)
-    return Tell(session, epoch, replica, generation, extent, committed)
-
-
-def _check_extent(extent: Extent) -> None:
-    """A position that contradicts itself would be matched to an offset that means nothing."""
-    start, end, epochs = extent
-    rises = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(epochs))
-    within = epochs[0][1] == start and epochs[-1][1] < end if epochs else start == end
-    if not (rises and within):
-        raise FrameBroken(f"epochs {epochs} in a log from {start} to {end}")
-
-
-def _match_at(node: int, session: int, body: bytes) -> MatchAt:
-    end, epoch, offset, crc = _fields(OFFSET_AND_CHAIN, body, "a match")
-    return MatchAt(node, session, end, Chain(epoch, offset, crc))
-
-
-def _begin_at(node: int, session: int, body: bytes) -> BeginAt:
-    return BeginAt(node, session, *_fields(_OFFSET, body, "a beginning"))
-
-
-def _matched(node: int, session: int, body: bytes) -> Matched:
-    return Matched(session, *_fields(_OFFSET, body, "an answer to a match"))
-
-
-def _row(session: int, fields: bytes, batches: bytearray | memoryview) -> Row:
-    epoch, before, offset, crc, start, committed = _ROW.unpack_from(fields)
-    return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
-
-
-def _acknowledge(node: int, session: int, body: bytes) -> Acknowledge:
-    return Acknowledge(session, *_fields(_ACKNOWLEDGE, body, "an acknowledgement"))
-
-
-def _refuse(node: int, session: int, body: bytes) -> Refuse:
-    return Refuse(session, *_fields(_REFUSE, body, "a refusal"))
-
-
-_NAMES = {
-    _ROW_KIND: "a row",
-    RECORD_KIND: "a journal's record",
-    TABLE_KIND: "a table of producers",
-    RANGE_KIND: "a range",
-    BATCH_KIND: "a batch that is handed on",
-    _PIECE_KIND: "a piece",
-}
-
-
-def _note(node: int, session: int, body: bytes) -> Note:
-    return Note(session, body)
-
-
-_DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
-    _HELLO_KIND: _hello,
-    _TELL_KIND: _tell,
-    _MATCH_AT_KIND: _match_at,
-    _BEGIN_AT_KIND: _begin_at,
-    _MATCHED_KIND: _matched,
-    _ACKNOWLEDGE_KIND: _acknowledge,
-    _REFUSE_KIND: _refuse,
-    HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
-    ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
-    BATCH_ANSWERED_KIND: lambda node, session, body: batch_answered(session, body),
-    _NOTE_KIND: _note,
-    **{kind: partial(journal_frame, kind) for kind in JOURNAL_KINDS},
-}

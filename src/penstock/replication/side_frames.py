@@ -53,9 +53,10 @@ A place is generation u64 and sequence u64. A record is as in the leader's file;
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from penstock.log.fold import Position
 from penstock.replication.journal import (
@@ -69,19 +70,8 @@ from penstock.replication.journal import (
 )
 from penstock.replication.matching import Chain
 
+OFFSET_AND_CHAIN = struct.Struct(">QIQI")
 _REASON_BYTES_MAX = 1024  # longer ones are cut
-
-
-def cut_text(text: str, bytes_max: int) -> bytes:
-    """In UTF-8, without half a character at its end."""
-    cut = text.encode("utf-8", "replace")[:bytes_max]
-    return cut.decode("utf-8", "ignore").encode()
-
-
-BATCH_KIND, BATCH_ANSWERED_KIND = 21, 22
-_BATCH = struct.Struct(">QB")
-_ANSWERED = struct.Struct(">QBQQ")
-BATCH_FIELDS_BYTES = _BATCH.size  # those of its payload are not among them
 
 
 class Ending(IntEnum):
@@ -107,45 +97,6 @@ class BatchAnswered(NamedTuple):
     reason: str = ""
 
 
-ForwardFrame = SendBatch | BatchAnswered
-
-
-def forward_body(frame: ForwardFrame) -> tuple[int, bytes]:
-    """Kind and fields."""
-    if isinstance(frame, SendBatch):
-        return BATCH_KIND, _BATCH.pack(frame.number, frame.moved)
-    fields = _ANSWERED.pack(frame.number, frame.ending, frame.offset, frame.id)
-    return BATCH_ANSWERED_KIND, fields + cut_text(frame.reason, _REASON_BYTES_MAX)
-
-
-def sent_batch(session: int, fields: bytes, batch: bytes | bytearray) -> SendBatch:
-    number, moved = _BATCH.unpack_from(fields)
-    return SendBatch(session, number, bool(moved), batch)
-
-
-def batch_answered(session: int, body: bytes) -> BatchAnswered:
-    """Raises ValueError."""
-    if not _ANSWERED.size <= len(body) <= _ANSWERED.size + _REASON_BYTES_MAX:
-        raise ValueError(
-            f"an answer to a batch of {len(body)} bytes, it has {_ANSWERED.size} "
-            f"to {_ANSWERED.size + _REASON_BYTES_MAX}"
-        )
-    number, ending, offset, id = _ANSWERED.unpack_from(body)
-    reason = body[_ANSWERED.size :].decode("utf-8", "replace")
-    return BatchAnswered(session, number, Ending(ending), offset, id, reason)
-
-
-ASK_RANGE_KIND, RANGE_KIND = 19, 20
-_ASK = struct.Struct(">QQ")
-OFFSET_AND_CHAIN = struct.Struct(">QIQI")
-RANGE_FIELDS_BYTES = OFFSET_AND_CHAIN.size  # those of its payload are not among them
-
-
-def lacking(until: int) -> Chain:
-    """Of an answer without batches."""
-    return Chain(0, until, 0)
-
-
 class AskRange(NamedTuple):
     session: int
     start: int
@@ -164,32 +115,9 @@ class SendRange(NamedTuple):
         return 0 if self.batches else self.previous.offset
 
 
-RangeFrame = AskRange | SendRange
-
-
-def range_body(frame: RangeFrame) -> tuple[int, bytes]:
-    """Kind and fields."""
-    if isinstance(frame, AskRange):
-        return ASK_RANGE_KIND, _ASK.pack(frame.start, frame.end)
-    return RANGE_KIND, OFFSET_AND_CHAIN.pack(frame.start, *frame.previous)
-
-
-def sent_range(session: int, fields: bytes, batches: bytes | bytearray) -> SendRange:
-    start, *chain = OFFSET_AND_CHAIN.unpack_from(fields)
-    return SendRange(session, start, Chain(*chain), batches)
-
-
-def ask_range(session: int, body: bytes) -> AskRange:
-    """Raises ValueError."""
-    if len(body) != _ASK.size:
-        raise ValueError(f"a question for a range of {len(body)} bytes, it has {_ASK.size}")
-    return AskRange(session, *_ASK.unpack(body))
-
-
-TABLE_KIND, HAS_TABLE_KIND = 17, 18
-_TABLE = struct.Struct(">IQ")
-_HAS_TABLE = struct.Struct(">IQQ")
-TABLE_FIELDS_BYTES = _TABLE.size  # those of its payload are not among them
+def lacking(until: int) -> Chain:
+    """Of an answer without batches."""
+    return Chain(0, until, 0)
 
 
 class SendTable(NamedTuple):
@@ -208,94 +136,98 @@ class HasTable(NamedTuple):
     end: int
 
 
+ForwardFrame = SendBatch | BatchAnswered
+RangeFrame = AskRange | SendRange
 TableFrame = SendTable | HasTable
-
-
-def table_body(frame: TableFrame) -> tuple[int, bytes]:
-    """Kind and fields."""
-    if isinstance(frame, SendTable):
-        return TABLE_KIND, _TABLE.pack(frame.epoch, frame.end)
-    return HAS_TABLE_KIND, _HAS_TABLE.pack(frame.epoch, frame.replica, frame.end)
-
-
-def sent_table(session: int, fields: bytes, table: bytes | bytearray) -> SendTable:
-    epoch, end = _TABLE.unpack_from(fields)
-    return SendTable(session, epoch, end, table)
-
-
-def has_table(session: int, body: bytes) -> HasTable:
-    """Raises ValueError."""
-    if len(body) != _HAS_TABLE.size:
-        raise ValueError(f"an answer to a table of {len(body)} bytes, it has {_HAS_TABLE.size}")
-    return HasTable(session, *_HAS_TABLE.unpack(body))
-
-
 JournalFrame = (
     HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendRecord | SendHeld | AskSync
 )
-
-# Each begins with the epoch; so many numbers of 8 bytes follow.
-_NUMBERS = {9: 0, 10: 3, 11: 0, 12: 5, 13: 4, 14: 2, 16: 2}
-_LAYOUTS = {kind: struct.Struct(f">I{count}Q") for kind, count in _NUMBERS.items()}
-RECORD_KIND = 13
-RECORD_FIELDS_BYTES = _LAYOUTS[RECORD_KIND].size  # those of its payload are not among them
-JOURNAL_KINDS = tuple(_LAYOUTS)
+JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
 
-def journal_body(frame: JournalFrame) -> tuple[int, bytes]:
-    """Kind and fields."""
-    match frame:
-        case HelloJournal(_, _, epoch):
-            return _packed(9, epoch)
-        case TellPlace(_, epoch, replica, place):
-            return _packed(10, epoch, replica, *place)
-        case AskSnapshot(_, epoch):
-            return _packed(11, epoch)
-        case AcknowledgePlace(_, epoch, replica, written, synced):
-            return _packed(12, epoch, replica, *written, *synced)
-        case SendRecord(_, _, epoch, place, _, held):
-            return _packed(RECORD_KIND, epoch, *place, *held)
-        case SendHeld(_, _, epoch, held):
-            return _packed(14, epoch, *held)
-        case AskSync(_, _, epoch, place):
-            return _packed(16, epoch, *place)
+# --- the kinds as a table ---
 
 
-def _packed(kind: int, *fields: int) -> tuple[int, bytes]:
-    return kind, _LAYOUTS[kind].pack(*fields)
+class Kind(NamedTuple):
+    """How a frame becomes bytes, and is made of them again."""
+
+    number: int
+    of: type
+    name: str
+    layout: struct.Struct
+    numbers: Callable[[Any], Sequence[int]]  # its fields
+    make: Callable[..., Any]  # of node, session, what follows the fields, and the fields
+    payload: str = ""  # what of it follows in pieces
+    text: Callable[[Any], bytes] | None = None  # or as it is, of any length
 
 
-def journal_frame(
-    kind: int, node: int, session: int, fields: bytes, record: bytes | bytearray = b""
-) -> JournalFrame:
-    """Raises ValueError when the fields are not whole, or more follows than there is."""
-    layout = _LAYOUTS[kind]
-    if len(fields) != layout.size:
-        raise ValueError(
-            f"a journal's frame of kind {kind} of {len(fields)} bytes, it has {layout.size}"
-        )
-    return _frame(kind, node, session, layout.unpack(fields), record)
+def flat(number: int, of: Any, name: str, layout: str) -> Kind:
+    """Its fields are the numbers behind its session."""
+    if of._fields[0] == "node":
+        return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
+                    lambda node, session, _, *numbers: of(node, session, *numbers))  # fmt: skip
+    return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
+                lambda node, session, _, *numbers: of(session, *numbers))  # fmt: skip
 
 
-def _frame(
-    kind: int, node: int, session: int, fields: Sequence[int], record: bytes | bytearray
-) -> JournalFrame:
-    match kind, *fields:
-        case 9, epoch:
-            return HelloJournal(node, session, epoch)
-        case 10, epoch, replica, generation, sequence:
-            return TellPlace(session, epoch, replica, Position(generation, sequence))
-        case 11, epoch:
-            return AskSnapshot(session, epoch)
-        case 12, epoch, replica, *two:
-            return AcknowledgePlace(session, epoch, replica, *_two_places(two))
-        case 13, epoch, *two:
-            place, held = _two_places(two)
-            return SendRecord(node, session, epoch, place, record, held)
-    epoch, *numbers = fields
-    make = SendHeld if kind == 14 else AskSync
-    return make(node, session, epoch, Position(*numbers))
+def _of_journal(
+    number: int, of: type, layout: str, numbers: Callable[[Any], Sequence[int]],
+    make: Callable[..., Any],
+) -> Kind:  # fmt: skip
+    return Kind(number, of, _journals(number), struct.Struct(layout), numbers, make)
 
 
-def _two_places(numbers: Sequence[int]) -> tuple[Position, Position]:
-    return Position(*numbers[:2]), Position(*numbers[2:])
+def _journals(number: int) -> str:
+    return f"a journal's frame of kind {number}"
+
+
+SIDE_KINDS = (
+    flat(9, HelloJournal, _journals(9), ">I"),
+    _of_journal(10, TellPlace, ">I3Q", lambda it: (it.epoch, it.replica, *it.place),
+                lambda _, session, __, epoch, replica, *place:
+                TellPlace(session, epoch, replica, Position(*place))),
+    flat(11, AskSnapshot, _journals(11), ">I"),
+    _of_journal(12, AcknowledgePlace, ">I5Q",
+                lambda it: (it.epoch, it.replica, *it.written, *it.synced),
+                lambda _, session, __, epoch, replica, *two: AcknowledgePlace(
+                    session, epoch, replica, Position(*two[:2]), Position(*two[2:]))),
+    Kind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
+         lambda it: (it.epoch, *it.place, *it.held),
+         lambda node, session, record, epoch, *two: SendRecord(
+             node, session, epoch, Position(*two[:2]), record, Position(*two[2:])), "record"),
+    _of_journal(14, SendHeld, ">I2Q", lambda it: (it.epoch, *it.held),
+                lambda node, session, _, epoch, *held:
+                SendHeld(node, session, epoch, Position(*held))),
+    _of_journal(16, AskSync, ">I2Q", lambda it: (it.epoch, *it.place),
+                lambda node, session, _, epoch, *place:
+                AskSync(node, session, epoch, Position(*place))),
+    Kind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
+         lambda it: (it.epoch, it.end),
+         lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),
+    flat(18, HasTable, "an answer to a table", ">IQQ"),
+    flat(19, AskRange, "a question for a range", ">QQ"),
+    Kind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
+         lambda _, session, batches, start, *chain:
+         SendRange(session, start, Chain(*chain), batches), "batches"),
+    Kind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
+         lambda it: (it.number, it.moved),
+         lambda _, session, batch, number, moved: SendBatch(session, number, bool(moved), batch),
+         "batch"),
+    Kind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
+         lambda _, session, reason, number, ending, offset, id: BatchAnswered(
+             session, number, Ending(ending), offset, id, _reason(reason)),
+         text=lambda it: _cut(it.reason)),
+)  # fmt: skip
+
+
+def _cut(text: str) -> bytes:
+    """In UTF-8, without half a character at its end."""
+    cut = text.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
+    return cut.decode("utf-8", "ignore").encode()
+
+
+def _reason(text: bytes) -> str:
+    """Raises ValueError."""
+    if len(text) > _REASON_BYTES_MAX:
+        raise ValueError(f"a reason of {len(text)} bytes, at most {_REASON_BYTES_MAX} are sent")
+    return text.decode("utf-8", "replace")

@@ -34,10 +34,9 @@ from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
 from penstock.log.fold import Entry as Kind
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
-from penstock.takeover.alignment import Segment
 from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
 from penstock.takeover.diskrecords import READ_BYTES, Tally
-from penstock.takeover.merge import Entry, Merge
+from penstock.takeover.merge import Entry, Merge, Segment
 from penstock.takeover.oldtopics import OldQueue, OldTopic, QueueReport
 
 BATCH_BYTES = 256 * limits.KIB  # of bodies: what a reader loads at a time
@@ -191,7 +190,7 @@ class TopicBuild:
         journal, _ = Journal.open(self._disk, partition, self._settings.journal_bytes_max)
         try:
             journal.begin(lambda: (handed_end, groups))
-            journal.sync()
+            journal.files.sync()
         finally:
             journal.close()
 

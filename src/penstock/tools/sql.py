@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
 from penstock.errors import ConfigError, PenstockError, QueryRefused
-from penstock.nsqadmin.console import Query, Source, topics_of, within
+from penstock.nsqadmin.console import Query, Source, distinct, topics_of, within
 from penstock.pipelines import settings
 from penstock.tools.app import Json, arg, group, opt, switch, verb
 from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
@@ -231,13 +231,6 @@ def _rows(answer: Any) -> Iterator[list[Any]]:
     while some := answer.fetchmany(_AT_ONCE):
         for row in some:
             yield [shown(value) for value in row]
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """A join gives a name twice, which is one key in JSON: the second becomes name_2."""
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
-    return [name if count == 1 else f"{name}_{count}"
-            for name, count in zip(names, counts, strict=True)]  # fmt: skip
 
 
 def shown(value: Any) -> Any:

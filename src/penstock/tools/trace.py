@@ -28,8 +28,16 @@ from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import FAILED, Output, WrongUse, when
 from penstock.tools.peek import given_time
 from penstock.trace.events import TOPIC, Event
-from penstock.trace.ids import RULE, read_trace_id
-from penstock.trace.search import Only, Search, bodies_of, context_of, copies, row_of
+from penstock.trace.search import (
+    RULE,
+    Only,
+    Search,
+    bodies_of,
+    context_of,
+    copies,
+    read_trace_id,
+    row_of,
+)
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 FETCH_BYTES = 4 << 20

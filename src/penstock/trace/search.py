@@ -1,17 +1,36 @@
-"""The events of one message, or of one trace id, among the bodies of `_trace`."""
+"""The events of one message, or of one trace id, among the bodies of `_trace`.
+
+Trace ids as people write them: a decimal number of 64 bits, or the 32 hex digits of a trace of
+the W3C, whose last 64 bits are what messages and events have of it (`kernel/traceparent.py`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.kernel import decode_bodies, decode_header
 from penstock.kernel.traceparent import MEMBER, parse_traceparent
 from penstock.limits import TRACE_CONTEXTS_SHOWN
-from penstock.log.fetched import end_of_range
+from penstock.log.scan import end_of_range
 from penstock.trace.events import Event, find, ranges
 
 RANGES_MAX = 10_000
+RULE = "1 to 2^64 - 1, or the 32 hex digits of a W3C trace id"
+W3C_DIGITS = 32
+_MAX = (1 << 64) - 1
+_decimal = re.compile(r"[0-9]{1,20}").fullmatch
+_w3c = re.compile(r"[0-9a-fA-F]{16}([0-9a-fA-F]{16})").fullmatch
+
+
+def read_trace_id(text: str) -> int:
+    """0: it is none."""
+    found = _w3c(text)
+    if found is not None:
+        return int(found[1], 16)
+    number = int(text) if _decimal(text) else 0
+    return number if number <= _MAX else 0
 
 
 def bodies_of(data: bytes, from_offset: int) -> Iterator[tuple[int, list[bytes]]]:

@@ -21,11 +21,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
 from penstock import limits
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
+from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.extfilter import ExtFilter, Pairs, parse_filter
 from penstock.wire.names import quote
-from penstock.wire.snappy import SnappyDecoder, SnappyEncoder
 
 MS = limits.MS
 _TAG = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TAG_BYTES_MAX}}}")
@@ -157,14 +156,26 @@ def _checked(name: str, value: Any) -> Any:
 
 def negotiate(request: Request, current: Settings, offer: Offer) -> Settings:
     """The settings that hold from now on. Raises WireFault for the first value out of range."""
-    heartbeat_ns = _heartbeat_ns(request.heartbeat_interval, current, offer)
-    output_timeout_ns = _output_timeout_ns(request.output_buffer_timeout, current, offer)
-    output_bytes = _output_bytes(request.output_buffer_size, current, offer)
+    heartbeat_ns = _within(
+        b"heartbeat interval", request.heartbeat_interval, 1000, offer.heartbeat_max_ns // MS,
+        kept=current.heartbeat_ns, off=0,
+    )  # fmt: skip
+    output_timeout_ns = _within(
+        b"output buffer timeout", request.output_buffer_timeout, offer.output_timeout_min_ns // MS,
+        offer.output_timeout_max_ns // MS, kept=current.output_timeout_ns, off=0,
+    )  # fmt: skip
+    output_bytes = _within(
+        b"output buffer size", request.output_buffer_size, 64, offer.output_bytes_max,
+        kept=current.output_bytes, off=1, unit=1,
+    )  # fmt: skip
     if request.output_buffer_size == -1:
         output_timeout_ns = 0
     if not 0 <= request.sample_rate <= 99:
         raise WireFault(Fault.IDENTIFY_VALUE, b"sample rate", request.sample_rate)
-    message_timeout_ns = _message_timeout_ns(request.msg_timeout, current, offer)
+    message_timeout_ns = _within(
+        b"msg timeout", request.msg_timeout, 1000, offer.message_timeout_max_ns // MS,
+        kept=current.message_timeout_ns,
+    )  # fmt: skip
     negotiates = request.feature_negotiation
     snappy = negotiates and request.snappy and offer.snappy
     deflate = negotiates and request.deflate and offer.deflate
@@ -194,48 +205,24 @@ def negotiate(request: Request, current: Settings, offer: Offer) -> Settings:
     )
 
 
-def _heartbeat_ns(interval_ms: int, current: Settings, offer: Offer) -> int:
-    if interval_ms == -1:
-        return 0
-    if interval_ms == 0:
-        return current.heartbeat_ns
-    if 1000 <= interval_ms <= offer.heartbeat_max_ns // MS:
-        return interval_ms * MS
-    raise WireFault(Fault.IDENTIFY_VALUE, b"heartbeat interval", interval_ms)
+def _within(
+    name: bytes, value: int, least: int, most: int, *, kept: int, off: int | None = None,
+    unit: int = MS,
+) -> int:  # fmt: skip
+    """0 leaves what holds, and -1 is `off`, where that is allowed."""
+    if value == 0:
+        return kept
+    if value == -1 and off is not None:
+        return off
+    if least <= value <= most:
+        return value * unit
+    raise WireFault(Fault.IDENTIFY_VALUE, name, value)
 
 
 def _desired_tag(tag: str) -> str:
     if tag and _TAG.fullmatch(tag) is None:
         raise WireFault(Fault.BAD_TAG, quote(tag.encode("utf-8", "replace")))
     return tag
-
-
-def _output_timeout_ns(timeout_ms: int, current: Settings, offer: Offer) -> int:
-    if timeout_ms == -1:
-        return 0
-    if timeout_ms == 0:
-        return current.output_timeout_ns
-    if offer.output_timeout_min_ns // MS <= timeout_ms <= offer.output_timeout_max_ns // MS:
-        return timeout_ms * MS
-    raise WireFault(Fault.IDENTIFY_VALUE, b"output buffer timeout", timeout_ms)
-
-
-def _output_bytes(size: int, current: Settings, offer: Offer) -> int:
-    if size == -1:
-        return 1
-    if size == 0:
-        return current.output_bytes
-    if 64 <= size <= offer.output_bytes_max:
-        return size
-    raise WireFault(Fault.IDENTIFY_VALUE, b"output buffer size", size)
-
-
-def _message_timeout_ns(timeout_ms: int, current: Settings, offer: Offer) -> int:
-    if timeout_ms == 0:
-        return current.message_timeout_ns
-    if 1000 <= timeout_ms <= offer.message_timeout_max_ns // MS:
-        return timeout_ms * MS
-    raise WireFault(Fault.IDENTIFY_VALUE, b"msg timeout", timeout_ms)
 
 
 def encode_response(settings: Settings, offer: Offer) -> bytes:

@@ -14,8 +14,7 @@ import pytest
 from penstock import limits
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Whole
-from penstock.broker.trace_ids import Stored
+from penstock.broker.partition.rows import Stored, Whole
 from penstock.errors import PenstockError, WriteRefused
 from penstock.kernel import LogEnd, decode_bodies, encode_batch
 

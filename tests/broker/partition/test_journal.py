@@ -50,7 +50,7 @@ class Cursor:
         self.at += count
         entry = cursor_entry(Entry.CURSOR, self.at, self.at)
         self.journal.append(self.at, [Group(1, entry)], self.snapshot)
-        self.journal.validate()
+        self.journal.files.validate()
 
     def snapshot(self) -> tuple[int, list[Group]]:
         return self.at, [Group(1, cursor_entry(Entry.CURSOR, self.at, self.at))]
@@ -70,38 +70,38 @@ def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -
     """The other file is the only one that is certain; it must not be overwritten."""
     for _ in range(40):
         cursor.move()
-    assert cursor.journal.generation == 1
-    cursor.journal.sync()
+    assert cursor.journal.files.generation == 1
+    cursor.journal.files.sync()
     cursor.move()
-    assert cursor.journal.generation == 2
+    assert cursor.journal.files.generation == 2
     cursor.journal.close()
 
 
 def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
     cursor.move()
-    cursor.journal.sync()
+    cursor.journal.files.sync()
     cursor.disk.fail.add(("write", "channels."))
     for _ in range(3):
         with pytest.raises(OSError, match="Input/output"):
             cursor.move()
-    assert cursor.journal.broken
+    assert cursor.journal.files.broken
     cursor.disk.fail.clear()
     cursor.move()
-    assert (cursor.journal.broken, reopened(cursor)) == (False, 5)
+    assert (cursor.journal.files.broken, reopened(cursor)) == (False, 5)
     cursor.journal.close()
 
 
 def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
     cursor.move()
-    cursor.journal.sync()
+    cursor.journal.files.sync()
     first = (Path(cursor.directory) / NAMES[0]).read_bytes()
     cursor.move()
     cursor.disk.fail.add(("sync", "channels."))
     with pytest.raises(OSError, match="Input/output"):
-        cursor.journal.sync()
+        cursor.journal.files.sync()
     cursor.disk.fail.clear()
     cursor.move()
-    assert cursor.journal.generation == 2
+    assert cursor.journal.files.generation == 2
     assert (Path(cursor.directory) / NAMES[0]).read_bytes()[: len(first)] == first
     assert reopened(cursor) == 3
     cursor.journal.close()
@@ -120,7 +120,7 @@ def test_nothing_is_appended_to_a_torn_file(cursor: Cursor) -> None:
     assert reopened(cursor) == 1
     assert cursor.torn
     cursor.move(9)
-    assert cursor.journal.generation == 2
+    assert cursor.journal.files.generation == 2
     assert reopened(cursor) == 10
     cursor.journal.close()
 
@@ -182,14 +182,14 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
             said = cursor.at
             sync_failed = any(fault.failed for fault in bad_syncs)
             if step == "kill" and sync_failed:
-                synced, lied_about = 0, cursor.journal.generation
+                synced, lied_about = 0, cursor.journal.files.generation
             disk.kill() if step == "kill" else disk.crash(rng)
             found = cursor.open()
             assert synced <= found <= said
             if step == "kill" and not (write_failed or sync_failed):
                 assert found == said
             if step == "crash":
-                assert sync_failed or lied_about or not cursor.journal.corrupt
+                assert sync_failed or lied_about or not cursor.journal.files.corrupt
                 synced, lied_about = found, 0
             write_failed = False
             bad_syncs.clear()
@@ -202,9 +202,9 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
             bad_syncs.append(disk.inject(Fault("sync", path_part="channels.")))
         else:
             with contextlib.suppress(OSError):
-                cursor.move() if step == "move" else cursor.journal.sync()
-            journal = cursor.journal
-            if not journal.unsynced and not journal.broken and journal.generation > lied_about:
+                cursor.move() if step == "move" else cursor.journal.files.sync()
+            files = cursor.journal.files
+            if not files.unsynced and not files.broken and files.generation > lied_about:
                 synced = cursor.at
                 bad_syncs.clear()
 
@@ -237,15 +237,15 @@ def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed(
         cursor.at += 1
         entry = cursor_entry(Entry.CURSOR, cursor.at, cursor.at)
         record = journal.append(cursor.at, [Group(1, entry)], cursor.snapshot)
-        is_snapshot = journal.written.sequence == 0
-        assert is_snapshot == (count == 0) or journal.written.generation > generation_of(6, 0)
+        is_snapshot = journal.files.written.sequence == 0
+        assert is_snapshot == (count == 0) or journal.files.written.generation > generation_of(6, 0)
         replica.replace(record) if is_snapshot else replica.append(record)
-        journal.sync()
-        assert replica.position == journal.written == journal.synced
+        journal.files.sync()
+        assert replica.position == journal.files.written == journal.files.synced
     folded = replica.folded()
     assert folded is not None
     assert folded.channels[1].next == 30
-    assert generation_of(6, 0) < journal.generation < generation_of(7, 0)
+    assert generation_of(6, 0) < journal.files.generation < generation_of(7, 0)
 
 
 def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
@@ -256,7 +256,7 @@ def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
     journal, cursor = led(disk, epoch=8)
     assert cursor.at == 5
     cursor.move()
-    assert journal.written == (generation_of(8, 0), 0)
+    assert journal.files.written == (generation_of(8, 0), 0)
     assert (disk.exists("/p/channels.0"), disk.exists("/p/channels.1")) == (True, True)
     with pytest.raises(RuntimeError, match="of epoch 8 is continued by a leader of epoch 7"):
         led(disk, epoch=7)
@@ -267,11 +267,11 @@ def test_a_leader_of_others_leaves_no_record_in_its_file_that_they_do_not_have()
     journal, cursor = led(disk, epoch=6)
     cursor.move()
     cursor.move()
-    journal.sync()
-    written = journal.written
+    journal.files.sync()
+    written = journal.files.written
     journal.close()
-    assert journal.written == written
-    assert led(disk, epoch=6)[0].written == written
+    assert journal.files.written == written
+    assert led(disk, epoch=6)[0].files.written == written
 
 
 def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
@@ -286,7 +286,7 @@ def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
     assert alone.at == 7
     for _ in range(40):
         alone.move()
-        alone.journal.sync()
+        alone.journal.files.sync()
     alone.journal.close()
     assert Cursor(disk, "/p").at == 47
 

@@ -17,7 +17,7 @@ from penstock import kernel, limits
 from penstock.broker.health import Health
 from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
 from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
-from penstock.broker.trace_ids import Stored
+from penstock.broker.partition.rows import Stored
 from penstock.errors import (
     PenstockError,
     ProducerFenced,

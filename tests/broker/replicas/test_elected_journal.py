@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncs
-from penstock.broker.replicas.journal_sender import ElectedJournal
+from penstock.broker.replicas.replicated_journal import ElectedJournal
 from penstock.log.fold import (
     PARTITION,
     Entry,

@@ -11,8 +11,8 @@ import pytest
 from penstock.broker.health import Health, Trouble
 from penstock.broker.ports import Syncs
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext
-from penstock.broker.replicas.journal_receiver import JournalReceiver
 from penstock.broker.replicas.log_follower import Awaited
+from penstock.broker.replicas.replicated_journal import JournalReceiver
 from penstock.errors import PartitionStopped
 from penstock.log.fold import (
     FLAG_SNAPSHOT,

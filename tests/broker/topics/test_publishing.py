@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.partition.rows import Traced
 from penstock.broker.topics.settings import WritesDisabledFor
-from penstock.broker.trace_ids import Traced
 from penstock.errors import (
     PartitionElsewhere,
     PartitionUnknown,

@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from cases import each
 from penstock.broker.ports import Lane
 from penstock.errors import PeerFault
-from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode, refusal
-from penstock.net.peers.handshake import Dialling, Listening, Own, PeerRefused, State
+from penstock.net.peers.handshake import (
+    GREETING_BYTES,
+    Dialling,
+    Greeting,
+    Kind,
+    Listening,
+    Own,
+    PeerRefused,
+    Reason,
+    State,
+    decode,
+    refusal,
+)
 from penstock.net.peers.links import Link, Session
 
 ONE = Own(1, 0x11, 0xC1, (b"a secret of ours",))

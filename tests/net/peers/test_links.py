@@ -16,8 +16,7 @@ import uvloop
 
 from penstock.broker.ports import Lane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
-from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode
-from penstock.net.peers.handshake import Own
+from penstock.net.peers.handshake import GREETING_BYTES, Greeting, Kind, Own, Reason, decode
 from penstock.net.peers.links import PeerLinks, Place
 from penstock.replication.effects import Refuse
 from penstock.replication.frames import Frames, Row, Target, encode

@@ -37,7 +37,7 @@ from penstock.cluster.metadata_topics import (
 from penstock.cluster.view import View
 from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
-from penstock.nsqd.http.nodes import NodeStates
+from penstock.nsqd.cluster_state import NodeStates
 from penstock.nsqd.http.restore import Restoring, memory_of, told_by
 from penstock.replication.record import Member, Record, Seat
 from sim.brokers.port import Port

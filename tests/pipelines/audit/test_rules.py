@@ -12,11 +12,10 @@ import pyarrow as pa
 from cases import each, seeds
 from kernel.figures import in_sample
 from penstock.pipelines import trace_table
-from penstock.pipelines.audit import sampling as samples
+from penstock.pipelines.audit import rules as samples
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.report import KINDS, Report
-from penstock.pipelines.audit.rules import Rules
-from penstock.pipelines.audit.sampling import Switch, tracing
+from penstock.pipelines.audit.rules import Rules, Switch, tracing
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.trace.events import RATE_ALL, Event, Kind, encode
 

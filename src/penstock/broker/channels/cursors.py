@@ -100,7 +100,7 @@ class Cursors:
         """What the journal knows about a channel. `unknown_start`: where one begins that a sound
         journal does not know; None: on a node by itself, where that is a loss."""
         known = self._folded.channels.get(number) if self._folded is not None else None
-        is_whole = self._folded is not None and not self._journal.corrupt
+        is_whole = self._folded is not None and not self._journal.files.corrupt
         if known is None and is_whole and unknown_start is not None:
             return ChannelState(unknown_start, unknown_start, (), ())
         if known is None:
@@ -132,7 +132,7 @@ class Cursors:
             return
         try:
             record = self._journal.begin(self._snapshot)
-            self._journal.sync()
+            self._journal.files.sync()
         except OSError as error:
             raise StorageError(
                 self._topic_name, f"the channel journal cannot be replaced: {error}"
@@ -196,12 +196,12 @@ class Cursors:
     @property
     def written(self) -> Position:
         """The place of the last record."""
-        return self._journal.written
+        return self._journal.files.written
 
     @property
     def synced(self) -> Position:
         """The place of the last record that is on the disk for certain."""
-        return self._journal.synced
+        return self._journal.files.synced
 
     @property
     def start_offset(self) -> int:
@@ -217,7 +217,7 @@ class Cursors:
     @property
     def is_behind(self) -> bool:
         """Something could not be written: the next record says all that there is to say."""
-        return self._lost or self._journal.broken
+        return self._lost or self._journal.files.broken
 
     def append_changes(self, searched: bool = False) -> None:
         """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
@@ -276,7 +276,7 @@ class Cursors:
             self._context.health.clear(self._topic_name, Trouble.MISSING)
 
     def _refresh_corrupt(self) -> None:
-        health, reason = self._context.health, self._journal.corrupt
+        health, reason = self._context.health, self._journal.files.corrupt
         if reason:
             health.report(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
         else:
@@ -291,7 +291,7 @@ class Cursors:
 
     @property
     def busy(self) -> bool:
-        return self._journal.busy
+        return self._journal.files.busy
 
     def settle(self, sync: bool) -> bool:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
@@ -299,7 +299,7 @@ class Cursors:
         self._refresh_missing()
         if sync:
             self.sync()
-        return not self._lost and not self.busy and not self._journal.unsynced
+        return not self._lost and not self.busy and not self._journal.files.unsynced
 
     def sync(self) -> None:
         """As soon as there are threads for it; one that is under way comes first."""
@@ -307,7 +307,7 @@ class Cursors:
 
     def _sync(self) -> None:
         try:
-            job = self._journal.sync_begin()
+            job = self._journal.files.sync_begin()
         except OSError as error:
             self._report(error)
             return
@@ -315,7 +315,7 @@ class Cursors:
             self._job = job
             self._floor_syncing = self._floor()
             self._context.syncs.submit(job, self._synced)
-        elif not (self._lost or self.busy or self._journal.unsynced):
+        elif not (self._lost or self.busy or self._journal.files.unsynced):
             self._note_synced(self._floor())
 
     @property
@@ -342,10 +342,10 @@ class Cursors:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self._topic_name}: a journal sync ended that nobody began")
-        self._journal.sync_end(job, error)
+        self._journal.files.sync_end(job, error)
         if error is not None:
             self._report(error)
-        elif not self._journal.broken:
+        elif not self._journal.files.broken:
             self._note_synced(self._floor_syncing)
         if self.on_synced is not None:
             self.on_synced(error)
@@ -356,7 +356,7 @@ class Cursors:
         self._context.syncs.wait_for(lambda: self.busy)
         self._append_rest()
         try:
-            self._journal.sync()
+            self._journal.files.sync()
         except OSError as error:
             self._report(error)
         self._journal.close()
@@ -368,7 +368,7 @@ class Cursors:
         self._journal.close()
 
     def validate(self) -> None:
-        self._journal.validate()
+        self._journal.files.validate()
         for window in self._windows.values():
             window.validate()
 

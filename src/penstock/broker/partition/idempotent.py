@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.rows import Encode, Sections
-from penstock.broker.trace_ids import Stored
+from penstock.broker.partition.rows import Encode, Sections, Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
 from penstock.replication.producers import Known, Newest, Verdict, judge

@@ -29,19 +29,19 @@ from penstock.log.fold import (
     FLAG_SNAPSHOT,
     Folded,
     Group,
-    Position,
     encode_record,
     epoch_of,
     generation_of,
 )
-from penstock.log.journal_file import ALONE, JournalFiles, JournalSync
+from penstock.log.journal_file import ALONE, JournalFiles
 
 Snapshot = Callable[[], tuple[int, Sequence[Group]]]  # handed end, and every channel's whole state
 
 
 class Journal:
     """`epoch`: of the leader; 0 on a node by itself, which also goes on with a file that it finds.
-    What `append` and `begin` return is what was written, for the other replicas."""
+    The `files` say themselves how they are, and are synced by themselves. What `append` and `begin`
+    return is what was written, for the other replicas."""
 
     def __init__(self, files: JournalFiles, bytes_max: int, epoch: int, handed_end: int) -> None:
         self.files = files
@@ -65,36 +65,8 @@ class Journal:
         folded = found.folded if found is not None else None
         return cls(files, bytes_max, 0, folded.handed_end if folded is not None else 0), folded
 
-    @property
-    def generation(self) -> int:
-        return self.files.generation
-
-    @property
-    def broken(self) -> bool:
-        return self.files.broken
-
-    @property
-    def corrupt(self) -> str:
-        return self.files.corrupt
-
-    @property
-    def unsynced(self) -> bool:
-        return self.files.unsynced
-
-    @property
-    def busy(self) -> bool:
-        return self.files.busy
-
-    @property
-    def written(self) -> Position:
-        return self.files.written
-
-    @property
-    def synced(self) -> Position:
-        return self.files.synced
-
     def append(self, handed_end: int, groups: Sequence[Group], snapshot: Snapshot) -> bytes:
-        """Write one record. Raises OSError; then `broken` is set and the next call starts
+        """Write one record. Raises OSError; then the files are `broken`, and the next call starts
         afresh."""
         files = self.files
         is_full = files.end >= self._full_bytes and files.may_begin
@@ -129,20 +101,9 @@ class Journal:
         paid for by as much of changes."""
         self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
 
-    def sync_begin(self) -> JournalSync | None:
-        """As `JournalFiles.sync_begin`."""
-        return self.files.sync_begin()
-
-    def sync_end(self, job: JournalSync, error: OSError | None) -> None:
-        self.files.sync_end(job, error)
-
-    def sync(self) -> None:
-        """At once, in this thread. Raises OSError."""
-        self.files.sync()
-
     def rest(self) -> None:
         """Hold no descriptor until there is something to write again."""
-        if not self.busy and not self.unsynced:
+        if not self.files.busy and not self.files.unsynced:
             self.close()
 
     def _note_synced(self) -> None:
@@ -151,19 +112,16 @@ class Journal:
         leader of others writes none, for they would miss it in the sequence; they are its
         witnesses."""
         files = self.files
-        if self.broken or self.busy or self.unsynced or self._epoch:
+        if files.broken or files.busy or files.unsynced or self._epoch:
             return
         if self._synced_noted != files.synced_records:
             self._append(self._handed_end, ())
             files.needs_no_sync()
 
     def close(self) -> None:
-        with suppress(OSError):  # `broken` is set: the next append begins the file again
+        with suppress(OSError):  # they are `broken`: the next append begins the file again
             self._note_synced()
         self.files.close()
-
-    def validate(self) -> None:
-        self.files.validate()
 
 
 class PartitionEnds(NamedTuple):

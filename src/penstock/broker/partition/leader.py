@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
     from penstock.broker.partition.rows import PublishDone
-    from penstock.broker.replicas.journal_sender import JournalSender
+    from penstock.broker.replicas.replicated_journal import JournalSender
     from penstock.errors import PenstockError
     from penstock.log.fold import ChannelState
     from penstock.replication.authority import Permits

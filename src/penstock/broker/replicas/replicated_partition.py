@@ -35,12 +35,15 @@ from penstock.broker.replicas.assignment import (
 )
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
-from penstock.broker.replicas.journal_receiver import JournalReceiver
-from penstock.broker.replicas.journal_sender import ElectedJournal, JournalSender
 from penstock.broker.replicas.log_follower import Files, Watch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
+from penstock.broker.replicas.replicated_journal import (
+    ElectedJournal,
+    JournalReceiver,
+    JournalSender,
+)
 from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.partition.idempotent import Stamp, StampedDone
 from penstock.broker.partition.leader import Leader
-from penstock.broker.partition.rows import Place, PlacedDone, PublishDone, Sections
-from penstock.broker.topics.settings import WritesDisabledFor
-from penstock.broker.trace_ids import (
+from penstock.broker.partition.rows import (
+    Place,
+    PlacedDone,
+    PublishDone,
+    Sections,
     Stored,
     Traced,
     TracedDone,
@@ -35,6 +37,7 @@ from penstock.broker.trace_ids import (
     publish_moved,
     publish_traced,
 )
+from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
     PartitionElsewhere,
     PartitionUnknown,

@@ -215,11 +215,11 @@ class TopicStore:
 
     def write(self, file: TopicFile) -> None:
         """Raises StorageError. A file that a start could not read is refused, and no trouble."""
-        check_topic_file(self._directory, file)
+        document = check_topic_file(self._directory, file)
         if not self.kept:
             return
         try:
-            write_topic_file(self._context.disk, self._directory, file)
+            _replace(self._context.disk, os.path.join(self._directory, TOPIC_FILE), seal(document))
         except StorageError as error:
             self.failed = True
             self._context.health.report(

@@ -50,8 +50,7 @@ from penstock.limits import (
     SECOND,
 )
 from penstock.net.peers.connection import PeerConnection
-from penstock.net.peers.greeting import Reason
-from penstock.net.peers.handshake import Dialling, Listening, Own
+from penstock.net.peers.handshake import Dialling, Listening, Own, Reason
 from penstock.replication.frames import FrameBroken, Target
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.style import COOKIE, THEMES
 from penstock.nsqadmin.snapshot import Snapshot
-from penstock.trace.ids import W3C_DIGITS, read_trace_id
+from penstock.trace.search import W3C_DIGITS, read_trace_id
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.pages.layout import Opened

@@ -242,7 +242,7 @@ class _Console:
         ui.download.content(text.getvalue(), "rows.csv", "text/csv")
 
     def _save_json(self) -> None:
-        names = _distinct(self._reply.columns)
+        names = console.distinct(self._reply.columns)
         found = [dict(zip(names, row, strict=True)) for row in self._reply.rows]
         text = json.dumps(found, indent=1, ensure_ascii=False)
         ui.download.content(text, "rows.json", "application/json")
@@ -253,18 +253,6 @@ def _column(name: str, shown: str, kind: str) -> dict[str, Any]:
     if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"):
         return numbers(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
     return column(name, words, flex=2, minWidth=130, tooltipField=name)
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Two columns of one name are two members of a JSON object."""
-    found: list[str] = []
-    for name in names:
-        number, mine = 1, name
-        while mine in found:
-            number += 1
-            mine = f"{name}_{number}"
-        found.append(mine)
-    return found
 
 
 async def _ask(deps: Deps, text: str) -> Reply:

@@ -32,7 +32,9 @@ from penstock.net.api import EMPTY, HttpError, error_response, json_response
 from penstock.net.exchange import Response
 from penstock.nsqd.http.arguments import (
     SHOWN_OF_NUMBER,
+    Setting,
     channel_name,
+    chosen,
     chosen_partition,
     find_channel,
     find_topic,
@@ -40,16 +42,12 @@ from penstock.nsqd.http.arguments import (
     message_id,
     names_of,
     number,
-)
-from penstock.nsqd.http.deps import Ask, Call, answer_when_held, reason_of, unavailable
-from penstock.nsqd.http.settings import (
-    Setting,
-    chosen,
     read_count,
     read_duration,
     read_rate,
     read_settings,
 )
+from penstock.nsqd.http.deps import Ask, Call, answer_when_held, reason_of, unavailable
 
 # --- verbs ---
 

@@ -43,7 +43,7 @@ from penstock.nsqd.http.arguments import (
 )
 from penstock.nsqd.http.deps import Call, refusal
 from penstock.nsqd.pattern import Pattern, PatternInvalid
-from penstock.trace.ids import RULE, read_trace_id
+from penstock.trace.search import RULE, read_trace_id
 
 BINARY = "application/octet-stream"
 

@@ -18,10 +18,9 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.broker.partition.rows import Sections
+from penstock.broker.partition.rows import Sections, Stored, Traced
 from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.topic import Topic
-from penstock.broker.trace_ids import Stored, Traced
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Headers, Pack
 from penstock.net.api import OK, Answer, Guard, HttpError, Parameters, error_response, json_response

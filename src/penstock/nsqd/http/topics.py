@@ -37,18 +37,15 @@ from penstock.net.exchange import Response
 from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import (
     SHOWN,
+    TRUTH,
+    Setting,
+    chosen,
     chosen_partitions,
     find_topic,
     flag,
     invalid,
     missing,
     number,
-)
-from penstock.nsqd.http.deps import Ask, Call, answer_when_held
-from penstock.nsqd.http.settings import (
-    TRUTH,
-    Setting,
-    chosen,
     read_count,
     read_durability,
     read_duration,
@@ -56,6 +53,7 @@ from penstock.nsqd.http.settings import (
     read_settings,
     read_truth,
 )
+from penstock.nsqd.http.deps import Ask, Call, answer_when_held
 from penstock.wire.names import is_ephemeral
 
 PARTITION_NUM = "partition_num"

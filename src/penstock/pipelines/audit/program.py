@@ -23,8 +23,7 @@ from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
-from penstock.pipelines.audit.rules import Rules
-from penstock.pipelines.audit.sampling import Switch, Tracing, tracing
+from penstock.pipelines.audit.rules import Rules, Switch, Tracing, tracing
 from penstock.pipelines.delta_frames import read_table, require_one_broker
 from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from cases import each, fresh_seed
 from penstock.errors import StreamBroken
-from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
-from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
+from penstock.wire.compression import (
+    IDENTIFIER,
+    DeflateDecoder,
+    DeflateEncoder,
+    SnappyDecoder,
+    SnappyEncoder,
+    masked_crc32c,
+)
 from wire.streams import Decoder, decode_in_steps, read_all, read_all_into
 
 PLAIN_A = b"\x01\x05\x00\x00" + masked_crc32c(b"a").to_bytes(4, "little") + b"a"

@@ -1,4 +1,6 @@
-"""Snappy as a stream: the framing format, over raw blocks.
+"""Snappy and deflate as streams.
+
+**Snappy** is the framing format, over raw blocks.
 
     [type u8] [length u24, little-endian] [length bytes]
 
@@ -13,11 +15,19 @@ A chunk holds at most 64 KiB of plain bytes, so a reader needs no more memory th
 was announced. A checksum that does not fit ends the stream: its bytes are never passed on.
 
 Raw blocks come from a compiled library, the checksum from the kernel.
+
+**Deflate** is raw RFC 1951, no header and no checksum, flushed after each write. Each piece that a
+writer sends ends on a byte (a sync flush), so a reader can decode all of it at once. Neither side
+ever ends the stream; a final block is followed by nothing.
+
+A few bytes of deflate may stand for megabytes, so a reader asks for a bounded number of bytes, and
+zlib stops there.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import TYPE_CHECKING
 
 import cramjam
@@ -28,6 +38,7 @@ from penstock.kernel import crc32c
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
@@ -86,24 +97,28 @@ class SnappyEncoder:
         parts.append(body)
 
 
-class SnappyDecoder:
-    """`feed` what arrived, then `read` until it gives nothing.
-
-    Holds what was fed and not yet used, and at most one chunk of plain bytes.
-    """
+class _Decoder:
+    """`feed` what arrived, then `read` until it gives nothing."""
 
     def __init__(self) -> None:
         self._input = bytearray()
         self._at = 0  # what stands before it in the input is used up
-        self._skip_bytes = 0  # of a skippable chunk that has not arrived yet
-        self._started = False
-        self._rest = memoryview(b"")  # of a chunk that was larger than what was asked for
 
     def feed(self, data: Buffer) -> None:
         if self._at:
             del self._input[: self._at]
             self._at = 0
         self._input += data
+
+
+class SnappyDecoder(_Decoder):
+    """Holds what was fed and not yet used, and at most one chunk of plain bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._skip_bytes = 0  # of a skippable chunk that has not arrived yet
+        self._started = False
+        self._rest = memoryview(b"")  # of a chunk that was larger than what was asked for
 
     def read(self, bytes_max: int) -> bytes:
         """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
@@ -212,3 +227,60 @@ class SnappyDecoder:
         if masked_crc32c(data) != int.from_bytes(body[:_CRC_BYTES], "little"):
             raise StreamBroken("snappy", "a chunk whose checksum does not fit")
         return data
+
+
+_RAW_WINDOW_BITS = -15
+
+
+class DeflateEncoder:
+    """Each call gives bytes that a reader can decode wholly."""
+
+    def __init__(self, level: int) -> None:
+        self._stream = zlib.compressobj(level, zlib.DEFLATED, _RAW_WINDOW_BITS)
+
+    def encode(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+class DeflateDecoder(_Decoder):
+    """Holds what was fed and not yet used, and zlib's window of 32 KiB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stream = zlib.decompressobj(_RAW_WINDOW_BITS)
+        self._piece: bytes | memoryview = b""  # in zlib's hands
+        self._may_hold = False  # the output was full: there may be more in zlib
+
+    def read(self, bytes_max: int) -> bytes:
+        """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
+        parts: list[bytes] = []
+        room = bytes_max
+        while room > 0 and self._next_piece():
+            if self._stream.eof:
+                raise StreamBroken("deflate", "bytes behind the final block")
+            try:
+                part = self._stream.decompress(self._piece, room)
+            except zlib.error as error:
+                raise StreamBroken("deflate", str(error)) from error
+            self._piece = self._stream.unconsumed_tail or self._stream.unused_data
+            self._may_hold = len(part) == room
+            room -= len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+    def read_into(self, view: memoryview) -> int:
+        """The same into `view`, whose whole length may be used."""
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _next_piece(self) -> bool:
+        """Is there something to decompress?"""
+        if self._piece or (self._may_hold and not self._stream.eof):
+            return True
+        piece = bytes(memoryview(self._input)[self._at : self._at + limits.INFLATE_BYTES])
+        self._piece = piece
+        self._at += len(piece)
+        return bool(piece)

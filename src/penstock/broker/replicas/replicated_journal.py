@@ -1,18 +1,23 @@
-"""A leader's shell for the channel journal: `replication/journal.py` over its cursors.
+"""The shells of a partition's channel journal: `replication/journal.py` over what is written.
 
-`Cursors` decides when it writes records, and in which generations; each goes to the followers as it
-was written. A caller whose answer has to wait until the set has the latest records calls
-`when_held`. A leadership that ends gives no answers: pending ones have an unknown outcome.
+`JournalSender`, in a leadership: the leader's `Cursors` decides when it writes records, and in
+which generations; each goes to the followers as it was written. A caller whose answer has to wait
+until the set has the latest records calls `when_held`. A leadership that ends gives no answers:
+pending ones have an unknown outcome.
 
-The channel journal of a replica that was elected and cannot serve yet.
+`ElectedJournal`, of a replica that was elected and cannot serve yet. A leadership serves when all
+that its log had before is committed. If the set has shrunk to its minimum and one of its members is
+lost for good, only a learner can help with that, and a learner becomes a member only with the
+journal. An elected replica that has waited for a while therefore begins a generation with its
+inherited state, and feeds it to learners as a leader does. It contains what it would contain first
+if the replica served: nothing newer than what the set has. The generation that it begins when it
+serves is the next one of the same epoch.
 
-A leadership serves when all that its log had before is committed. If the set has shrunk to its
-minimum and one of its members is lost for good, only a learner can help with that, and a learner
-becomes a member only with the journal. An elected replica that has waited for a while therefore
-begins a generation with its inherited state, and feeds it to learners as a leader does.
-
-It contains what it would contain first if the replica served: nothing newer than what the set has.
-The generation that it begins when it serves is the next one of the same epoch.
+`JournalReceiver`, of a follower: the leader sends its hello for the journal when this replica's log
+is level, so the log's machine has durably promised the epoch in it: a frame of any other epoch is
+dropped. Records are written as they arrive, and synced when the leader or housekeeping requests it.
+If the disk refuses a record, or its bytes are not a valid record of the place that the frame names,
+a snapshot is requested at housekeeping. A failed sync ends the replica.
 """
 
 from __future__ import annotations
@@ -24,9 +29,10 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import ReplicationContext, target_of
+from penstock.log.errors import JournalRefused
 from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
 from penstock.replication.chunks import Payload, cut
-from penstock.replication.effects import Leave
+from penstock.replication.effects import Leave, Stop
 from penstock.replication.frames import Encoded, encode
 from penstock.replication.journal import (
     AcknowledgePlace,
@@ -35,10 +41,14 @@ from penstock.replication.journal import (
     AskSync,
     DropBelow,
     HelloJournal,
+    JournalFollower,
     JournalLeader,
     SendHeld,
     SendRecord,
+    SyncJournal,
     SyncOwn,
+    TakeRecord,
+    TakeSnapshot,
     TellPlace,
 )
 from penstock.replication.side_frames import JournalFrame
@@ -46,12 +56,14 @@ from penstock.replication.side_frames import JournalFrame
 if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
     from penstock.broker.context import Context
+    from penstock.broker.health import Health
+    from penstock.broker.ports import Syncs
     from penstock.log.follower_journal import FollowedJournal
     from penstock.log.journal_file import JournalSync
     from penstock.log.ledger import ReplicaKey
 
-
 Held = Callable[[], None]
+NO_NODE = -1
 
 
 def _nothing() -> None:
@@ -203,11 +215,11 @@ class ElectedJournal:
 
     @property
     def written(self) -> Position:
-        return self._journal.written
+        return self._journal.files.written
 
     @property
     def synced(self) -> Position:
-        return self._journal.synced
+        return self._journal.files.synced
 
     @property
     def start_offset(self) -> int:
@@ -215,7 +227,7 @@ class ElectedJournal:
 
     @property
     def is_behind(self) -> bool:
-        return self._journal.broken
+        return self._journal.files.broken
 
     @property
     def busy(self) -> bool:
@@ -241,7 +253,7 @@ class ElectedJournal:
 
     def sync(self) -> None:
         try:
-            job = self._journal.sync_begin()
+            job = self._journal.files.sync_begin()
         except OSError as error:
             self._report(error)
             return
@@ -253,10 +265,162 @@ class ElectedJournal:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self._label}: a sync ended that was never begun")
-        self._journal.sync_end(job, error)
+        self._journal.files.sync_end(job, error)
         if self.on_synced is not None:
             self.on_synced(error)
 
     def _report(self, error: OSError) -> None:
         reason = f"the state of the channels cannot be stored: {error}"
         self._context.health.report(self._label, Trouble.JOURNAL, reason)
+
+
+class JournalReceiver:
+    """Of one replica. `label` names its partition, for people. `drop_below`: whole segments below
+    an offset may be removed, once or later. `on_stop`: the replica has to end, and why."""
+
+    def __init__(
+        self,
+        replication: ReplicationContext,
+        key: ReplicaKey,
+        label: str,
+        replica: int,
+        journal: FollowedJournal,
+        syncs: Syncs,
+        health: Health,
+        drop_below: Callable[[int], None],
+        on_stop: Callable[[str], None],
+    ) -> None:
+        self.journal = journal
+        self.leader = NO_NODE  # whose session this is
+        self.machine = JournalFollower(
+            replica, replication.epoch_ledger.epoch(key), journal.position, journal.start_offset
+        )
+        self._replication = replication
+        self._key = key
+        self._target = target_of(key)
+        self._label = label
+        self._syncs = syncs
+        self._health = health
+        self._drop_below = drop_below
+        self._on_stop = on_stop
+        self._job: JournalSync | None = None
+        self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
+        if journal.files.corrupt:
+            health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the file."""
+        return self._job is not None
+
+    # --- what comes ---
+
+    def receive(self, node: int, frame: JournalFrame) -> None:
+        match frame:
+            case HelloJournal(_, session, epoch):
+                if epoch == self._replication.epoch_ledger.epoch(self._key):
+                    self.leader = node
+                    self._acknowledged = None
+                    self.machine.hello(session, epoch)
+            case SendRecord(_, session, epoch, place, record, held) if node == self.leader:
+                self.machine.record(session, epoch, place, record, held)
+            case SendHeld(_, session, epoch, held) if node == self.leader:
+                self.machine.held(session, epoch, held)
+            case AskSync(_, session, epoch, place) if node == self.leader:
+                self.machine.ask_sync(session, epoch, place)
+            case _:
+                return  # for a leader, or of another one
+        self._work()
+
+    def settle(self, sync: bool) -> None:
+        """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
+        self.machine.try_again()
+        if sync:
+            self.machine.sync_all()
+        self._work()
+
+    # --- what is done ---
+
+    def _work(self) -> None:
+        while self.machine.out:
+            self._carry_out(self.machine.out.pop(0))
+
+    def _carry_out(self, effect: Any) -> None:
+        match effect:
+            case TakeRecord(record):
+                self._take(self.journal.append, record)
+            case TakeSnapshot(record):
+                self._take(self.journal.replace, record)
+            case SyncJournal():
+                self._sync()
+            case DropBelow(start):
+                self._drop_below(start)
+            case AcknowledgePlace():
+                if effect != self._acknowledged:
+                    self._acknowledged = effect
+                    self._send(effect)
+            case TellPlace() | AskSnapshot():
+                self._send(effect)
+            case Stop(reason):
+                self._stop(reason)
+            case _:
+                raise RuntimeError(f"{self._label}: nothing is known of {effect}")
+
+    def _send(self, frame: JournalFrame) -> None:
+        self._replication.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
+
+    def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
+        try:
+            write(record)
+        except (OSError, JournalRefused) as error:
+            reason = f"what its leader says of channels cannot be stored: {error}"
+            self._health.report(self._label, Trouble.JOURNAL, reason)
+            self.machine.write_failed()
+        else:
+            self.machine.wrote(self.journal.position, self.journal.start_offset)
+
+    def _sync(self) -> None:
+        """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
+        if self._job is not None:
+            return
+        try:
+            job = self.journal.files.sync_begin()
+        except OSError as error:  # it cannot be opened: nothing was tried that may have been lost
+            self._health.report(self._label, Trouble.JOURNAL, str(error))
+            self.machine.write_failed()
+            return
+        if job is not None:
+            self._job = job
+            self._syncs.submit(job, self._synced, awaited=True)
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
+        files = self.journal.files
+        files.sync_end(job, error)
+        if error is not None:
+            self.machine.sync_failed()
+        else:
+            self.machine.synced(files.synced)
+            self._note_sound()
+        self._work()
+
+    def _note_sound(self) -> None:
+        if not self.journal.files.broken:
+            self._health.clear(self._label, Trouble.JOURNAL)
+        if not self.journal.files.corrupt:
+            self._health.clear(self._label, Trouble.JOURNAL_CORRUPT)
+
+    # --- the end ---
+
+    def _stop(self, reason: str) -> None:
+        self._health.report(self._label, Trouble.STOPPED, reason)
+        self._on_stop(reason)
+
+    def wait(self) -> None:
+        """Until no thread has the file; before it is closed, or led from."""
+        self._syncs.wait_for(lambda: self.busy)
+
+    def validate(self) -> None:
+        self.journal.validate()
