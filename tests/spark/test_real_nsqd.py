@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.errors import BrokerRefused
 from penstock.kernel import decode_columns
 from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 NODE_ID = 517
-ID_SLACK_S = 60.0  # ids may run ahead of the clock, or behind it by a tick
 
 
 @pytest.fixture
@@ -48,24 +46,6 @@ def test_the_client_and_nsqd_agree(nsqd: Node) -> None:
         assert columns.count == fetched.next_offset - fetched.base_offset
         assert api.ask(calls.offset_at("orders", before_ms, 0)) == 0
         assert api.ask(calls.offset_at("orders", before_ms + 3_600_000, 0)) == 10
-
-
-@pytest.mark.parametrize(
-    ("topic", "identity", "offset", "status", "code"),
-    [
-        ("nothing", "", 0, 404, "TOPIC_NOT_FOUND"),
-        ("orders", "another", 0, 409, "IDENTITY_CHANGED"),
-        ("orders", "", 11, 416, "OFFSET_BEYOND_END"),
-    ],
-)
-def test_nsqd_refuses_as_the_source_expects(
-    nsqd: Node, topic: str, identity: str, offset: int, status: int, code: str
-) -> None:
-    nsqd.publish("orders", numbered(10))
-    there = nsqd.spans("orders")
-    with BrokerApi(nsqd.url) as api, pytest.raises(BrokerRefused) as caught:
-        next(api.fetches(topic, 0, identity or there.identity, offset, offset + 1))
-    assert (caught.value.status, caught.value.code) == (status, code)
 
 
 @pytest.mark.spark
