@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.membership import Members
-from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS_MIN
+from penstock.cluster.membership import Members, Slowness
+from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS, SLOW_LOOKS_MIN
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.record import Member, Record, Seat
@@ -174,3 +174,36 @@ def test_time_in_which_this_process_stood_still_makes_nobody_late() -> None:
     assert desk.proposed() is None
     desk.pass_to(SECOND + 3 * LATE_NS)
     assert desk.proposed() == (A, B)
+
+
+# --- which node holds up the others ---
+
+
+def look(slowness: Slowness, count: int, *nodes: int) -> None:
+    for _ in range(count):
+        slowness.looked(frozenset(nodes))
+
+
+def test_a_node_is_slow_for_which_commits_wait_half_of_the_time() -> None:
+    slowness = Slowness()
+    look(slowness, SLOW_LOOKS)
+    look(slowness, SLOW_LOOKS_MIN - 1, 3)
+    assert slowness.slow_nodes() == []
+    look(slowness, 1, 3)
+    assert slowness.slow_nodes() == [3]
+
+
+def test_where_two_are_slow_nobody_is() -> None:
+    slowness = Slowness()
+    look(slowness, SLOW_LOOKS, 2, 3)
+    assert slowness.slow_nodes() == []
+
+
+def test_what_is_long_ago_is_forgotten_and_so_is_a_node_that_was_dropped() -> None:
+    slowness = Slowness()
+    look(slowness, SLOW_LOOKS, 3)
+    look(slowness, SLOW_LOOKS - SLOW_LOOKS_MIN + 1)
+    assert slowness.slow_nodes() == []
+    look(slowness, SLOW_LOOKS, 3)
+    slowness.forget(3)
+    assert slowness.slow_nodes() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 
 from ..conftest import Installation
+from ..provider import CLIENT_ID, SECRET, Provider
 from ..running import PASSWORD, Admin, with_users
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -157,3 +159,81 @@ def test_beyond_loopback_strangers_may_only_look(
     with Admin(tmp_path / "admin", installation.of_nsqd, "-http-address=0.0.0.0:0") as admin:
         assert admin.request("GET", "/api/topics")[0] == 200
         assert admin.request("POST", "/api/topics", {"topic": "by_stranger"})[0] == 403
+
+
+# --- a session lasts while a person does something, and no longer ---
+
+
+LIFETIME_S = 12
+
+
+@pytest.fixture
+def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
+    path = with_users(tmp_path / "admin", ann=Role.VIEW)
+    with Admin(path, installation.of_nsqd, f"-session-lifetime={LIFETIME_S}s") as admin:
+        yield admin
+
+
+def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) -> None:
+    base = f"http://127.0.0.1:{admin.http_port}"
+    page.goto(f"{base}/login")
+    page.get_by_label("Name").fill("ann")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    begun_s = time.monotonic()
+    (first,) = [one for one in page.context.cookies() if one.get("name") == COOKIE]
+    while time.monotonic() - begun_s < 1.5 * LIFETIME_S:
+        page.keyboard.press("Tab")
+        page.wait_for_timeout(500)
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    (cookie,) = [one for one in page.context.cookies() if one.get("name") == COOKIE]
+    assert cookie["expires"] > first["expires"] + LIFETIME_S / 2
+    assert cookie["value"] == first["value"]
+    # The page goes on showing what its socket brings, which is nobody's doing.
+    idle_s = time.monotonic()
+    page.wait_for_url(f"{base}/login?next=/")
+    assert LIFETIME_S / 2 < time.monotonic() - idle_s < 3 * LIFETIME_S
+
+
+# --- logging in by an OIDC provider ---
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture
+def by_provider(installation: Installation, provider: Provider, tmp_path: Path) -> Iterator[Admin]:
+    (tmp_path / "secret").write_text(SECRET)
+    flags = (
+        installation.of_nsqd,
+        f"-oidc-issuer={provider.issuer}", f"-oidc-client-id={CLIENT_ID}",
+        f"-oidc-client-secret-file={tmp_path / 'secret'}",
+        "-oidc-redirect-url=http://127.0.0.1/login/oidc/callback",
+        "-group-role=ops=operate",
+    )  # fmt: skip
+    with Admin(tmp_path / "admin", *flags) as admin:
+        provider.port = admin.http_port
+        yield admin
+
+
+def test_in_and_out(page: Page, provider: Provider, by_provider: Admin) -> None:
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/nodes")
+    page.get_by_role("link", name="Log in with 127.0.0.1").click()
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    page.get_by_role("button", name="ann@x.example").click()
+    expect(page.get_by_text("ann@x.example may look and operate.")).to_be_visible()
+    expect(page.get_by_role("link", name="Users")).to_have_count(0)
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/lookup")
+    expect(page.get_by_role("heading", name="Lookup").first).to_be_visible()
+    page.wait_for_function("window.did_handshake")  # before it a press of a button is lost
+    page.get_by_role("button", name="ann@x.example").click()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("link", name="Log out of 127.0.0.1").click()
+    expect(page.get_by_role("link", name="Log in with 127.0.0.1")).to_be_visible()
+    assert [one["client_id"] for one in provider.left] == [CLIENT_ID]
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/nodes")
+    expect(page.get_by_role("link", name="Log in with 127.0.0.1")).to_be_visible()

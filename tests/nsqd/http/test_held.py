@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from broker.world import bodies
 from penstock import kernel
 from penstock.limits import SECOND
 from penstock.net.exchange import Response
+from penstock.nsqd.http.deps import Call
 
-from ..asked import BILLING, request, routes
+from ..asked import BILLING, nothing, request, routes
 
 
 class Asked:
@@ -162,3 +164,29 @@ def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cl
     asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders")
     cluster_concede.run()
     assert asked.document["conceded"] == []
+
+
+# --- long work of a request: the loop is for others in between ---
+
+
+def test_others_have_their_turn_between_two_pieces() -> None:
+    done: list[str] = []
+
+    def guard(request: Any, answer: Any, act: Any) -> None:
+        act()
+
+    def work() -> Generator[None, None, str]:
+        for piece in ("one", "two"):
+            done.append(piece)
+            yield
+        return "result"
+
+    async def main() -> None:
+        deps: Any = None
+        Call(deps, guard, request("/"), nothing).in_turns(work(), done.append)
+        for turn in range(4):
+            done.append(f"turn {turn}")
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == ["one", "turn 0", "two", "turn 1", "result", "turn 2", "turn 3"]
