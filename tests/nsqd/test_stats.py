@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from cases import each
 from penstock import __version__, limits
 from penstock.nsqd.stats import Query, View, json_parts
@@ -21,6 +20,32 @@ from .skewed import COUNTS, HEAVY, skewed
 from .skewed import lagging as make_it_lag
 from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
+
+TOPIC_KEYS = [
+    "topic_name",
+    "channels",
+    "depth",
+    "backend_depth",
+    "message_count",
+    "message_bytes",
+    "paused",
+    "e2e_processing_latency",
+]
+CHANNEL_KEYS = [
+    "channel_name",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+    "clients",
+    "paused",
+    "e2e_processing_latency",
+]
+
 
 CLIENT_KEYS = [
     "client_id",
