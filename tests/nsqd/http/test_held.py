@@ -100,18 +100,6 @@ def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb
     assert "ask again" in asked.document["message"]
 
 
-def test_what_was_answered_is_so_at_the_next_leader(cluster: Cluster) -> None:
-    cluster.publish(0, b"a", b"b", b"c")
-    consumer = cluster.nodes[0].consume()
-    consumer.finish(*consumer.take())
-    asked = Asked(cluster.nodes[0], f"/channel/setoffset?{BILLING}", b"virtual_queue:1")
-    cluster.run()
-    assert asked.status == 200
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert sorted(bodies(cluster.nodes[1].consume().take())) == [b"b", b"c"]
-
-
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
     cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])

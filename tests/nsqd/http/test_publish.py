@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,13 +77,6 @@ def test_a_pack_may_be_delayed(tmp_path: Path, query: str) -> None:
 
 
 # --- idempotent publishing ---
-
-
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    path: Path = tmp_path_factory.mktemp("data")
-    with Running(path) as nsqd:
-        yield nsqd
 
 
 def stored(nsqd: Running, topic: str) -> int:
