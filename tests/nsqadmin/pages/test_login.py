@@ -33,12 +33,12 @@ def guarded(
         yield admin
 
 
-def log_in(page: Page, admin: Admin, name: str) -> None:
-    page.goto(admin.url("/login"))
+def log_in(page: Page, admin: Admin, name: str, path: str = "/login") -> None:
+    page.goto(admin.url(path))
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.wait_for_url(lambda url: "/login" not in url)
 
 
 def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, str]:
@@ -49,10 +49,7 @@ def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, 
 
 
 def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
-    page.goto(guarded.url("/trace?id=nonsense"))
-    page.get_by_label("Name").fill("vera")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, guarded, "vera", "/trace?id=nonsense")
     expect(page.get_by_label("Message id, or trace:N")).to_have_value("nonsense")
     page.get_by_role("button", name="vera").click()
     page.get_by_role("button", name="Log out").click()
@@ -175,11 +172,7 @@ def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
 
 
 def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) -> None:
-    base = f"http://127.0.0.1:{admin.http_port}"
-    page.goto(f"{base}/login")
-    page.get_by_label("Name").fill("ann")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, admin, "ann")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     begun_s = time.monotonic()
     (first,) = [one for one in page.context.cookies() if one.get("name") == COOKIE]
@@ -192,7 +185,7 @@ def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) ->
     assert cookie["value"] == first["value"]
     # The page goes on showing what its socket brings, which is nobody's doing.
     idle_s = time.monotonic()
-    page.wait_for_url(f"{base}/login?next=/")
+    page.wait_for_url(admin.url("/login?next=/"))
     assert LIFETIME_S / 2 < time.monotonic() - idle_s < 3 * LIFETIME_S
 
 
