@@ -508,12 +508,6 @@ def test_links_in_documents_resolve() -> None:
     assert [w for path in files(".md") for w in broken_links(path, path.read_text())] == []
 
 
-def test_readme_shows_both_commands() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert "make run" in readme
-    assert "make test" in readme
-
-
 def test_documents_can_fail(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n## Its part, so far\n")
