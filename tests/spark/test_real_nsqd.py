@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from penstock.kernel import decode_columns
 from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
 from pipelines.node import Node, numbered
 
-from .queries import Stream, batch_sizes, until
+from .queries import Stream, batch_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,11 +90,11 @@ def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Nod
 
     try:
         wanted = [("order.a", n) for n in range(3)]
-        until(lambda: seen() == wanted)
+        eventually(lambda: seen() == wanted)
         for topic in ("order.b", "order", "order.c"):
             nsqd.publish(topic, numbered(2))
         nsqd.publish("order.a", numbered(1))
         wanted = [*wanted, ("order.a", 3), *((f"order.{x}", n) for x in "bc" for n in range(2))]
-        until(lambda: seen() == wanted)
+        eventually(lambda: seen() == wanted)
     finally:
         query.stop()
