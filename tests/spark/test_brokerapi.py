@@ -21,6 +21,7 @@ from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader
 
 from .fakebroker import FakeBroker
+from .test_reader import three_batches
 
 
 def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
@@ -112,11 +113,6 @@ def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int
 
 
 # --- one range after the other ---
-
-
-def three_batches(broker: FakeBroker) -> None:
-    for _ in range(3):
-        broker.topic("orders").publish([b"x"] * 10)
 
 
 def asked_from(broker: FakeBroker) -> list[int]:
