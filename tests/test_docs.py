@@ -6,11 +6,14 @@ import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
 import yaml
 
+from penstock import errors
+from penstock.log import errors as log_errors
 from penstock.wire.errors import Fault
 
 ROOT = Path(__file__).parents[1]
@@ -62,3 +65,35 @@ def test_every_code_over_http_is_explained() -> None:
     codes = {code for path in SRC.rglob("*.py") for code in RAISED.findall(path.read_text())}
     assert {"MSG_EMPTY", "GROWTH_REFUSED", "NODE_LIVES", "UPSTREAM_ERROR"} <= codes
     assert codes - words("errors.md", "http.md") == set()
+
+
+# --- the tree of errors that a docstring draws ---
+
+
+def drawn(module: ModuleType, root: str) -> dict[str, str]:
+    """The parent of each class in the drawing."""
+    start = (module.__doc__ or "").index(f"\n{root}\n") + 1
+    parents: dict[str, str] = {}
+    row: list[str] = []
+    for line in (module.__doc__ or "")[start:].split("\n\n")[0].splitlines():
+        found = re.match(r"([│├└─ ]*)(\w+)", line)
+        assert found is not None
+        depth = len(found[1]) // 4
+        row[depth:] = [found[2]]
+        parents[found[2]] = row[depth - 1] if depth else "Exception"
+    return parents
+
+
+@pytest.mark.parametrize(
+    ("module", "root"), [(errors, "PenstockError"), (log_errors, "StorageError")]
+)
+def test_every_class_stands_in_the_tree_below_its_parent(module: ModuleType, root: str) -> None:
+    classes = [one for one in vars(module).values() if isinstance(one, type)]
+    made = {
+        one.__name__: one.__bases__[0].__name__
+        for one in classes
+        if issubclass(one, Exception) and one.__module__ == module.__name__
+    }
+    if module is not errors:
+        made[root] = "Exception"  # drawn as the root
+    assert drawn(module, root) == made

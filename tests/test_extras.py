@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -118,19 +117,11 @@ def test_a_module_without_its_extra_says_so(core: Environment, extra: str, modul
     assert f"ImportError: {module} needs the extra `{extra}`" in told.stderr
 
 
-def test_the_sql_console_without_its_extra_says_so(core: Environment) -> None:
-    told = core.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(_question([])))
-    assert "the SQL console needs the extra `sql`" in json.loads(told.stdout)["error"]
-
-
-def _question(nodes: list[str]) -> dict[str, Any]:
-    return {"sql": "SELECT body FROM orders", "nodes": nodes, "lakes": []}
-
-
 def test_the_sql_console_reads_topics(admin: Environment, tmp_path: Path) -> None:
     with Daemon(tmp_path / "nsqd") as nsqd:
         nsqd.post("/pub?topic=orders", b"seen")
-        question = _question([f"127.0.0.1:{nsqd.http_port}"])
+        nodes = [f"127.0.0.1:{nsqd.http_port}"]
+        question = {"sql": "SELECT body FROM orders", "nodes": nodes, "lakes": []}
         told = admin.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(question))
     assert (told.stderr, json.loads(told.stdout)["error"]) == ("", "")
     assert json.loads(told.stdout)["rows"] == [["seen"]]

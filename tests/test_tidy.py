@@ -68,14 +68,6 @@ def files(
     )
 
 
-def python_files() -> list[Path]:
-    return files(".py")
-
-
-def code_files() -> list[Path]:
-    return files(".py", ".pyi", ".pyx", ".pxd", ".pxi")
-
-
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -291,12 +283,12 @@ def broken_rules(path: Path) -> list[str]:
 
 
 def test_python_files_keep_the_rules() -> None:
-    assert [wrong for path in python_files() for wrong in broken_rules(path)] == []
+    assert [wrong for path in files(".py") for wrong in broken_rules(path)] == []
 
 
 def test_cython_files_keep_the_rules() -> None:
     cython = core_modules(".pyx", ".pxd", ".pxi")
-    stubs = [path for path in code_files() if path.suffix != ".py"]
+    stubs = files(".pyi", ".pyx", ".pxd", ".pxi")
     assert [wrong for path in stubs for wrong in oversized(path)] == []
     assert [(p.name, n) for p in cython for n in cython_lines(p.read_text(), CYTHON_DICE)] == []
     assert [
@@ -514,12 +506,6 @@ def broken_links(path: Path, text: str) -> list[str]:
 
 def test_links_in_documents_resolve() -> None:
     assert [w for path in files(".md") for w in broken_links(path, path.read_text())] == []
-
-
-def test_readme_shows_both_commands() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert "make run" in readme
-    assert "make test" in readme
 
 
 def test_documents_can_fail(tmp_path: Path) -> None:

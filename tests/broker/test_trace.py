@@ -50,10 +50,6 @@ def every(world: World) -> list[Event]:
     return found
 
 
-def kinds(world: World) -> list[Kind]:
-    return [event.kind for event in events(world)]
-
-
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durability: str) -> None:
     world = start(trace_rate=1.0, durability=durability)
@@ -76,7 +72,7 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     world.publish("orders", b"b")
     assert len(consumer.take()) == 1
     world.turns()
-    assert kinds(world) == [Kind.PUBLISHED, Kind.PUBLISHED]
+    assert [event.kind for event in events(world)] == [Kind.PUBLISHED, Kind.PUBLISHED]
     assert (topic.trace_rate, topic.channels["look"].trace_rate) == (0.0, 0.0)
     with pytest.raises(Refused, match="only nsqd"):
         topic.publish([b"x"], 0, lambda error: None)

@@ -208,13 +208,11 @@ def test_so_has_a_channel(key: str) -> None:
         keys.channel_of(key)
 
 
-def padded(fields: Any) -> list[Any]:
-    return [(*field, "")[:3] for field in fields]
-
-
 def test_each_form_has_the_fields_of_its_class() -> None:
     for _, form, document in SAMPLES:
-        attributes = [attribute or name for name, _, attribute in padded(form.fields)]
+        attributes = [
+            attribute or name for name, _, attribute in [(*field, "")[:3] for field in form.fields]
+        ]
         assert attributes == list(document._fields)
     forms = [form for form in vars(documents).values() if isinstance(form, documents.Form)]
     assert {id(form) for _, form, _ in SAMPLES} == {id(form) for form in forms}

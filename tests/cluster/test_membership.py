@@ -1,4 +1,4 @@
-"""Who is dropped from a set, which node is slow, and when a leadership is given up."""
+"""Who is dropped from a set, and when a leadership is given up."""
 
 from __future__ import annotations
 
@@ -174,6 +174,9 @@ def test_time_in_which_this_process_stood_still_makes_nobody_late() -> None:
     assert desk.proposed() is None
     desk.pass_to(SECOND + 3 * LATE_NS)
     assert desk.proposed() == (A, B)
+
+
+# --- which node holds up the others ---
 
 
 def look(slowness: Slowness, count: int, *nodes: int) -> None:

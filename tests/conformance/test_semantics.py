@@ -21,7 +21,6 @@ from penstock.nsqd.stats import Query, View, json_parts
 from penstock.wire import frames
 from penstock.wire.frames import FrameType, Message, encode_bodies, with_size
 
-MS = limits.MS
 SECOND = limits.SECOND
 FLAGS = ["-data-path=.", "-msg-timeout=2s", "-max-msg-timeout=5s", "-max-req-timeout=10s"]
 
@@ -85,12 +84,6 @@ class Story:
     def publish(self, *bodies: bytes, topic: bytes = b"t") -> None:
         client = self.client()
         client.say(b"MPUB %b\n" % topic + with_size(encode_bodies(list(bodies))))
-        assert client.take() == [b"OK"]
-        self.world.hang_up(client)
-
-    def defer(self, delay_ms: int, body: bytes, topic: bytes = b"t") -> None:
-        client = self.client()
-        client.say(b"DPUB %b %d\n" % (topic, delay_ms) + with_size(body))
         assert client.take() == [b"OK"]
         self.world.hang_up(client)
 
@@ -311,16 +304,6 @@ def test_emptying_a_topic_leaves_its_channels_alone(story: Story) -> None:
 # --- creation, fan-out, deletion ---
 
 
-def test_a_bad_batch_publishes_nothing(story: Story) -> None:
-    story.client().consume(0)
-    client = story.client()
-    bodies = with_size(b"a") + with_size(b"b") + b"\x00\x00\x00\x00"
-    client.say(b"MPUB t\n" + with_size(b"\x00\x00\x00\x03" + bodies))
-    assert client.take() == [b"E_BAD_MESSAGE MPUB invalid message(2) body size 0"]
-    assert story.topic()["message_count"] == 0
-    assert story.numbers() == (0, 0, 0)
-
-
 def test_deleting_a_topic_hangs_up_on_its_consumers_only(story: Story) -> None:
     one, two, producer = story.client(), story.client(), story.client()
     one.consume(1, channel=b"one")
@@ -343,20 +326,3 @@ def test_an_ephemeral_channel_of_a_lasting_topic(story: Story, client: Listener)
     assert story.topic()["channels"] == []
     story.publish(b"y")
     assert story.topic()["depth"] == 1
-
-
-# --- delays ---
-
-
-def test_a_delayed_publish_counts_once_and_comes_in_time(story: Story, client: Listener) -> None:
-    client.consume(5)
-    story.defer(1_500, b"x")
-    assert story.numbers() == (0, 0, 1)
-    assert story.channel()["message_count"] == 1
-    story.wait(1.499)
-    assert client.messages() == []
-    story.wait(0.011)
-    (message,) = client.messages()
-    assert (message.body, message.attempts) == (b"x", 1)
-    assert story.numbers() == (0, 1, 0)
-    assert story.channel()["message_count"] == 1

@@ -13,10 +13,10 @@ import random
 import struct
 import subprocess
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.log.disk import File
 from sim.disk import SimDisk
@@ -164,6 +164,13 @@ class Trace:
         disk = self.disk_at(cut)
         disk.crash(rng)
         write_out(disk, ROOT, target)
+
+
+class LosesAll(random.Random):
+    """Nothing survives that was not synced."""
+
+    def choice(self, fates: Sequence[Any]) -> Any:
+        return fates[0]
 
 
 def read_in(disk: SimDisk, path: str, source: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nsqd.authserver import AuthServer
 from penstock.client import BlockingProducer
 
 from .certificates import Certificates
@@ -163,42 +162,14 @@ def test_over_http_and_back(daemon: Daemon, address: str) -> None:
     assert len(lines) == 11
 
 
-class AuthServer:
-    """Grants everything to one secret. Runs in this test's loop, beside the example."""
-
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        entry = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
-        good = f"secret={self._secret}&" in head.split(b" ")[1].decode()
-        body = json.dumps({"ttl": 60, "authorizations": [entry] if good else []}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        writer.close()
-        await writer.wait_closed()
-
-
 def test_secure(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "tls")
-
-    async def story() -> list[str]:
-        server = await asyncio.start_server(AuthServer("hush").serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        flags = [*certificates.flags, "--tls-required", f"--auth-http-address=127.0.0.1:{port}"]
-        loop = asyncio.get_running_loop()
-        daemon = Daemon(tmp_path / "data", *flags)
-        async with server:
-            await loop.run_in_executor(None, daemon.start)
-            try:
-                where = f"127.0.0.1:{daemon.tcp_port}"
-                wanted = ("secure", where, "secret", "c", str(certificates.authority), "hush")
-                return await loop.run_in_executor(None, lambda: run(*wanted))
-            finally:
-                daemon.kill()
-
-    lines = asyncio.run(story())
-    assert lines == ["nobody else can read this", "refused: E_UNAUTHORIZED"]
+    with AuthServer() as server:
+        flags = [*certificates.flags, "--tls-required", f"--auth-http-address={server.address}"]
+        with Daemon(tmp_path / "data", *flags) as daemon:
+            where = f"127.0.0.1:{daemon.tcp_port}"
+            lines = run("secure", where, "secret", "c", str(certificates.authority), "all")
+    assert lines == ["nobody else can read this", "refused: E_AUTH_FAILED"]
 
 
 def test_every_example_is_run() -> None:

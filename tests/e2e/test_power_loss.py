@@ -12,10 +12,10 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -23,7 +23,7 @@ from cases import fresh_seed
 from penstock.kernel import encode_batch
 
 from .daemon import Daemon
-from .syscalls import ROOT, Trace, compile_library, write_out
+from .syscalls import ROOT, LosesAll, Trace, compile_library, write_out
 from .v2client import V2Client, pub_bytes
 
 IMAGES = int(os.environ.get("PENSTOCK_TEST_ROUNDS", "20"))
@@ -272,13 +272,6 @@ def started_after(trace: Trace, cut: int, rng: random.Random, image: Path) -> Da
 
 
 # --- that a breach is found ---
-
-
-class LosesAll(random.Random):
-    """Nothing survives that was not synced."""
-
-    def choice(self, fates: Sequence[Any]) -> Any:
-        return fates[0]
 
 
 @pytest.mark.parametrize(

@@ -74,19 +74,6 @@ def connect(daemon: Daemon, count: int, on_exit: ExitStack) -> list[V2Client]:
     return [on_exit.enter_context(daemon.client()) for _ in range(count)]
 
 
-def is_served(daemon: Daemon, topic: str) -> None:
-    """Somebody else publishes and consumes, and does not notice a thing."""
-    started_s = time.monotonic()
-    with daemon.client() as client:
-        client.pub(topic, b"hello")
-        client.sub(topic, "c")
-        client.rdy(1)
-        message = client.messages(1)[0]
-        assert message.body == b"hello"
-        client.fin(message.id)
-    assert time.monotonic() - started_s < 20  # one who is held up waits for ever
-
-
 # --- many ---
 
 
@@ -186,32 +173,3 @@ def nothing_left(daemon: Daemon) -> bool:
         for topic in daemon.stats()["topics"]
         for channel in topic["channels"]
     )
-
-
-# --- clients that misbehave ---
-
-
-ANNOUNCERS = 1_000
-MIB_SIZE = MIB.to_bytes(4, "big")
-ANNOUNCEMENTS = (
-    b"PUB announced\n" + MIB_SIZE,
-    b"DPUB announced 1000\n" + MIB_SIZE,
-    b"MPUB announced\n" + (5 * MIB).to_bytes(4, "big") + b"\x00\x00\x00\x01" + MIB_SIZE,
-    b"IDENTIFY\n" + MIB_SIZE,
-)
-
-
-def test_what_is_only_announced_takes_no_memory(daemon: Daemon) -> None:
-    with ExitStack() as on_exit:
-        clients = connect(daemon, ANNOUNCERS, on_exit)
-        before = memory_bytes(daemon)
-        for number, client in enumerate(clients):
-            client.send(ANNOUNCEMENTS[number % len(ANNOUNCEMENTS)])
-        time.sleep(SETTLE_S)
-        for client in clients:
-            client.send(b"{")  # the first byte of a body that never comes
-        grown = memory_bytes(daemon) - before
-        assert grown <= ANNOUNCERS * CONNECTION_BYTES_MAX / 4, (
-            f"{grown / ANNOUNCERS / KIB:.1f} KiB per announcement of a MiB"
-        )
-        is_served(daemon, "other")

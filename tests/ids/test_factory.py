@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.lookupd import eventually
 from penstock.errors import (
     ConfigError,
     IdBackwards,
@@ -185,13 +185,6 @@ class Clock(FakeClock):
 
 def pool_of(clock: Clock, count_max: int = 10) -> IdPool:
     return IdPool(GuidFactory(7, clock), clock, count_max)
-
-
-def eventually(holds: object) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
 
 
 def test_takers_wait_when_there_is_none() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, ip_address
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -148,10 +147,6 @@ def test_a_key_of_the_user_is_kept() -> None:
     assert unique.keep_or_make(none, ids) == made
 
 
-def addresses(*texts: str) -> Iterator[IPv4Address | IPv6Address]:
-    return map(ip_address, texts)
-
-
 @each(
     ("found", "chosen"),
     [
@@ -166,7 +161,7 @@ def addresses(*texts: str) -> Iterator[IPv4Address | IPv6Address]:
 )
 def test_which_address_stands_in_ids(found: list[str], chosen: str) -> None:
     clock_ms = (7 << 32) + int(IPv4Address("1.2.3.4"))
-    assert unique.choose_ip(addresses(*found), clock_ms) == ip_address(chosen)
+    assert unique.choose_ip(map(ip_address, found), clock_ms) == ip_address(chosen)
 
 
 OFFSETS = [

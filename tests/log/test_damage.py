@@ -146,7 +146,9 @@ def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
     disk.unlink(last)
     log = reopened(disk)
     assert [(start, end) for start, end, _ in log.damaged] == [(first_lost, 180)]
-    assert bodies_from_up_to(log, first_lost) == [body(n) for n in range(first_lost)]
+    assert [log.message(n).body for n in range(log.start_offset, first_lost)] == [
+        body(n) for n in range(first_lost)
+    ]
     with pytest.raises(LogDamaged):
         log.read(first_lost, 100)
 
@@ -161,10 +163,6 @@ def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk)
         log.read(start + 1, 100)
     assert (caught.value.from_offset, caught.value.to_offset) == (start, end)
     assert bodies_from(log, end) == [body(n) for n in range(end, 180)]
-
-
-def bodies_from_up_to(log: PartitionLog, end: int) -> list[bytes]:
-    return [log.message(n).body for n in range(log.start_offset, end)]
 
 
 @pytest.mark.parametrize("what", ["missing", "short", "junk", "of another log"])

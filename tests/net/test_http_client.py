@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from cases import each
+from e2e.ports import kept_port
 from net.scripted import HANG_UP, OK_JSON, Server, answer
 from penstock.net import http_client
 from penstock.net.http_client import Fetched, HttpClient
@@ -265,12 +266,6 @@ def unanswered() -> Iterator[tuple[str, int]]:
             yield address
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 async def test_nobody_answers() -> None:
     with unanswered() as (host, port):
         async with client(connect_s=0.1) as asks:
@@ -287,7 +282,7 @@ async def test_the_address_that_answers(monkeypatch: pytest.MonkeyPatch) -> None
     """One refuses, one says nothing, and one answers."""
     with unanswered() as silent:
         async with asking(OK) as (asks, server):
-            given = [("127.0.0.1", free_port()), silent, ("127.0.0.1", server.port)]
+            given = [("127.0.0.1", kept_port()), silent, ("127.0.0.1", server.port)]
 
             async def found(*_: Any) -> list[Any]:
                 return [(socket.AF_INET, address) for address in given]
@@ -295,7 +290,7 @@ async def test_the_address_that_answers(monkeypatch: pytest.MonkeyPatch) -> None
             monkeypatch.setattr(http_client, "_addresses", found)
             assert (await ask(asks, "http://name/")).status == 200
             given.pop()
-            given[1] = ("127.0.0.1", free_port())
+            given[1] = ("127.0.0.1", kept_port())
             expected = ("cannot connect to other:80: Connection refused", False)
             assert await failure(asks, "http://other/") == expected
 
@@ -314,7 +309,7 @@ async def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_ipv6() -> None:
     async with client() as asks:
-        port = free_port()
+        port = kept_port()
         reason, sent = await failure(asks, f"http://[::1]:{port}/")
         assert (reason.rpartition(": ")[0], sent) == (f"cannot connect to [::1]:{port}", False)
         try:

@@ -104,11 +104,6 @@ def pause_of(page: Drawn) -> Button:
     return button
 
 
-def test_a_page_of_ours_connects_and_acts(world: World) -> None:
-    asyncio.run(world.press("otto", "Pause"))
-    asyncio.run(world.press("otto", "Unpause"))
-
-
 @each(
     "forged",
     [
@@ -152,12 +147,6 @@ async def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) 
             await theirs.emit("javascript_response", {"client_id": page.id, "request_id": "1"})
             await settle(theirs, page)
     await world.prove_it_did_nothing(before)
-
-
-async def test_who_has_not_logged_in_gets_no_socket_at_all(world: World) -> None:
-    with pytest.raises(SocketRefused):
-        async with socket(world.admin, None):
-            pass
 
 
 async def test_a_viewer_has_no_handle_to_pull(world: World) -> None:

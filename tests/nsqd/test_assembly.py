@@ -38,10 +38,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
         world.stop()
 
 
-def pub(topic: bytes, body: bytes) -> bytes:
-    return b"PUB " + topic + b"\n" + len(body).to_bytes(4, "big") + body
-
-
 class NoDisk:
     def __getattr__(self, name: str) -> Any:
         pytest.fail(f"{name} was called")
@@ -113,7 +109,7 @@ def servers_asked(path: Path, seed: int) -> list[str]:
     world = World(path / f"{seed}", kernel, options, seed=seed, fetcher=servers)
     client = world.connect()
     world.say(client, b"AUTH\n\0\0\0\1s")
-    world.say(client, pub(b"t", b"x"))
+    world.say(client, b"PUB t\n\0\0\0\1x")
     assert (client.errors, client.responses[-1]) == ([], b"OK")
     world.stop()
     return servers.asked

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from e2e.daemon import Daemon, DaemonFailed
 from e2e.ports import kept_port
+from penstock import limits
+from penstock.cluster.keys import PartitionName
+from penstock.net.exchange import Response
+from penstock.nsqd.cluster_state import ClusterState
+from penstock.nsqd.fanout import _joined
 
 
 def start_with_cluster(data_path: Path) -> str:
@@ -34,3 +42,52 @@ def test_the_data_of_an_official_nsqd_is_not_taken_over_in_a_cluster(tmp_path: P
     official.write_text('{"version": "1.3.0", "topics": [{"name": "orders", "channels": []}]}')
     assert "the data of an nsqd without a cluster" in start_with_cluster(tmp_path / "data")
     assert official.exists()
+
+
+# --- answers of several nodes, put together ---
+
+
+def joined(*documents: object) -> object:
+    found = _joined([Response(200, json.dumps(one).encode() if one else b"") for one in documents])
+    return json.loads(found.body) if found.body else None
+
+
+def test_numbers_are_added_and_tables_by_partition_joined() -> None:
+    assert joined(
+        {"count": 2, "partitions": {"0": {"offset": 5}}, "dry": False},
+        {"count": 3, "partitions": {"1": {"offset": 7}}, "dry": False},
+    ) == {"count": 5, "partitions": {"0": {"offset": 5}, "1": {"offset": 7}}, "dry": False}
+
+
+def test_empty_answers_stay_empty() -> None:
+    assert joined(None, None) is None
+    assert joined(None, {"count": 1}) == {"count": 1}
+
+
+# --- how many partitions are not well, by the metadata that was applied ---
+
+
+ORDERS = PartitionName("orders", 0)
+
+
+def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_seen() -> None:
+    topic = SimpleNamespace(deleted=False, identity="a", replicas=2)
+    record: Any = SimpleNamespace(identity="a", leader=None, members=("one", "two"))
+    view = SimpleNamespace(
+        restorations=0, revision=7, revision_seen=7, is_pending=False, nodes={},
+        topics={"orders": SimpleNamespace(document=topic)},
+        partitions={ORDERS: SimpleNamespace(document=record)},
+    )  # fmt: skip
+    proposals = SimpleNamespace(machines={}, incarnation=1)
+    cluster: Any = SimpleNamespace(
+        own=0, participant=SimpleNamespace(view=view, proposals=proposals)
+    )
+    state = ClusterState(cluster, "main")
+    state.look(limits.SECOND)
+    assert (state.offline, state.under_replicated) == (1, 0)
+    view.revision_seen = 8  # read with another document: the change itself is on its way
+    state.look(10 * limits.SECOND)
+    record.leader, record.members = SimpleNamespace(node=0, incarnation=1), ("one",)
+    view.revision = 8
+    state.look(20 * limits.SECOND)
+    assert (state.offline, state.under_replicated) == (0, 1)

@@ -118,15 +118,6 @@ def test_registered_channels_only(cluster: JoinedCluster) -> None:
     assert len(client.errors) == 1
 
 
-def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
-    answers = ask(cluster.nodes[0], "/channel/create")
-    assert answers == []
-    cluster.until(lambda: answers)
-    assert answers[0].status == 200
-    again = ask(cluster.nodes[0], "/channel/create")
-    assert again[0].status == 200
-
-
 # --- HTTP ---
 
 
@@ -267,19 +258,6 @@ def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
     assert (deleted[0].status, changed[0].status) == (200, 404)
 
 
-def test_nothing_is_changed_on_one_node_alone(cluster: JoinedCluster) -> None:
-    cluster.make_channel("orders", "billing")
-    topic = cluster.nodes[0].broker.topics["orders"]
-    channel = topic.channels["billing"]
-    for act in (
-        topic.pause, topic.extend, channel.pause, lambda: topic.configure({"max_depth": 1}),
-        lambda: channel.configure({"max_attempts": 1}),
-        lambda: channel.skips.change(channel.skips.begun()),
-    ):  # fmt: skip
-        with pytest.raises(Refused, match="changed by the cluster"):
-            act()
-
-
 def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:
     node = cluster.led_by("orders", 0)
     client = Client(node)
@@ -343,23 +321,6 @@ def test_a_node_that_has_nothing_of_it_makes_it_too(four: JoinedCluster) -> None
             assert (differs.status, b"has 1; more come" in differs.body) == (409, True)
             headed = asked(four, node, "/topic/create", f"topic=t{number}&extend=true")
             assert (headed.status, b"NOT_EXTENDED" in headed.body) == (409, True)
-
-
-def test_what_breaks_a_rule_is_named(four: JoinedCluster) -> None:
-    asked(four, 0, "/topic/create", "topic=t&partition_num=2")
-    number = four.led_by("t").number
-    fewer = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=1")
-    assert (fewer.status, b"a topic never gets fewer" in fewer.body) == (409, True)
-    again = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=4&rehash=true")
-    assert (again.status, b"not rehashed yet" in again.body) == (409, True)
-    assert asked(four, number, "/topic/delete", "topic=other").status == 404
-
-
-def test_while_the_coordinator_is_away_the_outcome_is_not_known(four: JoinedCluster) -> None:
-    four.away.add(1)
-    answer = asked(four, 1, "/topic/create", "topic=t")
-    assert answer.status == 503
-    assert b'"changed":"unknown"' in answer.body
 
 
 def test_a_topic_that_is_not_wholly_made_is_finished_by_whoever_asks(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,11 @@ from penstock.wire import frames
 from penstock.wire.frames import FrameType
 from penstock.wire.traced import decode_reply
 
-from .world import V2, Running, error, eventually, ok, stored, u32
+from .world import V2, Running, error, eventually, ok, running_with, stored, u32
 
 PARTITIONS = 3
 
-
-@pytest.fixture
-def keyed_node(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        query = f"topic=t&partition_num={PARTITIONS}&extend=true"
-        assert running.request("POST", f"/topic/create?{query}").status == 200
-        yield running
+keyed_node = running_with(f"/topic/create?topic=t&partition_num={PARTITIONS}&extend=true")
 
 
 def headed(headers: bytes, body: bytes) -> bytes:
@@ -121,14 +114,11 @@ def test_a_partition_that_has_stopped_refuses_its_keys_alone(keyed_node: Running
 
 # --- consumers of topics with headers, over real sockets ---
 
-
-@pytest.fixture
-def extended(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as nsqd:
-        for topic, extend in (("with", "true"), ("without", "false")):
-            path = f"/topic/create?topic={topic}&extend={extend}"
-            assert nsqd.request("POST", path).status == 200
-        yield nsqd
+extended = running_with(
+    "/topic/create?topic=with&extend=true",
+    "/topic/create?topic=without&extend=false",
+    flags=["--durability=os"],
+)
 
 
 def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None]) -> None:

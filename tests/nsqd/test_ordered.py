@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.wire.frames import with_size
 
-from .world import V2, Running, error, ok
+from .world import V2, Running, error, ok, running_with
 
 CONFIG = "/channel/config?topic=t&channel=c"
-
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        assert running.request("POST", "/topic/create?topic=t&partition_num=2").status == 200
-        yield running
+nsqd = running_with("/topic/create?topic=t&partition_num=2", flags=["--durability=os"])
 
 
 def pub(nsqd: Running, partition: int, *bodies: bytes) -> None:

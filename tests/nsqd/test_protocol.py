@@ -27,19 +27,6 @@ def client(nsqd: Running) -> Iterator[V2]:
         yield connected
 
 
-def test_another_client_does_not_own_the_message(client: V2, nsqd: Running) -> None:
-    client.send(pub(b"owner", b"x") + b"SUB owner c\nRDY 1\n")
-    assert [client.read(), client.read()] == [ok(), ok()]
-    message_id = client.message().id
-    with nsqd.client() as other:
-        assert other.ask(b"SUB owner c\n") == ok()
-        for verb, tail in ((b"FIN", b""), (b"REQ", b" 0"), (b"TOUCH", b"")):
-            assert other.ask(b"%b %b%b\n" % (verb, message_id, tail)) == error(
-                b"E_%b_FAILED %b %b failed client does not own message" % (verb, verb, message_id)
-            )
-        assert other.is_silent()
-
-
 def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
     assert client.ask(pub(b"stopped", b"x")) == ok()
 

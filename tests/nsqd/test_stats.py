@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from cases import each
 from penstock import __version__, limits
 from penstock.nsqd.http.about import short_duration
@@ -20,6 +20,32 @@ from .skewed import COUNTS, HEAVY, skewed
 from .skewed import lagging as make_it_lag
 from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
+
+TOPIC_KEYS = [
+    "topic_name",
+    "channels",
+    "depth",
+    "backend_depth",
+    "message_count",
+    "message_bytes",
+    "paused",
+    "e2e_processing_latency",
+]
+CHANNEL_KEYS = [
+    "channel_name",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+    "clients",
+    "paused",
+    "e2e_processing_latency",
+]
+
 
 CLIENT_KEYS = [
     "client_id",
@@ -335,3 +361,28 @@ def test_one_partition_alone(lagging: Running, partition: int) -> None:
     slow = row["channels"][1]
     lag = COUNTS[HEAVY] if partition == HEAVY else 0
     assert (slow["partition"], slow["depth"]) == (partition, lag)
+
+
+# --- consumers that are near ---
+
+
+def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:
+    flags = ("--topology-region=eu", "--topology-zone=eu-1")
+    aware = "--enable-experiment=topology-aware-consumption"
+    with Running(tmp_path, *flags, aware) as nsqd, ExitStack() as stack:
+        for region, zone, rdy in (("us", "us-1", 50), ("eu", "eu-2", 5), ("eu", "eu-1", 10)):
+            client = nsqd.client(topology_region=region, topology_zone=zone)
+            assert stack.enter_context(client).ask(b"SUB t c\n") == ok()
+            client.send(b"RDY %d\n" % rdy)
+
+        def ready() -> list[int]:
+            return sorted(one["ready_count"] for one in nsqd.channel("t", "c")["clients"])
+
+        assert eventually(lambda: ready() == [5, 10, 50])
+        assert stack.enter_context(nsqd.client()).ask(mpub(b"t", [b"x"] * 18)) == ok()
+        assert eventually(lambda: nsqd.channel("t", "c")["in_flight_count"] == 18)
+        row = nsqd.channel("t", "c")
+    keys = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+    assert [row[key] for key in keys] == [10, 5, 3]
+    told = {one["topology_zone"]: [one.get(key) for key in keys] for one in row["clients"]}
+    assert told == {"eu-1": [10, None, None], "eu-2": [None, 5, None], "us-1": [None, None, 3]}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,9 @@ from penstock.log.reader import Message
 from penstock.wire import frames
 from penstock.wire.traced import decode_reply
 
-from .world import Running, error, ok, pub, stored, u32
+from .world import Running, error, ok, pub, running_with, stored, u32
 
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        yield running
+nsqd = running_with()
 
 
 TRACE_ID = 0x0102030405060708

@@ -6,9 +6,11 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
@@ -59,6 +61,19 @@ class Running(InThread):
         rows = self.stats(f"&topic={topic}&channel={channel}")["topics"]
         found: dict[str, Any] = rows[0]["channels"][0]
         return found
+
+
+def running_with(*made: str, flags: Sequence[str] = ()) -> Any:
+    """A fixture: a daemon with these flags, of which this was asked by POST."""
+
+    @pytest.fixture
+    def nsqd(tmp_path: Path) -> Iterator[Running]:
+        with Running(tmp_path / "data", *flags) as running:
+            for target in made:
+                assert running.request("POST", target).status == 200
+            yield running
+
+    return nsqd
 
 
 def stored(nsqd: Running, topic: str) -> list[list[Message]]:

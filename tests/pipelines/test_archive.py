@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pytest
 
-from e2e.daemon import Daemon
-from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
+from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import LakeTable
@@ -216,26 +215,6 @@ def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path
         made.run(checkpoint=str(tmp_path / "foreign"))
     made.run(checkpoint=checkpoint, topics=("orders", "others"))
     assert len(made.rows()) == 6
-
-
-def test_a_topic_made_again_and_another_broker_stop_it(made: Archive, tmp_path: Path) -> None:
-    made.node.publish("orders", numbered(3))
-    made.run()
-    made.node.daemon.post("/topic/delete?topic=orders")
-    made.node.publish("orders", numbered(9))
-    with pytest.raises(Exception, match="deleted and made again") as caught:
-        made.run()
-    assert "\n" not in cause_line(caught.value)
-    assert cause_line(caught.value).startswith("topic orders partition 0: ")
-    with Daemon(tmp_path / "another") as daemon:
-        node, made.node = made.node, Node(daemon)
-        made.node.publish("orders", numbered(5))
-        with pytest.raises(Exception, match="deleted and made again"):
-            made.run()
-        made.node = node
-    with pytest.raises(DataLost, match="so it needs another table"):
-        made.run(recover=True, checkpoint=str(tmp_path / "new"))
-    assert len(made.rows()) == 3
 
 
 def test_a_table_that_is_not_mounted_is_waited_for(made: Archive, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.pipelines.outages import outage_of
 from penstock.pipelines.settings import options_of, options_of_file
 
 from .store import REGION, SECRET, Store, store
-from .test_delta_reader import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
+from .test_delta_reader import rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,20 +46,6 @@ def made(bucket: Store, name: str, *parts: pa.Table) -> str:
             storage_options=bucket.options,
         )
     return bucket.table(name)
-
-
-@pytest.mark.spark
-def test_values_and_types_come_back(spark: SparkSession, bucket: Store) -> None:
-    topics = (*AWKWARD, NULL_DIRECTORY)
-    path = made(bucket, "awkward", *(rows(topic, 0) for topic in topics))
-    frame = read_table(spark, path, options=bucket.options)
-    assert frame.dtypes == TYPES
-    found = {tuple(row) for row in frame.groupBy("topic", "date").count().collect()}
-    assert found == {(topic, DAY, 5) for topic in topics}
-    first = frame.where("topic = '0123' AND offset = 3").collect()
-    assert [(row["body"], row["timestamp"].astimezone(dt.UTC)) for row in first] == [
-        (bytearray(b"3"), instant(3))
-    ]
 
 
 def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:

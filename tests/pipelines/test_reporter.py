@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cases import each
+from e2e.lookupd import eventually
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import reporter
@@ -78,13 +77,6 @@ class World:
     def look(self) -> State:
         self.teller.look()
         return self.nsqd.states[-1]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def test_a_run_from_its_start_to_its_end() -> None:
@@ -228,7 +220,7 @@ def test_an_address_that_is_none_fails_no_run() -> None:
     out = io.StringIO()
     progress = Progress("sample", 0, out)
     with reported(sample.PIPELINE, "sample", settings(url="http://"), progress) as ending:
-        until(lambda: "does not hear of this run" in out.getvalue())
+        eventually(lambda: "does not hear of this run" in out.getvalue())
         ending.finished(0, stopped=False)
     assert "url" in out.getvalue()
 

@@ -16,14 +16,9 @@ from penstock.pipelines.maintenance import vacuum
 from penstock.pipelines.topic_logs import TopicLog
 from penstock.spark.delta_table import Place, Properties, commit
 
-from .test_delta_table import SHAPE, read, rows, stage
+from .test_delta_table import SHAPE, place, read, rows, stage
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(str(tmp_path / "lake"), {})
-    place.create(SHAPE, {})
-    return place
+__all__ = ["place"]
 
 
 def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,13 +69,6 @@ class Stream:
         last = max((self.path / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name))
         document: dict[str, Any] = json.loads(last.read_text().splitlines()[-1])
         return document
-
-
-def until(found: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not found():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def batch_sizes(query: StreamingQuery) -> list[int]:

@@ -48,7 +48,7 @@ def keep_classes(directory: Path) -> Iterator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(maker.pid, signal.SIGKILL)
             maker.wait()
-            _unfinished(classes).unlink(missing_ok=True)
+            classes.with_suffix(".unfinished").unlink(missing_ok=True)
 
 
 def _identity() -> str:
@@ -59,10 +59,6 @@ def _identity() -> str:
     home = os.path.realpath(pyspark.__path__[0])
     words = (java, os.environ.get("JAVA_HOME", ""), pyspark.__version__, home)
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-
-
-def _unfinished(classes: Path) -> Path:
-    return classes.with_suffix(".unfinished")
 
 
 def _make(classes: Path) -> subprocess.Popen[bytes]:

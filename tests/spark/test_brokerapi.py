@@ -13,32 +13,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
-from penstock.kernel import decode_bodies, decode_columns, encode_batch
+from penstock.kernel import encode_batch
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Committed, Span, Stage
+from penstock.nsqdapi.calls import Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader
 
 from .fakebroker import FakeBroker
-
-
-def test_positions_and_batches_are_read(broker: FakeBroker) -> None:
-    topic = broker.topic("orders")
-    topic.publish([b"a", b"b"], 1_000_000_000)
-    topic.publish([b"c"], 2_000_000_000)
-    broker.topic("other")
-    with BrokerApi(broker.url.removeprefix("http://")) as api:
-        found = api.positions(["orders", "nothing"])
-        assert found.topics["orders"].identity == "first"
-        assert found.topics["orders"].partitions == {0: Span(0, 3, 3)}
-        assert found.missing == ("nothing",)
-        assert list(api.positions(pattern="o.*").topics) == ["orders", "other"]
-        fetched = next(api.fetches("orders", 0, "first", 1, 3, bytes_max=1))
-        assert (fetched.base_offset, fetched.next_offset) == (0, 2)
-        assert decode_bodies(fetched.data, 0) == [b"a", b"b"]
-        assert api.ask(calls.offset_at("orders", 1500, 0)) == 2
-        assert api.ask(calls.offset_at("orders", 9000, 0)) == 3
+from .test_reader import three_batches
 
 
 def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
@@ -119,20 +102,6 @@ def test_a_url_that_is_none_is_named(url: str) -> None:
 # --- the write side ---
 
 
-def test_stages_are_committed_once(broker: FakeBroker) -> None:
-    stages = [Stage("orders", 0, "x-0"), Stage("orders", 0, "x-1")]
-    with BrokerApi(broker.url) as api:
-        assert api.ask(calls.last_version("app")) is None
-        for stage, body in zip(stages, (b"a", b"b"), strict=True):
-            assert api.ask(calls.stage(stage, encode_batch([body], 0, 0, 0))) == 1
-        assert api.commit("app", 4, stages) == Committed(False, 2)
-        assert api.commit("app", 4, stages) == Committed(True, 0)
-        assert api.ask(calls.last_version("app")) == 4
-        fetched = next(api.fetches("orders", 0, "first", 0, 9))
-    bodies = decode_columns(fetched.data).bodies
-    assert bytes(bodies) == b"ab"
-
-
 @pytest.mark.parametrize(("failures", "hangups"), [(1, 0), (0, 1)])
 def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int) -> None:
     stage = Stage("orders", 0, "x-0")
@@ -144,11 +113,6 @@ def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int
 
 
 # --- one range after the other ---
-
-
-def three_batches(broker: FakeBroker) -> None:
-    for _ in range(3):
-        broker.topic("orders").publish([b"x"] * 10)
 
 
 def asked_from(broker: FakeBroker) -> list[int]:

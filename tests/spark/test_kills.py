@@ -13,14 +13,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cases import each
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 
 from . import quickjvm
 from .faultproxy import Fault, FaultProxy
@@ -94,7 +94,11 @@ class Driver:
             )
 
     def go(self) -> None:
-        wait_for(lambda: "ready" in self.said.read_text(), lambda: self.said.read_text()[-4000:])
+        eventually(
+            lambda: "ready" in self.said.read_text(),
+            WAIT_S_MAX,
+            lambda: self.said.read_text()[-4000:],
+        )
         assert self.process.stdin
         self.process.stdin.write(b"go\n")
         self.process.stdin.flush()
@@ -173,13 +177,6 @@ class Arena:
         return "\n".join([f"{copied} of {len(self.published)} copied", *sorted(said)])
 
 
-def wait_for(condition: Callable[[], bool], story: Callable[[], str]) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < deadline_s, story()
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def arena(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     arena = Arena(tmp_path_factory.mktemp("kills"))
@@ -196,9 +193,9 @@ def test_every_message_is_copied_once(arena: Arena, who: str, step: str) -> None
     fault = Fault(path, answered, lambda asker: arena.kill(who, asker))
     arena.publish()
     arena.proxy.fault = fault
-    wait_for(fault.hit.is_set, arena.story)
+    eventually(fault.hit.is_set, WAIT_S_MAX, arena.story)
     arena.recover(who)
-    wait_for(lambda: arena.read_copies() >= len(arena.published), arena.story)
+    eventually(lambda: arena.read_copies() >= len(arena.published), WAIT_S_MAX, arena.story)
     numbers = [[int(body) for body in each] for each in arena.copied]
     assert sorted(n for each in numbers for n in each) == list(range(len(arena.published)))
     assert all(each == sorted(each) for each in numbers), arena.story()

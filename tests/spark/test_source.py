@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from penstock.kernel import Section
 
 from .fakebroker import FakeBroker
-from .queries import Stream, batch, batch_sizes
+from .queries import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,28 +78,3 @@ def test_a_range_of_nothing_is_an_empty_table(
     frame = batch(spark, broker, **given)
     assert frame.count() == 0
     assert frame.select("topic", "body").collect() == []
-
-
-def test_a_stream_goes_on_where_its_checkpoint_is(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    """Rate limit, restart, and a topic that the pattern finds later."""
-    broker.topic("orders").publish([b"x"] * 25)
-    options = {"subscribe": "", "subscribePattern": "ord.*", "maxOffsetsPerTrigger": "10"}
-    stream = Stream(spark, broker, tmp_path, **options)
-    assert batch_sizes(stream.run()) == [10, 10, 5]
-    broker.topic("orders").publish([b"x"] * 2)
-    broker.topic("ordered").publish([b"x"] * 3)
-    broker.topic("other").publish([b"x"])
-    assert sum(batch_sizes(stream.run())) == 5
-    expected = [("ordered", i) for i in range(3)] + [("orders", i) for i in range(27)]
-    assert stream.rows() == expected
-    assert json.dumps(stream.last_offsets()) == json.dumps(
-        {
-            "topics": {
-                "ordered": {"identity": "first", "partitions": {"0": 3}},
-                "orders": {"identity": "first", "partitions": {"0": 27}},
-            },
-            "version": 1,
-        }
-    )

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import http.server
 import json
-import socketserver
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -52,31 +50,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Tests are silent."""
 
-    def address_string(self) -> str:
-        return "a unix socket has none"
-
-
-class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-
-def served(server: socketserver.BaseServer) -> Iterator[socketserver.BaseServer]:
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    for _ in served(server):
-        yield f"127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 def addresses(*given: list[str] | None) -> list[str]:
@@ -98,13 +82,6 @@ def test_who_answers_and_is_no_daemon_of_nsq(address: str) -> None:
         with pytest.raises(NodeFailed, match="and it is no daemon of NSQ"):
             node.document(path, None, "health")
     assert node.document("/stats?format=json", None, "topics") == {"topics": []}
-
-
-def test_a_unix_socket(tmp_path: Path) -> None:
-    path = str(tmp_path / "http")
-    for _ in served(UnixServer(path, Handler)):
-        node = Node(path)
-        assert node.get("/ping") == "OK"
 
 
 def test_nobody_there() -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsqd.test_traced import mpub_trace, pub_trace, traced
-from nsqd.world import V2, Running, eventually, ok, pub
+from nsqd.world import V2, Running, eventually, ok, pub, running_with
 from penstock.tools.main import main
 from penstock.trace.events import TOPIC
 
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        running.request("POST", "/topic/create?topic=orders")
-        running.request("POST", "/channel/create?topic=orders&channel=mail")
-        yield running
+nsqd = running_with("/topic/create?topic=orders", "/channel/create?topic=orders&channel=mail")
 
 
 def address(nsqd: Running) -> str:

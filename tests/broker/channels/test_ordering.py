@@ -141,16 +141,6 @@ def deliver_some(cluster: Cluster) -> None:
         node.turn()
 
 
-def test_all_come_in_order(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
-    cluster.publish(0, *(b"%d" % n for n in range(5)))
-    consumer = cluster.nodes[0].consume()
-    for number in range(5):
-        assert take(cluster, consumer) == [b"%d" % number]
-        consumer.finish(consumer.received[-1])
-    assert take(cluster, consumer) == []
-
-
 def test_a_fin_that_the_disk_refused_is_waited_for(kernel: ModuleType) -> None:
     cluster = ordered_ordergate(kernel)
     cluster.publish(0, b"1", b"2")

@@ -350,17 +350,13 @@ def test_the_table_never_knows_more_than_the_log(
 CALLS = ["create", "write", "sync", "rename", "sync_directory"]
 
 
-def _failing(disk: FaultyDisk, call: str) -> None:
-    disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
-
-
 @pytest.mark.parametrize("call", CALLS)
 def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start, call: str) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
     world.broker.topic("t")
     world.pass_ns(limits.SECOND)  # nothing else is left to do for the topic
-    _failing(disk, call)
+    disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
     with pytest.raises(WriteRefused):
         send(world, 0, b"a")
     for _ in range(3):

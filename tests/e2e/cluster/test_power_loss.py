@@ -15,15 +15,13 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cases import fresh_seed
-from e2e.syscalls import Trace, compile_library
+from e2e.syscalls import LosesAll, Trace, compile_library
 
 from .processes import Cluster, Node
 from .test_stories import bring_back, check
@@ -33,13 +31,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 BOUND = f'mount --bind "$1" {BOOT_ID} && shift && exec env "$@"'
-
-
-class NothingUnsynced(random.Random):
-    """Of all that a disk may hold, only what it must."""
-
-    def choice(self, fates: Sequence[Any]) -> Any:
-        return fates[0]
 
 
 class Machine(Node):
@@ -124,7 +115,7 @@ def test_the_power_goes_between_pauses_of_the_others(
                 with ExitStack() as stack:
                     stack.enter_context(others[0].paused())
                     time.sleep(8 * dice.random())  # it leaves the in-sync set, or is in it still
-                    victim.lose_power(NothingUnsynced())
+                    victim.lose_power(LosesAll())
                 with others[1].paused():
                     victim.start()
                     time.sleep(8 * dice.random())
@@ -159,7 +150,7 @@ def test_who_lost_its_memory_does_not_lead_though_nobody_else_is_there(
             cluster.until(lambda: len(cluster.partition("power")["in_sync"]) == 2)
             time.sleep(3)
             other.kill()
-            victim.lose_power(NothingUnsynced())
+            victim.lose_power(LosesAll())
             victim.start()
             time.sleep(8)
             assert cluster.partition("power")["offline"]
@@ -201,7 +192,7 @@ def lose_power(cluster: Cluster, dice: random.Random) -> None:
         if dice.random() < 0.5:
             stack.enter_context(other.paused())
             time.sleep(7 * dice.random())
-        victim.lose_power(dice.choice([NothingUnsynced(), dice]))
+        victim.lose_power(dice.choice([LosesAll(), dice]))
     victim.start()
 
 

@@ -189,7 +189,7 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
         time.sleep(1)
         node = cluster.leader("wiped")
         node.kill()
-        wipe(node.data_path)
+        shutil.rmtree(node.data_path / "topics")
         node.start()
         cluster.until(lambda: cluster.is_whole("wiped"))
     check(traffic.told())
@@ -198,10 +198,6 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
         for each in cluster.nodes
     ]
     assert len({one["end_offset"] for one in committed}) == 1
-
-
-def wipe(path: Path) -> None:
-    shutil.rmtree(path / "topics")
 
 
 def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:

@@ -25,7 +25,10 @@ class Made:
         self.files: dict[str, Any] = {}
         self.failures: list[tuple[str, str, str]] = []
         self.members: list[Member] = []
-        rows = [node_row(number) for number in (1, 2, 3)]
+        rows = [
+            {**info(number), "tcp_port": 4150, "topics": ["orders"], "tombstones": [False]}
+            for number in (1, 2, 3)
+        ]
         for number in (1, 2, 3):
             place = f"nsqd/{number}"
             self.members.append(Member(place, "nsqd", f"10.0.0.{number}:4151"))
@@ -90,10 +93,6 @@ def _bytes(holds: Any) -> bytes:
 def info(number: int) -> dict[str, Any]:
     return {"version": "0.1.0", "hostname": f"box-{number}", "http_port": 4151,
             "broadcast_address": f"10.0.0.{number}"}  # fmt: skip
-
-
-def node_row(number: int) -> dict[str, Any]:
-    return {**info(number), "tcp_port": 4150, "topics": ["orders"], "tombstones": [False]}
 
 
 def stats(messages: int) -> dict[str, Any]:

@@ -28,10 +28,6 @@ def cell(page: Page, text: str, column: str) -> Any:
     return row(page, text).first.locator(f"[col-id={column}]")
 
 
-def query_of(page: Page) -> dict[str, list[str]]:
-    return parse_qs(urlsplit(page.url).query)
-
-
 def test_a_consumer_and_a_producer_live(page: Page, installation: Installation) -> None:
     nsqd = installation.nsqd
     page.set_viewport_size({"width": 2200, "height": 900})
@@ -53,7 +49,7 @@ def test_a_consumer_and_a_producer_live(page: Page, installation: Installation) 
         page.get_by_role("option", name="Idle").click()
         expect(row(page, "reader (till-7)")).to_have_count(0)
         page.wait_for_url("**kind=idle*")
-        assert query_of(page) == {"topic": ["wired"], "kind": ["idle"]}
+        assert parse_qs(urlsplit(page.url).query) == {"topic": ["wired"], "kind": ["idle"]}
     nsqd.post("/topic/delete?topic=wired")
 
 

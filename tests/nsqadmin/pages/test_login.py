@@ -1,7 +1,4 @@
-"""Logging in, how long that lasts with a page open, and logging in by an OIDC provider.
-
-What those who may not do things can't do, by page or by hand-made requests.
-"""
+"""Logging in, and what those who may not do things can't do, by page or by hand-made requests."""
 
 from __future__ import annotations
 
@@ -36,12 +33,12 @@ def guarded(
         yield admin
 
 
-def log_in(page: Page, admin: Admin, name: str) -> None:
-    page.goto(admin.url("/login"))
+def log_in(page: Page, admin: Admin, name: str, path: str = "/login") -> None:
+    page.goto(admin.url(path))
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.wait_for_url(lambda url: "/login" not in url)
 
 
 def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, str]:
@@ -52,10 +49,7 @@ def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, 
 
 
 def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
-    page.goto(guarded.url("/trace?id=nonsense"))
-    page.get_by_label("Name").fill("vera")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, guarded, "vera", "/trace?id=nonsense")
     expect(page.get_by_label("Message id, or trace:N")).to_have_value("nonsense")
     page.get_by_role("button", name="vera").click()
     page.get_by_role("button", name="Log out").click()
@@ -164,18 +158,22 @@ def test_beyond_loopback_strangers_may_only_look(
         assert admin.request("POST", "/api/topics", {"topic": "by_stranger"})[0] == 403
 
 
+# --- a session lasts while a person does something, and no longer ---
+
+
 LIFETIME_S = 12
 
 
 @pytest.fixture
-def short_lived(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
+def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
     path = with_users(tmp_path / "admin", ann=Role.VIEW)
     with Admin(path, installation.of_nsqd, f"-session-lifetime={LIFETIME_S}s") as admin:
         yield admin
 
 
-def test_a_person_goes_on_and_an_open_page_does_not(page: Page, short_lived: Admin) -> None:
-    log_in(page, short_lived, "ann")
+def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) -> None:
+    log_in(page, admin, "ann")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     begun_s = time.monotonic()
     (first,) = [one for one in page.context.cookies() if one.get("name") == COOKIE]
     while time.monotonic() - begun_s < 1.5 * LIFETIME_S:
@@ -187,8 +185,11 @@ def test_a_person_goes_on_and_an_open_page_does_not(page: Page, short_lived: Adm
     assert cookie["value"] == first["value"]
     # The page goes on showing what its socket brings, which is nobody's doing.
     idle_s = time.monotonic()
-    page.wait_for_url(short_lived.url("/login?next=/"))
+    page.wait_for_url(admin.url("/login?next=/"))
     assert LIFETIME_S / 2 < time.monotonic() - idle_s < 3 * LIFETIME_S
+
+
+# --- logging in by an OIDC provider ---
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def with_oidc(installation: Installation, provider: Provider, tmp_path: Path) -> Iterator[Admin]:
+def by_provider(installation: Installation, provider: Provider, tmp_path: Path) -> Iterator[Admin]:
     (tmp_path / "secret").write_text(SECRET)
     flags = (
         installation.of_nsqd,
@@ -212,14 +213,14 @@ def with_oidc(installation: Installation, provider: Provider, tmp_path: Path) ->
         yield admin
 
 
-def test_in_and_out_by_a_provider(page: Page, provider: Provider, with_oidc: Admin) -> None:
-    page.goto(with_oidc.url("/nodes"))
+def test_in_and_out(page: Page, provider: Provider, by_provider: Admin) -> None:
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/nodes")
     page.get_by_role("link", name="Log in with 127.0.0.1").click()
     expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
     page.get_by_role("button", name="ann@x.example").click()
     expect(page.get_by_text("ann@x.example may look and operate.")).to_be_visible()
     expect(page.get_by_role("link", name="Users")).to_have_count(0)
-    page.goto(with_oidc.url("/lookup"))
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/lookup")
     expect(page.get_by_role("heading", name="Lookup").first).to_be_visible()
     page.wait_for_function("window.did_handshake")  # before it a press of a button is lost
     page.get_by_role("button", name="ann@x.example").click()
@@ -227,5 +228,5 @@ def test_in_and_out_by_a_provider(page: Page, provider: Provider, with_oidc: Adm
     page.get_by_role("link", name="Log out of 127.0.0.1").click()
     expect(page.get_by_role("link", name="Log in with 127.0.0.1")).to_be_visible()
     assert [one["client_id"] for one in provider.left] == [CLIENT_ID]
-    page.goto(with_oidc.url("/nodes"))
+    page.goto(f"http://127.0.0.1:{by_provider.http_port}/nodes")
     expect(page.get_by_role("link", name="Log in with 127.0.0.1")).to_be_visible()

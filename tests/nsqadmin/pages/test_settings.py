@@ -13,7 +13,8 @@ from playwright.sync_api import Page, expect
 from penstock.nsqadmin.access import Role
 
 from ..conftest import Installation
-from ..running import PASSWORD, Admin, with_users
+from ..running import Admin, with_users
+from .test_login import log_in
 
 TOPIC = "settled"
 
@@ -81,10 +82,7 @@ def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
     path = with_users(tmp_path / "admin", vera=Role.VIEW, otto=Role.OPERATE)
     with Admin(path, installation.of_nsqd) as admin:
         for name, depth_enabled in (("vera", False), ("otto", True)):
-            page.goto(url(admin, f"/login?next=/topics/{TOPIC}"))
-            page.get_by_label("Name").fill(name)
-            page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Log in").click()
+            log_in(page, admin, name, f"/login?next=/topics/{TOPIC}")
             expect(page.get_by_label("Maximum age")).to_be_disabled()
             button = page.get_by_role("button", name="Save settings")
             if depth_enabled:

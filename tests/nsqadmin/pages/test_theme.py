@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from playwright.sync_api import Page, expect
+
+import penstock.nsqadmin.pages
+from penstock.nsqadmin.pages import static
 
 from ..conftest import Installation
 
@@ -40,3 +46,22 @@ def test_a_cookie_that_somebody_has_made_up_is_nothing(installation: Installatio
     headers = {"Cookie": "penstock_theme=</style><script>alert(1)</script>"}
     _, body, _ = installation.admin.request("GET", "/login", headers=headers)
     assert b"alert(1)" not in body
+
+
+# --- files of scripts and sheets ---
+
+
+HERE = Path(static.__file__).parent
+PAGES = Path(penstock.nsqadmin.pages.__file__).parent
+
+
+def test_every_file_is_used_and_every_used_one_is_there() -> None:
+    source = "".join(path.read_text() for path in PAGES.glob("*.py"))
+    used = set(re.findall(r"static\.text\([\"']([a-z_]+\.(?:js|css))[\"']\)", source))
+    assert used == {path.name for path in HERE.iterdir() if path.suffix in (".js", ".css")}
+
+
+def test_a_function_begins_at_once() -> None:
+    """It becomes what a `return` returns, and a line break behind that would end it."""
+    for path in HERE.glob("*.js"):
+        assert not static.text(path.name)[0].isspace(), path.name

@@ -12,7 +12,8 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.store import Store
 
 from ..conftest import Installation
-from ..running import PASSWORD, Admin, with_users
+from ..running import Admin, with_users
+from .test_login import log_in
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,7 @@ def store(guarded: Admin) -> Iterator[Store]:
 
 
 def opened(page: Page, admin: Admin) -> None:
-    page.goto(admin.url("/login?next=/tokens"))
-    page.get_by_label("Name").fill("dora")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, admin, "dora", "/login?next=/tokens")
     expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
     page.wait_for_function("window.did_handshake")
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ..world import V2, Running, eventually, ok, pub
+from ..world import V2, Running, eventually, ok, pub, running_with
 
 HERE = "topic=t&channel=ch"
-
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        assert running.request("POST", "/topic/create?topic=t").status == 200
-        assert running.request("POST", f"/channel/create?{HERE}").status == 200
-        yield running
+nsqd = running_with("/topic/create?topic=t", f"/channel/create?{HERE}")
 
 
 def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from broker.world import bodies
 from penstock import kernel
 from penstock.limits import SECOND
 from penstock.net.exchange import Response
+from penstock.nsqd.http.deps import Call
 
-from ..asked import BILLING, request, routes
+from ..asked import BILLING, nothing, request, routes
 
 
 class Asked:
@@ -98,18 +100,6 @@ def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb
     assert "ask again" in asked.document["message"]
 
 
-def test_what_was_answered_is_so_at_the_next_leader(cluster: Cluster) -> None:
-    cluster.publish(0, b"a", b"b", b"c")
-    consumer = cluster.nodes[0].consume()
-    consumer.finish(*consumer.take())
-    asked = Asked(cluster.nodes[0], f"/channel/setoffset?{BILLING}", b"virtual_queue:1")
-    cluster.run()
-    assert asked.status == 200
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert sorted(bodies(cluster.nodes[1].consume().take())) == [b"b", b"c"]
-
-
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
     cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])
@@ -162,3 +152,29 @@ def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cl
     asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders")
     cluster_concede.run()
     assert asked.document["conceded"] == []
+
+
+# --- long work of a request: the loop is for others in between ---
+
+
+def test_others_have_their_turn_between_two_pieces() -> None:
+    done: list[str] = []
+
+    def guard(request: Any, answer: Any, act: Any) -> None:
+        act()
+
+    def work() -> Generator[None, None, str]:
+        for piece in ("one", "two"):
+            done.append(piece)
+            yield
+        return "result"
+
+    async def main() -> None:
+        deps: Any = None
+        Call(deps, guard, request("/"), nothing).in_turns(work(), done.append)
+        for turn in range(4):
+            done.append(f"turn {turn}")
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == ["one", "turn 0", "two", "turn 1", "result", "turn 2", "turn 3"]

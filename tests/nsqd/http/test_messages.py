@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import limits
 
-from ..world import V2, Running, eventually, ok, pub
+from ..world import V2, Running, eventually, ok, pub, running_with
 
 HERE = "topic=t&channel=ch"
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        assert running.request("POST", "/topic/create?topic=t").status == 200
-        assert running.request("POST", "/channel/create?" + HERE).status == 200
-        yield running
+nsqd = running_with("/topic/create?topic=t", f"/channel/create?{HERE}")
 
 
 def listed(nsqd: Running, state: str, more: str = "") -> list[dict[str, Any]]:

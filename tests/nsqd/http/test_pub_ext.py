@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,17 +13,14 @@ from penstock import limits
 from penstock.kernel import Section
 from penstock.log.reader import Message
 
-from ..world import Running, stored
+from ..world import Running, running_with, stored
 
 COUNT = 3
-
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        running.request("POST", "/topic/create?topic=e&extend=true")
-        running.request("POST", f"/topic/create?topic=many&extend=true&partition_num={COUNT}")
-        yield running
+nsqd = running_with(
+    "/topic/create?topic=e&extend=true",
+    f"/topic/create?topic=many&extend=true&partition_num={COUNT}",
+    flags=["--durability=os"],
+)
 
 
 def post(nsqd: Running, target: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:

@@ -1,11 +1,10 @@
-"""Publishing over HTTP: what many requests share, packs that come whole or not at all, repeats."""
+"""Publishing over HTTP: what many requests share, and packs that come whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,11 +76,7 @@ def test_a_pack_may_be_delayed(tmp_path: Path, query: str) -> None:
         assert nsqd.request("POST", f"/mpub?topic=t&defer=x{query}", body).status == 400
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    path: Path = tmp_path_factory.mktemp("data")
-    with Running(path) as nsqd:
-        yield nsqd
+# --- idempotent publishing ---
 
 
 def stored(nsqd: Running, topic: str) -> int:

@@ -61,10 +61,6 @@ def told(**given: Any) -> bytes:
     return json.dumps({"memories": [one]}).encode()
 
 
-def as_json(told: Any) -> Any:
-    return json.loads(msgspec.json.encode(told))
-
-
 class Desk:
     """Node 1, whose view has a topic; etcd can lose it."""
 
@@ -78,7 +74,9 @@ class Desk:
         self.view.meet(Reading(self.store.revision, self.store.entries[keys.CLUSTER]))
         self.view.page(Page(self.store.revision, tuple(self.store.entries.values()), True))
         self.view.apply(10)
-        self.memories = [as_json(told_by(node, self.view, ())) for node in (1, 2)]
+        self.memories = [
+            json.loads(msgspec.json.encode(told_by(node, self.view, ()))) for node in (1, 2)
+        ]
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))

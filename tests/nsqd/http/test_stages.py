@@ -17,12 +17,6 @@ from penstock.kernel import Section, decode_columns, encode_batch
 from ..world import Running
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        yield running
-
-
 def batch(*bodies: bytes, **more: Any) -> bytes:
     return encode_batch(list(bodies), 0, 0, 0, **more)
 

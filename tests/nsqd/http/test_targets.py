@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -14,16 +12,10 @@ from penstock.broker.topics.topic import Topic
 from penstock.kernel import Section, decode_bodies, decode_sections, murmur3_32
 from penstock.wire import frames
 
-from ..world import V2, Running, ok
+from ..world import V2, Running, ok, running_with
 
 COUNT = 4
-
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        running.request("POST", f"/topic/create?topic=t&partition_num={COUNT}")
-        yield running
+nsqd = running_with(f"/topic/create?topic=t&partition_num={COUNT}", flags=["--durability=os"])
 
 
 def post(nsqd: Running, target: str, body: bytes = b"x") -> tuple[int, Any]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from penstock.broker.context import Change
 from penstock.broker.topics.topic import Topic
 from penstock.nsqd.dialogue import commands_of
 
-from ..world import Running, error, ok, pub
+from ..world import Running, error, ok, pub, running_with
 
 DEFAULTS = {
     "durability": "os",
@@ -26,12 +23,7 @@ DEFAULTS = {
     "disable_channel_auto_create": False,
 }
 
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os", "--max-depth=1000") as running:
-        assert running.request("POST", "/topic/create?topic=t").status == 200
-        yield running
+nsqd = running_with("/topic/create?topic=t", flags=["--durability=os", "--max-depth=1000"])
 
 
 def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
@@ -94,11 +86,7 @@ def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
 
 # --- how topics get their number of partitions ---
 
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        yield running
+here = running_with(flags=["--durability=os"])
 
 
 def post(here: Running, target: str) -> tuple[int, str]:

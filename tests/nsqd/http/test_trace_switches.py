@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,15 +13,9 @@ from penstock.kernel import Section
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
 from penstock.wire import frames
 
-from ..world import Running, error, eventually, ok, pub, stored
+from ..world import Running, error, eventually, ok, pub, running_with, stored
 
-
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        running.request("POST", "/topic/create?topic=orders")
-        running.request("POST", "/channel/create?topic=orders&channel=mail")
-        yield running
+nsqd = running_with("/topic/create?topic=orders", "/channel/create?topic=orders&channel=mail")
 
 
 def rates(nsqd: Running) -> tuple[Any, Any]:
@@ -90,13 +82,9 @@ OTHER = "00-11112222333344445555666677778888-00f067aa0ba902b7-01"
 OTHER_ID = 0x5555666677778888
 REQUEST = {"Traceparent": CONTEXT}
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path / "data", "--durability=os") as running:
-        running.request("POST", "/topic/create?topic=e&extend=true")
-        running.request("POST", "/topic/create?topic=plain")
-        yield running
+node = running_with(
+    "/topic/create?topic=e&extend=true", "/topic/create?topic=plain", flags=["--durability=os"]
+)
 
 
 def sections(node: Running, topic: str = "e") -> list[dict[int, int | bytes]]:

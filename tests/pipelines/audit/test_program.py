@@ -174,9 +174,6 @@ def test_offsets_of_the_archive_are_checked(
 # --- audits of a topic with four partitions ---
 
 
-__all__ = ["audited"]
-
-
 def partitioned(table: pa.Table) -> pa.Table:
     """Messages 0 to 899 are partition 1, 900 to 939 partition 0, the others partition 3."""
     number = table.column("offset").to_numpy()

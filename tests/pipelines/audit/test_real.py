@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from e2e.v2client import V2Client
 from penstock.pipelines import trace
 from penstock.pipelines.audit import program as audit
@@ -18,7 +19,6 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.trace.events import TOPIC as TRACE
 from spark.patience import patiently
-from spark.queries import until
 
 from ..node import Node, numbered
 
@@ -83,7 +83,7 @@ class Bench:
         for rate in (1, 0):  # a change of a rate is written at once, and all before it
             self.daemon.post(f"/topic/config?topic=other&trace_rate={rate}")
         end = self.trace_end()
-        until(lambda: self.node.end(TRACE) >= end)
+        eventually(lambda: self.node.end(TRACE) >= end)
 
     def trace_end(self) -> int:
         found: int = self.daemon.topic_stats(TRACE)["message_count"]
@@ -134,7 +134,7 @@ def finish_all(bench: Bench) -> None:
             found = bench.daemon.channel_stats("orders", "mail")
             return not (found["depth"] + found["in_flight_count"] + found["deferred_count"])
 
-        until(done)
+        eventually(done)
 
 
 def test_hard_work_done_is_clean(bench: Bench) -> None:
@@ -154,7 +154,7 @@ def test_a_kill_makes_nothing_lost(bench: Bench) -> None:
     bench.traced()
     before = bench.trace_end()
     bench.node.publish("orders", numbered(100))
-    until(lambda: bench.trace_end() > before)  # the publishes are noted
+    eventually(lambda: bench.trace_end() > before)  # the publishes are noted
     with bench.consumer() as consumer:
         consumer.rdy(40)
         consumer.fin(*(message.id for message in consumer.messages(40)[:20]))
