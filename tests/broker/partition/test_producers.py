@@ -523,11 +523,21 @@ def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> Non
     assert replica.next_sequence == 1
 
 
-def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
+def test_a_table_that_says_what_the_log_says_is_not_written(replica: Replica) -> None:
     replica.write(0, 1)
     replica.table.learn(2)
     other = Replica()
     other.write(0, 1)
+    other.disk.inject(Fault("write", path_part="producers"))
+    other.table.install(replica.table.snapshot())
+    assert other.next_sequence == 2
+
+
+def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
+    replica.write(0, 1)
+    replica.table.learn(2)
+    other = Replica()
+    other.write(0, 1, producer=PRODUCER + 1)
     other.disk.inject(Fault("write", path_part="producers"))
     with pytest.raises(StorageError, match="cannot be written"):
         other.table.install(replica.table.snapshot())

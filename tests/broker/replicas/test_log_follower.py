@@ -179,14 +179,63 @@ def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() 
     leader.write(b"three", synced_end=2)  # this disk has one
     lab.disk.inject(Fault("write", errno.ENOSPC, "replica.json"))
     lab.send(leader.row(2))
+    assert lab.followed.awaited is Awaited.STATE
+    write_state(lab)
     assert lab.log.written_end == 2  # the mark could not be taken back
+    assert lab.followed.awaited is Awaited.ROOM
     lab.followed.settle()
+    write_state(lab)
     assert lab.log.written_end == 3
     assert lab.own.state == "copying"
     lab.disk.crash(random.Random(5))
     lab.open()
     assert lab.log.damaged == []
     assert lab.followed.machine.committed == 0
+
+
+def write_state(lab: Lab) -> None:
+    """And not sync the log."""
+    sync, state = lab.threads.waiting
+    lab.threads.held, lab.threads.waiting = False, [state]
+    lab.threads.run()
+    lab.threads.held, lab.threads.waiting = True, [sync]
+    lab.turn()
+
+
+def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    lab.send(leader.row(0))
+    lab.threads.held = True
+    lab.followed.record_seen(listed=True, unclean_epoch=0)
+    assert lab.own.busy
+    lab.followed.stop("a sync failed")
+    lab.threads.held = False
+    lab.threads.run()
+    lab.turn()
+    assert not lab.own.busy
+    assert lab.own.state == "stopped"
+    file = read_replica(lab.disk, PATH)
+    assert file is not None
+    assert file.state == "stopped"
+
+
+def test_a_hello_waits_for_a_mark_that_is_being_written() -> None:
+    """The record lists the replica no more, so rows may come that do not count it."""
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    lab.send(leader.row(0))
+    lab.threads.held = True
+    lab.followed.record_seen(listed=True, unclean_epoch=0)
+    lab.followed.record_seen(listed=False, unclean_epoch=0)
+    assert lab.hello(session=SESSION + 1) == []
+    lab.threads.held = False
+    lab.threads.run()
+    (tell,) = lab.turn()
+    assert isinstance(tell, Tell)
+    assert lab.own.state == "copying"
 
 
 def test_what_every_member_has_synced_is_never_cut() -> None:

@@ -7,6 +7,7 @@ wait, so that nothing is sent before what it promises is durable:
 |---|---|---|
 | EPOCH | a promise is not on the disk yet | frames wait |
 | SYNC | a truncation must not run beside a sync job, which has the log's files | frames wait |
+| STATE | the replica's own file does not say yet that it is copied | frames wait |
 | ROOM | the disk refused something; `settle` retries | rows are dropped; a hello starts again |
 
 A follower that waits for space acknowledges nothing, so its leader drops it after a while. When
@@ -72,6 +73,7 @@ class Awaited(IntEnum):
     EPOCH = 1
     SYNC = 2
     ROOM = 3
+    STATE = 4
 
 
 class Files(NamedTuple):
@@ -138,8 +140,8 @@ class LogFollower:
 
     @property
     def busy(self) -> bool:
-        """A sync thread holds the log's files."""
-        return self._job is not None
+        """A sync thread holds the log's files, or the replica's own."""
+        return self._job is not None or self.own.busy
 
     @property
     def awaited(self) -> Awaited:
@@ -241,8 +243,8 @@ class LogFollower:
     # --- frames of a leader ---
 
     def _on_hello(self, node: int, frame: Hello) -> None:
-        if not self.listed and self.own.believes_headers:
-            self.own.become("copying")
+        if not (self.listed or self._copies()):
+            return
         self.machine.hello(frame.session, frame.epoch)
         if self.machine.session == frame.session:
             self.leader = node
@@ -296,7 +298,8 @@ class LogFollower:
         if self._job is not None:
             self._awaited = Awaited.SYNC
             return
-        self.own.become("copying")
+        if not self._copies():
+            return
         self._note_cut(self.log.reset(effect.start))
 
     def _note_cut(self, removed: Removed) -> None:
@@ -306,8 +309,10 @@ class LogFollower:
 
     def _append(self, node: int, effect: Append) -> None:
         log, batches = self.log, effect.batches
-        if self.own.believes_headers and _promised_end(batches) > log.synced_end:
-            self.own.become("copying")
+        own = self.own
+        believes = own.believes_headers or own.busy
+        if believes and _promised_end(batches) > log.synced_end and not self._copies():
+            return
         try:
             headers = log.append_row((batches,), BatchName(*self._previous))
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
@@ -319,6 +324,28 @@ class LogFollower:
             self._watch.appended(headers)
         self.machine.appended(log.written_end, effect.committed)
         self._collect()
+
+    # --- the state of the replica ---
+
+    def _copies(self) -> bool:
+        """It says so on the disk. False: not yet, and whatever needs it is tried again then."""
+        own = self.own
+        if not (own.believes_headers or own.busy):
+            return True
+        self._awaited = Awaited.STATE
+        if own.busy:
+            own.when_free(self._state_written)
+        else:
+            own.become_soon("copying", self._syncs, self._state_written)
+        return False
+
+    def _state_written(self, error: OSError | None = None) -> None:
+        if error is not None:
+            reason = f"the replica does not become 'copying': {error}"
+            self._health.report(self.files.label, Trouble.WRITE, reason)
+        if self._awaited is Awaited.STATE:
+            self._awaited = Awaited.NOTHING if error is None else Awaited.ROOM
+            self._work()
 
     # --- syncs ---
 
@@ -359,10 +386,12 @@ class LogFollower:
         follows = self.machine.state is Following.FOLLOWING and not self.busy
         is_due = self.listed and follows and not self.own.believes_headers
         if is_due and self.log.synced_end == self.log.written_end:
-            try:
-                self.own.become("in_sync")
-            except WriteRefused as error:
-                self._health.report(self.files.label, Trouble.WRITE, error.reason)
+            self.own.become_soon("in_sync", self._syncs, self._in_sync_written)
+
+    def _in_sync_written(self, error: OSError | None) -> None:
+        if error is not None:
+            reason = f"the replica does not become 'in_sync': {error}"
+            self._health.report(self.files.label, Trouble.WRITE, reason)
 
     # --- the end ---
 

@@ -507,7 +507,8 @@ class ReplicatedPartition:
         assignment = self.assignment
         follower = assignment.follower
         is_following = follower is not None and follower.busy
-        return self.channels.busy or assignment.busy or is_following
+        own = assignment.files.own
+        return self.channels.busy or assignment.busy or is_following or own.busy
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
