@@ -67,6 +67,16 @@ def test_each_node_has_topics_of_its_own(cluster: FakeCluster) -> None:
         rows(reader, end)
 
 
+def test_leaders_that_others_cannot_reach_are_asked_themselves(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeCluster, "address", lambda *_: "127.0.0.1:9")
+    for node in cluster.nodes:
+        node.address = "nobody:1"
+    reader = batch_reader(cluster.nodes[0], **both(cluster))
+    assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
 def test_a_node_that_is_down_holds_nothing_up(cluster: FakeCluster) -> None:
     one, two = cluster.nodes
     cluster.leaders["orders", 0] = two

@@ -222,12 +222,14 @@ class _Asked(NamedTuple):
 
     @property
     def offline(self) -> frozenset[LogId]:
-        return frozenset(
+        """Not where a leader was asked itself: others may not reach it, as over HTTPS."""
+        elsewhere = frozenset(
             (name, one.identity, number)
             for positions in self.answers.values()
             for name, one in positions.elsewhere.items()
             for number in one.partitions
         )
+        return elsewhere.difference(map(_id, self.have))
 
     def is_behind(self, begun: Offsets) -> bool:
         """Does a new leader have less on its disk than was read of the one before it?"""
