@@ -127,6 +127,9 @@ class Brokers:
         asked = {*listed, *known} - set(self._options.gone)
         for broker in sorted(asked, key=lambda one: (self._failed_s.get(one, 0.0), one)):
             try:
+                if broker in spokesmen and self._was_silent(broker):
+                    failed[broker] = FetchFailed(broker, "it did not answer a moment ago")
+                    continue
                 if broker in spokesmen:
                     answers[broker] = self._own_topics(spokesmen[broker], broker, topics, pattern)
                 else:
@@ -152,12 +155,14 @@ class Brokers:
         self._check_failed(failed, [log for log in at if _id(log) not in found.offline])
         return found
 
+    def _was_silent(self, node: str) -> bool:
+        """When it was asked last, and that is not long ago: the others need not wait for it."""
+        return time.monotonic() - self._failed_s.get(node, -math.inf) < limits.SPARK_LEADER_WAIT_S
+
     def _own_topics(
         self, spokesman: BrokerApi, node: str, topics: Collection[str], pattern: str | None
     ) -> Positions:
         """What another node has for itself, as its traces are. What the cluster has is known."""
-        if time.monotonic() - self._failed_s.get(node, -math.inf) < limits.SPARK_LEADER_WAIT_S:
-            raise FetchFailed(node, "it did not answer a moment ago")
         positions = spokesman.other(node).positions(topics, pattern, only_here=True)
         return msgspec.structs.replace(positions, elsewhere={})
 

@@ -33,9 +33,8 @@ from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.commits.commit import CommitRun, Steps
 from penstock.broker.commits.record import RecordJob
-from penstock.broker.commits.stage_file import ReadJob
 from penstock.broker.partition.idempotent import Stamp
-from penstock.errors import CommitUnfinished, Refused, StageDamaged
+from penstock.errors import CommitUnfinished, Refused
 from penstock.replication.side_frames import Ending
 
 if TYPE_CHECKING:
@@ -91,13 +90,7 @@ class ClusterCommitRun(CommitRun):
         for name, position in part.stages:
             path, at_end = os.path.join(self._stages.path, name), False
             while not at_end:
-                job = ReadJob(self._context.disk, path, position)
-                try:
-                    yield from self._run(job)
-                except OSError as error:
-                    raise StageDamaged(path, f"cannot be read: {error}") from error
-                if job.damage is not None:
-                    raise job.damage
+                job = yield from self._read(path, position)
                 batches = []
                 for sound in job.sound:
                     batch = bytearray(sound.data)

@@ -387,22 +387,27 @@ class CommitRun:
         path = os.path.join(self._stages.path, name)
         if not body_at:
             body_at = self._begins_at(path)
-        job = ReadJob(self._context.disk, path, target.position or body_at)
+        job = yield from self._read(path, target.position or body_at)
+        if target.gone:
+            return
+        target.position = target.position or body_at
+        self._store_row(target, [sound for sound in job.sound if self._is_new(target, sound, path)])
+        if job.at_end:
+            target.stage_index += 1
+            target.position = 0
+
+    def _read(self, path: str, position: int) -> Generator[None, None, ReadJob]:
+        """A slice, of one batch at least."""
+        job = ReadJob(self._context.disk, path, position)
         try:
             yield from self._run(job)
         except OSError as error:
             raise StageDamaged(path, f"cannot be read: {error}") from error
         if job.damage is not None:
             raise job.damage
-        if target.gone:
-            return
         if not job.sound:
             raise StageDamaged(path, "it is shorter than it says")
-        target.position = target.position or body_at
-        self._store_row(target, [sound for sound in job.sound if self._is_new(target, sound, path)])
-        if job.at_end:
-            target.stage_index += 1
-            target.position = 0
+        return job
 
     def _is_new(self, target: _Target, sound: Sound, path: str) -> bool:
         """Not in the log from before a stop."""
