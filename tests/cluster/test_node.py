@@ -66,6 +66,25 @@ def test_what_cannot_be_read_is_left_out_and_copied_again(
     assert node.broker.health == "OK"
 
 
+def test_a_leader_stays_while_its_followers_replica_waits_for_the_disk(
+    cluster: JoinedCluster,
+) -> None:
+    """It has greeted once, while the replica wrote down that it is copied."""
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    number = next(node.number for node in cluster.nodes if node is not cluster.leader("orders"))
+    cluster.kill(number)
+    for _ in range(10):
+        cluster.publish("orders", b"one")
+        cluster.run(1)
+    epoch = cluster.record("orders").epoch
+    assert cluster.record("orders").member_on(number) is None
+    cluster.start(number)
+    cluster.until(lambda: cluster.is_whole("orders"))
+    cluster.run(5)
+    assert cluster.record("orders").epoch == epoch
+
+
 def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     """It is another generation than the one that acknowledged: nothing that it has counts."""
     cluster.make("orders")

@@ -22,6 +22,7 @@ No message puts a node into a leadership: that does the record alone, when the v
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
@@ -51,6 +52,8 @@ from penstock.replication.election import (
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
 from penstock.replication.record import Record, Seat
+
+_log = logging.getLogger("penstock.cluster")
 
 
 class Local(NamedTuple):
@@ -316,6 +319,8 @@ class Elections:
         key = keys.partition(*name)
         besides, created = self._refusing(held.document)
         vacancy.asked = True
+        if not self._is_first(name):
+            _log.info("%s/%d: this node asks to lead it: %s", *name, vacancy.reason)
         self.batches.add(
             Proposal(
                 Put(key, RECORD.encode(record)),

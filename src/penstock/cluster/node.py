@@ -227,15 +227,15 @@ class ClusterNode:
             return
         self._is_due = True
         if isinstance(frame, Hello):
-            self._note_hello(node, target, frame)
+            self._note_hello(target, frame)
         elif isinstance(frame, Refuse) and target in self.reconciler.names:
             self._unmet[self.reconciler.names[target]] = None  # it was greeted anew
 
-    def _note_hello(self, node: int, target: Target, hello: Hello) -> None:
-        """A leader that is followed is leading."""
-        replicated, name = self.replica_host.replica(target), self.reconciler.names.get(target)
-        follower = replicated.assignment.follower if replicated is not None else None
-        if name is not None and follower is not None and follower.leader == node:
+    def _note_hello(self, target: Target, hello: Hello) -> None:
+        """Its leader speaks, whether the replica here can follow yet or waits for its disk."""
+        name = self.reconciler.names.get(target)
+        held = self.participant.view.partitions.get(name) if name is not None else None
+        if name is not None and (held is None or hello.epoch >= held.document.epoch):
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:

@@ -35,7 +35,15 @@ from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic_file import read_topic_file
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
-from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
+from penstock.cluster.documents import (
+    ACTIVE,
+    CLUSTER,
+    MEMBERSHIP,
+    REMOVED,
+    Cluster,
+    Membership,
+    Node,
+)
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.node import ClusterNode
@@ -272,7 +280,8 @@ class ClusterMember:
                     node: Place(held.document.replication_host, held.document.replication_port,
                                 held.document.incarnation)
                     for node, held in view.nodes.items()
-                }
+                },
+                {n for n, held in view.memberships.items() if held.document.state != REMOVED},
             )  # fmt: skip
             self.links.tick(mono_ns)
             if self.cluster.tick(mono_ns) or self._has_work():

@@ -96,7 +96,7 @@ class World:
     def introduce(self) -> None:
         places = {node.number: node.place for node in self.nodes}
         for node in self.nodes:
-            node.links.know(places)
+            node.links.know(places, places)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(ANSWER_S):
@@ -253,12 +253,30 @@ async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFix
 
 async def test_a_node_that_is_no_longer_one_is_left() -> None:
     async with two_linked() as (_, one, two):
-        one.links.know({})
-        two.links.know({})
+        one.links.know({}, {1})
+        two.links.know({}, {2})
         assert one.told()[-1] == ("unlinked", 2)
         assert one.links.links == {}
         one.send(2, 1)  # to where there is no link: dropped
         assert not one.links.has_room(2)
+
+
+async def test_a_node_whose_lease_has_run_out_stays_linked() -> None:
+    async with two_linked() as (world, one, two):
+        one.links.know({}, {1, 2})
+        two.links.know({}, {1, 2})
+        one.send(2, 1)
+        await world.until(lambda: (1, Refuse(1, 1)) in two.story)
+        assert ("unlinked", 2) not in one.story
+
+
+async def test_a_node_that_is_not_known_here_yet_stays_linked() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        two.links.know({}, {2})
+        await world.until(world.are_linked)
+        two.links.know({}, {2})
+        assert world.are_linked()
 
 
 async def test_strangers_that_say_nothing_or_nonsense() -> None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -128,6 +128,7 @@ class PeerLinks:
         self._server_tls, self._client_tls = server_tls, client_tls
         self._silence_ns = silence_ns
         self._places: dict[int, Place] = {}
+        self._members: frozenset[int] = frozenset()
         self._dials: dict[int, _Dial] = {}
         self._number = 0  # of the newest session
         self._heard: dict[int, int] = {}  # when something came last
@@ -158,11 +159,15 @@ class PeerLinks:
         for link in self.links.values():
             link.end()
 
-    def know(self, places: Mapping[int, Place]) -> None:
-        """The nodes that are to be linked, all of them. Links to others end."""
+    def know(self, places: Mapping[int, Place], members: Collection[int]) -> None:
+        """`places`: of the nodes that are to be dialled. `members`: all that belong to the cluster.
+        A link ends when its node no longer does. A node that is not in its place any more may have
+        lost its lease to an outage of the coordinator, and one that is no member yet may be newer
+        than the metadata here."""
         self._places = {node: place for node, place in places.items() if node != self.own.node}
-        for node in [node for node in self.links if node not in self._places]:
+        for node in self._members.difference(members).intersection(self.links):
             self.links.pop(node).end()
+        self._members = frozenset(members)
         for node in [node for node in self._dials if node not in self._places]:
             self._stop_dialling(node)
 
