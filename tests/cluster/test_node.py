@@ -85,6 +85,22 @@ def test_a_leader_stays_while_its_followers_replica_waits_for_the_disk(
     assert cluster.record("orders").epoch == epoch
 
 
+def test_a_node_that_starts_reads_the_metadata_before_it_says_that_a_topic_is_missing(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.kill(0)
+    node = cluster.start(0)
+    answers: list[PenstockError | None] = []
+    metadata = node.broker.replica_host.metadata
+    assert not node.view.is_listed
+    for topic in ("orders", "bills"):
+        metadata.make_channel(topic, "billing", answers.append)
+    cluster.until(lambda: len(answers) == 2)
+    assert sorted(map(str, answers)) == ["None", "no such topic: bills"]
+
+
 def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     """It is another generation than the one that acknowledged: nothing that it has counts."""
     cluster.make("orders")

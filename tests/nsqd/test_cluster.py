@@ -31,7 +31,9 @@ def test_topics_of_a_node_by_itself_are_not_taken_into_a_cluster(tmp_path: Path)
     """They would be published to with one replica, and no lookup would find them."""
     with Daemon(tmp_path / "data", "--node-id=1") as alone:
         alone.post("/pub?topic=orders", b"one")
-    assert "topics that are of no cluster (orders)" in start_with_cluster(tmp_path / "data")
+    assert "of no cluster (orders). With --cluster-import-topics" in start_with_cluster(
+        tmp_path / "data"
+    )
     with Daemon(tmp_path / "data", "--node-id=1") as alone:
         assert alone.topic_stats("orders")["depth"] == 1
 

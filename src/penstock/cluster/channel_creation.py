@@ -52,8 +52,9 @@ from penstock.errors import (
     DocumentBroken,
     NotFound,
     PenstockError,
+    Refused,
 )
-from penstock.limits import CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
+from penstock.limits import ATTEMPT_NS, CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
 from penstock.replication.leader import Outcome
 
 
@@ -90,11 +91,20 @@ class _Waiting:
         self.again_ns = 0
 
 
+class _Early(NamedTuple):
+    """Wanted before the metadata was read."""
+
+    name: ChannelName
+    done: MetadataDone
+    deadline_ns: int
+
+
 class ChannelCreations:
     def __init__(self, deps: CreationDeps, now_ns: int) -> None:
         self._deps = deps
         self._now_ns = now_ns
         self.waiting: dict[ChannelName, _Waiting] = {}
+        self._early: list[_Early] = []
         self._confirmed: dict[ChannelName, _Made] = {}
         self._forget_at = CHANNELS_CONFIRMED_MIN
 
@@ -103,6 +113,9 @@ class ChannelCreations:
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         view, name = self._deps.view, ChannelName(topic, channel)
         held = view.topics.get(topic)
+        if held is None and not view.is_listed:  # this node has just started
+            self._early.append(_Early(name, done, self._now_ns + ATTEMPT_NS))
+            return
         if held is None or held.document.deleted:
             done(NotFound("topic", topic))
             return
@@ -147,6 +160,7 @@ class ChannelCreations:
     def tick(self, now_ns: int) -> None:
         """After what the view shows has come true here."""
         self._now_ns = now_ns
+        self._make_early()
         if not self.waiting:
             return
         unseen = {name.topic for name, one in self.waiting.items() if one.machine.awaits_view}
@@ -158,6 +172,16 @@ class ChannelCreations:
             self._look(name, waiting, partitions)
             waiting.machine.tick(now_ns)
             self._work(name, waiting)
+
+    def _make_early(self) -> None:
+        early, self._early = self._early, []
+        for one in early:
+            if self._deps.view.is_listed:
+                self.make(*one.name, one.done)
+            elif self._now_ns >= one.deadline_ns:
+                one.done(Refused("the metadata of the cluster is not read yet"))
+            else:
+                self._early.append(one)
 
     def _partitions_of(self, topics: Collection[str]) -> _Partitions:
         """In one pass, by topic: number and identity."""

@@ -57,7 +57,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
-from penstock.cluster.documents import CHANNEL, U32, Channel, Random, Topic
+from penstock.cluster.documents import CHANNEL, U32, Channel, Identity, Topic
 from penstock.cluster.json_form import form_of
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import StartAsked, StartHeld
@@ -66,7 +66,7 @@ from penstock.replication.leader import Outcome
 
 
 class ChannelNumbers(NamedTuple):
-    identity: Random  # of the topic
+    identity: Identity  # of the topic
     last: U32
 
 

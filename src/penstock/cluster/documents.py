@@ -6,6 +6,7 @@ partition's document is the `Record` of `penstock.replication`, whose legal chan
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, NamedTuple
 
 from penstock.cluster import keys
@@ -13,6 +14,8 @@ from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
     Form,
+    Kind,
+    Unfit,
     form_of,
     hexadecimal,
     integer,
@@ -29,11 +32,33 @@ from penstock.replication.record import Member, Record, Seat
 _NODE = integer(0, NODE_ID_MAX)
 _U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
 _RANDOM = hexadecimal(16)
+IDENTITY_PATTERN = "(?:([0-3][0-9a-f]{2})-)?([0-9a-f]{16})"
+_BY_ITSELF = 1 << 80  # an identity that a node gave by itself: node << 64 | time, above this
+
+
+def identity_text(identity: int) -> str:
+    """As it stands in `topic.json`, in segments and in frames."""
+    if identity < _BY_ITSELF:
+        return f"{identity:016x}"
+    return f"{identity >> 64 & NODE_ID_MAX:03x}-{identity & (1 << 64) - 1:016x}"
+
+
+def identity_of(text: object) -> int:
+    """Raises Unfit."""
+    found = re.fullmatch(IDENTITY_PATTERN, text) if isinstance(text, str) else None
+    if found is None:
+        raise Unfit(text, "it is a text of 16 digits, 0 to 9 and a to f, or of 3, a dash and 16")
+    node, number = found.groups()
+    return int(number, 16) if node is None else _BY_ITSELF | int(node, 16) << 64 | int(number, 16)
+
+
+_IDENTITY = Kind(identity_of, identity_text)
 # How a field stands in JSON is a part of its type.
 U32 = Annotated[int, _U32]
 U63 = Annotated[int, _U63]
 Port = Annotated[int, integer(0, 65_535)]
 Random = Annotated[int, _RANDOM]
+Identity = Annotated[int, _IDENTITY]  # of a topic
 Uuid = Annotated[int, hexadecimal(32)]
 Text = Annotated[str, text()]
 Flag = Annotated[bool, FLAG]
@@ -94,7 +119,7 @@ class Controller(NamedTuple):
 
 
 class Topic(NamedTuple):
-    identity: Random
+    identity: Identity
     replicas: Annotated[int, integer(1, MEMBERS_MAX)]  # of each partition
     hash_partitions: Annotated[
         int, integer(1, PARTITIONS_MAX)
@@ -108,7 +133,7 @@ class Topic(NamedTuple):
 
 
 class Channel(NamedTuple):
-    identity: Random  # of the topic
+    identity: Identity  # of the topic
     number: U32  # never used again in the topic's life
     paused: Flag
     settings: Settings
@@ -136,7 +161,7 @@ RECORD = Form(
     Record,
     1,
     (
-        ("identity", _RANDOM),
+        ("identity", _IDENTITY),
         ("epoch", _U32),
         ("leader", optional(_SEAT)),
         ("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),

@@ -26,6 +26,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from penstock.cluster.documents import IDENTITY_PATTERN, identity_of, identity_text
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import (
@@ -54,7 +55,8 @@ _Epochs = Annotated[
     tuple[tuple[_Number, _Number], ...], msgspec.Meta(max_length=REPLICA_EPOCHS_MAX)
 ]
 _Extent = tuple[_Number, _Number, _Epochs]
-_Start = tuple[_Name, _Number, _Random, _Number]
+_Identity = Annotated[str, msgspec.Meta(pattern=f"^{IDENTITY_PATTERN}$")]
+_Start = tuple[_Name, _Number, _Identity, _Number]
 
 
 class _Kind(NamedTuple):
@@ -80,13 +82,14 @@ def _corrupt(node: int, *groups: tuple[tuple[str, int], ...]) -> Corrupt:
 
 
 def _start(
-    make: type[StartAsked | StartHeld], node: int, topic: str, partition: int, *numbers: int
-) -> StartAsked | StartHeld:
-    return make(PartitionName(topic, partition), *numbers)
+    make: type[StartAsked | StartHeld], node: int, topic: str, partition: int, identity: str,
+    channel: int,
+) -> StartAsked | StartHeld:  # fmt: skip
+    return make(PartitionName(topic, partition), identity_of(identity), channel)
 
 
 def _flat(message: StartAsked | StartHeld) -> Iterable[Any]:
-    return *message.name, message.identity, message.channel
+    return *message.name, identity_text(message.identity), message.channel
 
 
 _KINDS = (

@@ -4,7 +4,7 @@
 |---|---|
 | `Topic`: identity, `created_ns` and `extended` among the settings | `ClusterTopic` |
 | `Channel`: number, `created_ns` and `partitions` among the settings | `ClusterChannel` |
-| identity, 64 bits | its 16 hexadecimal digits, in `topic.json`, segments and frames |
+| identity | its text (`identity_text`), in `topic.json`, segments and frames |
 
 Settings have the names that `topic.json` has for them. One that this release does not know is left
 alone: a newer node has set it, and no node writes back what it has read here.
@@ -22,7 +22,7 @@ from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopi
 from penstock.broker.replicas.context import identity_number
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
-from penstock.cluster.documents import Channel, Settings, Topic
+from penstock.cluster.documents import Channel, Settings, Topic, identity_of, identity_text
 from penstock.cluster.view import Held
 from penstock.errors import DocumentBroken
 from penstock.limits import PARTITIONS_MAX
@@ -31,10 +31,6 @@ from penstock.replication.frames import Target
 CREATED = "created_ns"
 PARTITIONS = "partitions"  # that a channel's topic had when it was made
 _T = TypeVar("_T", TopicSettings, ChannelSettings)
-
-
-def identity_text(identity: int) -> str:
-    return f"{identity:016x}"
 
 
 def target_for(identity: int, partition: int) -> Target:
@@ -88,7 +84,7 @@ def topic_document(file: TopicFile, replicas: int) -> Topic:
     more = {CREATED: file.created_ns} | ({EXTENDED: True} if file.extended is True else {})
     settings = as_settings(file.settings, **more)
     spread = file.hash_partitions or file.partitions
-    return Topic(int(file.identity, 16), replicas, spread, file.paused, settings, False, ())
+    return Topic(identity_of(file.identity), replicas, spread, file.paused, settings, False, ())
 
 
 def channel_document(entry: ChannelEntry, identity: int) -> Channel:

@@ -29,12 +29,11 @@ from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
-from penstock.cluster.documents import Channel, Topic
+from penstock.cluster.documents import Channel, Topic, identity_text
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     cluster_channel,
     cluster_topic,
-    identity_text,
     target_for,
 )
 from penstock.cluster.participant import Message, Renewed

@@ -145,6 +145,7 @@ class View:
             _Table(keys.SETTINGS, self.settings, _rest_of),
         )
         self._pending: deque[Entry | tuple[str, int] | _End] = deque()
+        self.is_listed = False  # all of the metadata has been read once
         self._listed: set[str] = set()
         self._keys: set[str] = {keys.partition(*name) for name in self.partitions}
 
@@ -247,6 +248,7 @@ class View:
 
     def _end(self, end: _End, taken: list[Change]) -> None:
         if end.listed is not None:
+            self.is_listed = True
             for key in sorted(self._keys - end.listed):
                 self._gone(key, taken)
         self.revision = max(self.revision, end.revision)

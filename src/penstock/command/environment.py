@@ -23,9 +23,9 @@ _SHARED = """
 _NSQD = """
     ack_old_than_time ack_retry_cnt auth_http_addresses auth_http_request_method
     broadcast_address broadcast_http_port broadcast_tcp_port cluster cluster_etcd_ca
-    cluster_password_file cluster_replace cluster_secret_file cluster_silence cluster_tls_ca
-    cluster_tls_cert cluster_tls_key data_path default_partitions deflate replica_timeout zone
-    replication_address
+    cluster_import_topics cluster_password_file cluster_replace cluster_secret_file
+    cluster_silence cluster_tls_ca cluster_tls_cert cluster_tls_key data_path
+    default_partitions deflate replica_timeout zone replication_address
     durability e2e_processing_latency_percentiles e2e_processing_latency_window_time
     enable_experiment http_client_connect_timeout http_client_request_timeout https_address id
     idle_channel_delete idle_delete_backlog idle_topic_delete max_age max_body_size

@@ -30,9 +30,6 @@ from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.topics.directories import TOPICS, topic_directory, topic_name
-from penstock.broker.topics.settings import is_internal
-from penstock.broker.topics.topic_file import read_topic_file
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import (
@@ -52,7 +49,7 @@ from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watching import Phase
 from penstock.command import memory
-from penstock.errors import ConfigError, LedgerMismatch, Refused, StorageError
+from penstock.errors import ConfigError, LedgerMismatch, Refused
 from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.log import names
 from penstock.log.disk import Disk
@@ -70,9 +67,8 @@ from penstock.nsqd.cluster_state import ClusterState, NodeStates
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
+from penstock.nsqd.topic_import import OwnTopic, TopicImport, check_import, own_topics
 from penstock.replication.frames import NO_TARGET, Frames, Note, Target, encode
-from penstock.takeover.diskqueue import list_old_files
-from penstock.wire.names import is_ephemeral
 
 log = logging.getLogger("penstock.cluster")
 
@@ -122,7 +118,9 @@ class ClusterMember:
 
     async def prepare(self, data_path: Path) -> None:
         """Raises Refused."""
-        _check_topics(self._disk, str(data_path))
+        path, wants_import = str(data_path), self._options.cluster_import_topics
+        own = own_topics(self._disk, path)
+        check_import(path, own, wants_import)
         is_known = self._disk.exists(str(data_path / names.LEDGER))
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
         while not self._uuid:
@@ -133,6 +131,25 @@ class ClusterMember:
 
         if not is_known:
             self._replaced = await self._read_replaced()
+        if own:
+            await self._import(path, own)
+
+    async def _import(self, path: str, own: list[OwnTopic]) -> None:
+        """Raises Refused."""
+        if self._replaced is not None:
+            raise Refused(f"{path} has topics: -cluster-replace wants an empty data path")
+        generation = 0
+        if self._disk.exists(os.path.join(path, names.LEDGER)):
+            ledger = Ledger.open(self._disk, path)
+            generation = ledger.node.generation
+            ledger.close()
+        node, coordinator = self._options.node_id, self.coordinator
+        topics = TopicImport(
+            self._disk, node, generation + 1,
+            lambda key: self._ask(lambda done: coordinator.read(key, done)),
+            lambda change: self._ask(lambda done: coordinator.transact(change, done)),
+        )  # fmt: skip
+        await topics.run(path, own)
 
     async def _read_replaced(self) -> Membership | None:
         """The node whose place an empty one takes. Raises Refused where that was not asked for,
@@ -405,6 +422,10 @@ class ClusterMember:
             found.append((name.number, leader if leader in self.view.nodes else None))
         return found
 
+    def has_replica(self, topic: str) -> bool:
+        found = self._broker.topics.get(topic)
+        return found is not None and bool(found.replicas)
+
     def http_address(self, node: int) -> str:
         held = self.view.nodes.get(node)
         return f"{held.document.host}:{held.document.http_port}" if held is not None else ""
@@ -482,11 +503,6 @@ class ClusterMember:
             self.ledger.close()
 
 
-_MOVE_TOPICS = (
-    "A cluster's node begins with an empty --data-path: serve this one without --cluster, on other "
-    "ports, until its channels are empty, or send its messages on with nsq_to_nsq"
-)
-OWN_NAMED_MAX = 5
 _WHAT_TO_DO = (
     "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
     "-cluster-replace"
@@ -514,29 +530,6 @@ def _difference(ahead_ns: int) -> str:
         f"the clock is {amount} {way} those of most other nodes: set it right. Timestamps and due "
         "times of messages jump with each change of leadership"
     )
-
-
-def _check_topics(disk: Disk, data_path: str) -> None:
-    """A topic that a node had before it joined has no replicas, no lookup finds it, and another one
-    of its name may be the cluster's. Raises Refused."""
-    if disk.is_directory(data_path) and list_old_files(disk.listdir(data_path)):
-        raise Refused(f"{data_path} holds the data of an nsqd without a cluster. {_MOVE_TOPICS}")
-    topics = os.path.join(data_path, TOPICS)
-    found = disk.listdir(topics) if disk.is_directory(topics) else []
-    own = [name for name in map(topic_name, sorted(found)) if _is_own(disk, topics, name)]
-    if own:
-        named = ", ".join(own[:OWN_NAMED_MAX]) + (", ..." if len(own) > OWN_NAMED_MAX else "")
-        raise Refused(f"{data_path} has topics that are of no cluster ({named}). {_MOVE_TOPICS}")
-
-
-def _is_own(disk: Disk, topics: str, name: str) -> bool:
-    if is_ephemeral(name) or is_internal(name):
-        return False
-    try:
-        file = read_topic_file(disk, topic_directory(topics, name))
-    except StorageError:
-        return False  # the broker sets it aside, and says so
-    return not file.deleted and file.placed is not True
 
 
 def _bytes(uuid: int) -> bytes:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
-from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES
-from penstock.cluster.metadata_topics import identity_text, target_for
+from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES, identity_text
+from penstock.cluster.metadata_topics import target_for
 from penstock.limits import NODE_ID_MAX, SECOND
 from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
 from penstock.net.exchange import Request

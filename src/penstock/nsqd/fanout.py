@@ -1,4 +1,6 @@
-"""Verbs about messages at any node of a cluster: each leader of a partition does its part.
+"""Verbs at any node of a cluster.
+
+**About messages**: each leader of a partition does its part.
 
 A request such as `/channel/empty` acts on the partitions that the asked node leads. Where others
 lead some, it is sent to them, too, with `only_here=true`, so that they ask nobody else, and the
@@ -11,13 +13,16 @@ partition goes to its leader alone.
 | about one message | one of them has it |
 
 A partition without a leader is named in an error: nothing was done there.
+
+**About a topic or a channel**, which the metadata has: any node with a replica changes that. One
+that has none of the topic's sends the request to one of its leaders.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FetchFailed
@@ -44,6 +49,15 @@ ABOUT_ONE = frozenset(
         "/channel/redrive",
     }
 )  # fmt: skip
+ABOUT_METADATA = frozenset(
+    {
+        "/topic/delete", "/topic/pause", "/topic/unpause", "/topic/config", "/topic/meta/update",
+        "/topic/partition/expand", "/channel/create", "/channel/delete", "/channel/pause",
+        "/channel/unpause", "/channel/config", "/channel/setorder", "/channel/skip",
+        "/channel/unskip", "/channel/skipZanTest", "/channel/unskipZanTest",
+        "/message/trace/enable", "/message/trace/disable",
+    }
+)  # fmt: skip
 Serve = Callable[[Request, Answer], None]
 
 
@@ -61,6 +75,29 @@ class FanOut:
         for path in ABOUT_ALL | ABOUT_ONE:
             route = table[path]
             table[path] = route._replace(serve=self._spread(path, route.serve))
+        for path in ABOUT_METADATA:
+            route = table[path]
+            table[path] = route._replace(serve=self._passed_on(route.serve))
+
+    def _passed_on(self, serve: Serve) -> Serve:
+        def at_a_replica(request: Request, answer: Answer) -> None:
+            parameters = parse_query(request.query)
+            is_here = self._member.has_replica(parameters.get("topic", ""))
+            leaders = set() if ONLY_HERE in parameters or is_here else self._leaders(parameters)
+            if leaders:
+                self._begin(self._pass_on(request, min(leaders), answer))
+            else:
+                serve(request, answer)
+
+        return at_a_replica
+
+    async def _pass_on(self, request: Request, node: int, answer: Answer) -> None:
+        answer(await self._ask(request, node))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _spread(self, path: str, serve: Serve) -> Serve:
         def everywhere(request: Request, answer: Answer) -> None:
@@ -74,10 +111,7 @@ class FanOut:
                 local = asyncio.get_running_loop().create_future()
                 serve(request, local.set_result)
             others = sorted(leaders - {self._member.own})
-            work = self._ask_all(path, request, others, local, answer)
-            task = asyncio.get_running_loop().create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._ask_all(path, request, others, local, answer))
 
         return everywhere
 
@@ -114,7 +148,9 @@ class FanOut:
         address = self._member.http_address(node)
         url = f"http://{address}{request.target}&{ONLY_HERE}=true"
         try:
-            found: Fetched = await self._fetcher.request("POST", url, request.body, self._headers)
+            found: Fetched = await self._fetcher.request(
+                request.method, url, request.body, self._headers
+            )
         except FetchFailed as error:
             return error_response(HttpError(503, f"FAILED node {node}: {error}"))
         return Response(found.status, found.body, JSON if found.body else "", NSQ_HEADER)

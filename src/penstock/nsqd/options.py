@@ -81,6 +81,8 @@ FLAGS: tuple[Flag, ...] = (
     *etcd_flags(),
     Flag("cluster-replace", Kind.BOOL, False, "this empty node takes the place of the one with its"
          " -node-id, which is gone for good"),
+    Flag("cluster-import-topics", Kind.BOOL, False, "topics that this node had by itself become"
+         " topics of the cluster, for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
          " long is taken for gone", bounds=(SECOND, 60 * SECOND)),
     Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
@@ -221,6 +223,7 @@ class Options(CommonOptions):
     cluster_etcd_ca: str
     cluster_password_file: str
     cluster_replace: bool
+    cluster_import_topics: bool
     cluster_silence_ns: int
     replica_timeout_ns: int
     topology_region: str

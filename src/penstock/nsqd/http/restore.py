@@ -20,7 +20,7 @@ import msgspec
 from penstock import limits
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Entry, Failed, Page, Settled, Transaction
-from penstock.cluster.documents import CHANNEL, RECORD, TOPIC
+from penstock.cluster.documents import CHANNEL, RECORD, TOPIC, identity_of
 from penstock.cluster.json_form import Form
 from penstock.cluster.metadata_topics import channel_document, topic_document
 from penstock.cluster.restoration import Memory, Restoration, restoration, standing_of
@@ -85,7 +85,7 @@ def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
                         if at.topic == file.name]  # fmt: skip
             topics[file.name] = Held(topic_document(file, max(replicas, default=1)), 0, 0)
             for entry in file.channels:
-                document = channel_document(entry, int(file.identity, 16))
+                document = channel_document(entry, identity_of(file.identity))
                 channels[keys.ChannelName(file.name, entry.name)] = Held(document, 0, 0)
     return _Told(
         node,

@@ -1,0 +1,103 @@
+"""An nsqd that has worked by itself becomes the first node of a cluster, with its topics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd
+from e2e.v2client import V2Client
+
+from .processes import Cluster, Node
+
+COUNT = 60
+FINISHED = 20
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    with Daemon(tmp_path / "0", "--node-id=0") as alone:
+        _fill(alone)
+    cluster = Cluster(tmp_path)
+    cluster.nodes[0].flags.append("--cluster-import-topics")
+    return cluster
+
+
+def test_a_cluster_goes_on_with_the_topics_of_a_node(cluster: Cluster) -> None:
+    with cluster:
+        first, second, third = cluster.nodes
+        cluster.until(lambda: cluster.leader("orders") is first)
+        positions = first.ask("/log/positions?topic=orders")["topics"]["orders"]
+        assert positions["identity"].startswith("000-")  # Spark goes on where it was
+        second.ask("/pub?topic=orders", "POST", b"new")
+        got = Counter(_received([first], "one", COUNT - FINISHED + 2))
+        assert got == Counter([b"%d" % n for n in range(FINISHED, COUNT)] + [b"late", b"new"])
+        assert third.ask("/topic/config?topic=orders")["topic_name"] == "orders"
+        third.ask("/channel/delete?topic=orders&channel=one", "POST")
+        first.stop()
+        first.start()  # the flag is still there
+        assert len(set(_received([first], "two", COUNT + 2))) == COUNT + 2
+        assert cluster.faults() == []
+
+
+@pytest.mark.long
+def test_they_get_replicas_and_outlive_their_node(cluster: Cluster, tmp_path: Path) -> None:
+    flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
+    with cluster, Lookupd(tmp_path / "lookupd", flag):
+        whole = [(COUNT, 3), (1, 3)]
+        cluster.until(lambda: [_copied(cluster, n) for n in (0, 1)] == whole)
+        cluster.nodes[0].kill()
+        cluster.until(lambda: all(cluster.partition("orders", n)["leader"] for n in (0, 1)))
+        got = Counter(_received(cluster.up(), "one", COUNT - FINISHED + 1))
+        assert got == Counter([b"%d" % n for n in range(FINISHED, COUNT)] + [b"late"])
+        assert len(set(_received(cluster.up(), "two", COUNT + 1))) == COUNT + 1
+        assert cluster.faults() == []
+
+
+def _fill(alone: Daemon) -> None:
+    """A message that is due later is in the second partition."""
+    alone.post("/topic/create?topic=orders&partition_num=2")
+    for channel in ("one", "two"):
+        alone.post(f"/channel/create?topic=orders&channel={channel}")
+    alone.post("/mpub?topic=orders", b"\n".join(b"%d" % n for n in range(COUNT)))
+    alone.post("/pub?topic=orders&defer=6000", b"late")
+    with V2Client(alone.tcp_port) as client:
+        client.sub("orders", "one")
+        client.rdy(FINISHED)
+        messages = client.messages(FINISHED)
+        client.rdy(0)
+        client.fin(*(message.id for message in messages))
+        client.settle()
+
+
+def _copied(cluster: Cluster, number: int) -> tuple[int, int]:
+    """What its leader has of a partition, and how many members."""
+    rows = [
+        row
+        for row in cluster.nodes[0].ask("/cluster")["partitions"]
+        if (row["topic"], row["partition"]) == ("orders", number)
+    ]
+    return rows[0]["end_offset"] or 0, len(rows[0]["in_sync"])
+
+
+def _received(nodes: list[Node], channel: str, count: int) -> list[bytes]:
+    clients = [V2Client(node.ports[0], host=node.host).__enter__() for node in nodes]
+    got: list[bytes] = []
+    try:
+        for client in clients:
+            client.sub("orders", channel)
+            client.rdy(COUNT)
+        until = time.monotonic() + 30
+        while len(got) < count and time.monotonic() < until:
+            for client in clients:
+                while (message := client.message(0.1)) is not None:
+                    got.append(message.body)
+                    client.fin(message.id)
+    finally:
+        for client in clients:
+            client.__exit__(None, None, None)
+    return got
