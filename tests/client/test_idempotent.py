@@ -343,6 +343,22 @@ async def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
         assert second.stamps == [(0, 0), (0, 1)]
 
 
+async def test_in_a_cluster_another_node_settles_a_doubt() -> None:
+    """They know the producer's numbers together; a node by itself knows none of them."""
+    known = Reply(body=b'{"topics":{},"cluster":{"name":"one","uuid":"7"}}')
+    first, other, alone = FakeWeb.scripted(OK, CUT, DRAINING), FakeWeb.scripted(REPEATED), FakeWeb()
+    first.known = other.known = known
+    async with first, alone, other:
+        addresses = [first.address, alone.address, other.address]
+        async with IdempotentProducer(addresses, **FAST) as producer:
+            await producer.pub("t", b"0")
+            await producer.pub("t", b"in doubt")
+            await producer.pub("t", b"next")
+        assert first.stamps == [(0, 0), (0, 1)]
+        assert other.stamps == [(0, 1), (0, 2)]
+        assert alone.publishes == []
+
+
 async def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
     first, second = FakeWeb(lambda _: CUT), FakeWeb()
     async with first, second:

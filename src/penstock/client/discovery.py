@@ -32,7 +32,7 @@ from penstock.net.query import whole_number
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.asking import exchange
-from penstock.nsqdapi.calls import Call, bracketed
+from penstock.nsqdapi.calls import Call, bracketed, document_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,7 @@ class Nodes:
         self._age_s_max = options.retry_delay_max_s
         self._looking = asyncio.Lock()
         self._known_good: set[str] = set()
+        self._clusters: dict[str, str] = {}  # by address
         self.room = asyncio.Semaphore(options.requests_max)
         self.last_failure: ConnectFailed | None = None
 
@@ -227,6 +228,13 @@ class Nodes:
         if answer.status != 200 or not _QUESTION.is_answered(answer.body, answer.headers):
             raise self._failed(address, f"got response {answer.status} to a question")
         self._known_good.add(address)
+        cluster = (document_of(answer.body) or {}).get("cluster")
+        if isinstance(cluster, dict):
+            self._clusters[address] = f"cluster {cluster.get('uuid')}"
+
+    def cluster(self, address: str) -> str:
+        """Whose nodes know one another's numbers; empty: it is a node by itself."""
+        return self._clusters.get(address, "")
 
     def _failed(self, address: str, reason: str) -> ConnectFailed:
         self.last_failure = ConnectFailed(public(address), reason)

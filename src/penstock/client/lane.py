@@ -8,14 +8,15 @@ the last of its publishes has timed out.
     no attempt yet ──not taken──▶ again, at any nsqd
           │ sent
           ▼
-       in doubt ──────no answer──▶ again, at the same nsqd: only it knows these numbers
-          │ answer                        │ timed out
-          ▼                               ▼
-    stored or refused             PublishUncertain, and fresh numbers for what comes next
+       in doubt ──────no answer──▶ again, at the same nsqd or another of its cluster:
+          │ answer      only they know these numbers      │ timed out
+          ▼                                               ▼
+    stored or refused          PublishUncertain, and fresh numbers for what comes next
 
 In doubt is what was sent and may have been taken. While the head of the topic is in doubt nothing
 behind it goes out, not even to another nsqd: that is what keeps the order. When nothing is in doubt
-another nsqd may take over at any time; it has numbers of its own.
+another nsqd may take over at any time; it has numbers of its own. The nodes of a cluster have them
+together: each hands the publish to the leader of the producer's partition.
 
 What nsqd's HTTP answer to an idempotent publish says about the messages.
 """
@@ -53,6 +54,7 @@ from penstock.net.http_client import Fetched
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Query, document_of
 from penstock.wire.frames import encode_bodies
+from penstock.wire.names import is_ephemeral
 
 
 class Counts:
@@ -186,14 +188,12 @@ class Lane:
             self._give_up()
 
     async def _try(self, anew: bool) -> None:
-        """One round over the nsqds; over one, when that one may have it."""
-        if self._doubt and self._place is not None:
-            await self._attempt(self._place.address)
-            return
+        """One round over the nsqds; over those of one place, when that may have it."""
         current = [self._place.address] if self._place is not None else []
         others = await self._nodes.candidates(anew)
         for address in dict.fromkeys([*current, *others]):
-            if not self._batch or self._doubt:
+            is_ours = self._place is None or self._place.is_shared or address in current
+            if not self._batch or (self._doubt and not is_ours):
                 return
             await self._attempt(address)
 
@@ -213,15 +213,25 @@ class Lane:
                 await self._nodes.check(address)
             except ConnectFailed:
                 return  # remembered there
+            place = self._place_at(address)
+            if self._doubt and place is not self._place:
+                return
             if not self._doubt:
                 self._drop_done()
             if self._batch:
-                await self._send(self._place_at(address))
+                await self._send(self._prepared(place, address))
 
     def _place_at(self, address: str) -> Place:
-        place = self._places.get(address)
+        """An ephemeral topic is of one node, in a cluster, too."""
+        cluster = "" if is_ephemeral(self._topic) else self._nodes.cluster(address)
+        name = cluster or address
+        place = self._places.get(name)
         if place is None:
-            place = self._places[address] = Place(self._topic, address, self._numbering)
+            place = self._places[name] = Place(self._topic, self._numbering, bool(cluster))
+        return place
+
+    def _prepared(self, place: Place, address: str) -> Place:
+        place.address = address
         if not self._doubt:
             place.prepare(self._message_count, self._loop.time())
         self._place = place

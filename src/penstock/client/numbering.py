@@ -67,10 +67,12 @@ class Numbering:
 
 
 class Place:
-    """One topic at one nsqd: under which numbers we publish there."""
+    """One topic at one nsqd, or in a cluster: under which numbers we publish there. `address`: of
+    the last attempt."""
 
-    def __init__(self, topic: str, address: str, numbering: Numbering) -> None:
-        self.address = address
+    def __init__(self, topic: str, numbering: Numbering, is_shared: bool = False) -> None:
+        self.address = ""
+        self.is_shared = is_shared
         self.sequence = 0
         self.stopped: ProducerStopped | None = None
         self._topic = topic

@@ -51,6 +51,7 @@ from penstock.cluster.watching import Phase
 from penstock.command import memory
 from penstock.errors import ConfigError, LedgerMismatch, Refused
 from penstock.ids.guid import TICK_SHIFT, tick_of
+from penstock.kernel import murmur3_32
 from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger
@@ -421,6 +422,12 @@ class ClusterMember:
             leader = record.leader.node if record.leader is not None else None
             found.append((name.number, leader if leader in self.view.nodes else None))
         return found
+
+    def leader_of_key(self, topic: str, key: bytes) -> int | None:
+        held = self.view.topics.get(topic)
+        spread = held.document.hash_partitions if held is not None else 0
+        leaders = dict(self.leaders(topic)) if spread else {}
+        return leaders.get(murmur3_32(key) % spread) if spread else None
 
     def has_replica(self, topic: str) -> bool:
         found = self._broker.topics.get(topic)

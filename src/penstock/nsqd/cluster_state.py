@@ -128,7 +128,7 @@ class ClusterState:
         self.look(time.monotonic_ns())
         view = self._cluster.participant.view
         return {
-            "cluster": {"name": self._name, "uuid": f"{view.uuid:032x}"},
+            "cluster": self._own_name(),
             "node": self._cluster.own,
             "generation": generation,
             "trouble": trouble,
@@ -153,7 +153,14 @@ class ClusterState:
             address = addresses.get(leader, "") if leader != self._cluster.own else ""
             entry = {"identity": identity_text(record.identity), "partitions": {}}
             topics.setdefault(name.topic, entry)["partitions"][str(name.number)] = address
-        return {"elsewhere": topics, "nodes": list(addresses.values())}
+        return {
+            "cluster": self._own_name(),
+            "elsewhere": topics,
+            "nodes": list(addresses.values()),
+        }
+
+    def _own_name(self) -> Row:
+        return {"name": self._name, "uuid": f"{self._cluster.participant.view.uuid:032x}"}
 
     def _node(self, number: int) -> Row:
         participant = self._cluster.participant

@@ -16,6 +16,9 @@ A partition without a leader is named in an error: nothing was done there.
 
 **About a topic or a channel**, which the metadata has: any node with a replica changes that. One
 that has none of the topic's sends the request to one of its leaders.
+
+**Publishes of an idempotent producer** are sent to the leader of its partition, which remembers
+what it has stored. Others are forwarded in rows (`broker/replicas/outbox.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
 from penstock.errors import FetchFailed
 from penstock.net.api import JSON, NSQ_HEADER, Answer, HttpError, Route, error_response
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
+from penstock.net.query import parse_query, whole_number
 from penstock.net.secret_file import authorization
 
 if TYPE_CHECKING:
@@ -58,6 +62,10 @@ ABOUT_METADATA = frozenset(
         "/message/trace/enable", "/message/trace/disable",
     }
 )  # fmt: skip
+OF_PRODUCERS = frozenset({"/pub", "/mpub", "/pubtrace", "/mpubtrace", "/pub_ext"})
+_TRACE_HEADERS = ("traceparent", "tracestate")
+_EXT = b"x-nsqext-"
+_REPEATED = "X-Penstock-Repeated"
 Serve = Callable[[Request, Answer], None]
 
 
@@ -78,6 +86,35 @@ class FanOut:
         for path in ABOUT_METADATA:
             route = table[path]
             table[path] = route._replace(serve=self._passed_on(route.serve))
+        for path in OF_PRODUCERS:
+            route = table[path]
+            table[path] = route._replace(serve=self._to_producers_leader(route.serve))
+
+    def _to_producers_leader(self, serve: Serve) -> Serve:
+        def at_its_leader(request: Request, answer: Answer) -> None:
+            leader = self._producers_leader(request) if b"producer_id=" in request.query else None
+            if leader is None or leader == self._member.own:
+                serve(request, answer)
+            else:
+                self._begin(self._publish_at(request, leader, answer))
+
+        return at_its_leader
+
+    def _producers_leader(self, request: Request) -> int | None:
+        """None: it has none at present, or the request is wrong, and is answered here."""
+        parameters = parse_query(request.query)
+        producer_id = whole_number(parameters.get("producer_id", ""), (1 << 64) - 1)
+        if producer_id is None or ONLY_HERE in parameters:
+            return None
+        key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
+        return self._member.leader_of_key(parameters.get("topic", ""), key)
+
+    async def _publish_at(self, request: Request, node: int, answer: Answer) -> None:
+        names = [*_TRACE_HEADERS]
+        names += [(_EXT + name).decode("latin-1") for name, _ in request.headers(_EXT)]
+        found = {name: request.header(name.encode("latin-1")) for name in names}
+        headers = {name: value.decode("latin-1") for name, value in found.items() if value}
+        answer(await self._ask(request, node, headers, {"stored": "unknown"}))
 
     def _passed_on(self, serve: Serve) -> Serve:
         def at_a_replica(request: Request, answer: Answer) -> None:
@@ -144,16 +181,25 @@ class FanOut:
         else:
             answer(_joined(done))
 
-    async def _ask(self, request: Request, node: int) -> Response:
+    async def _ask(
+        self,
+        request: Request,
+        node: int,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """`details`: of the error where it does not answer."""
         address = self._member.http_address(node)
         url = f"http://{address}{request.target}&{ONLY_HERE}=true"
+        sent = {**self._headers, **(headers or {})}
         try:
-            found: Fetched = await self._fetcher.request(
-                request.method, url, request.body, self._headers
-            )
+            found: Fetched = await self._fetcher.request(request.method, url, request.body, sent)
         except FetchFailed as error:
-            return error_response(HttpError(503, f"FAILED node {node}: {error}"))
-        return Response(found.status, found.body, JSON if found.body else "", NSQ_HEADER)
+            return error_response(HttpError(503, f"FAILED node {node}: {error}", details=details))
+        repeated = found.headers.get(_REPEATED.lower(), "")
+        more = ((_REPEATED, repeated),) if repeated else ()
+        kind = found.headers.get("content-type", JSON) if found.body else ""
+        return Response(found.status, found.body, kind, (*NSQ_HEADER, *more))
 
 
 def _joined(responses: list[Response]) -> Response:

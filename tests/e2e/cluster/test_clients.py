@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from e2e.lookupd import Lookupd
 from e2e.test_clients import END_S_MAX, LIBRARIES, PUBLISHED, Child
-from penstock.client import Consumer
+from e2e.v2client import V2Client
+from penstock.client import Consumer, IdempotentProducer
 
 from .processes import Cluster
 from .traffic import Publisher
@@ -119,6 +121,66 @@ def _consuming(library: str, lookupd: Lookupd, path: Path) -> Child:
 def _came(path: Path) -> set[str]:
     lines = path.read_text().splitlines()
     return {json.loads(line)["body"] for line in lines if line.endswith("}")}
+
+
+def test_an_idempotent_producer_outlives_the_leaders(cluster: Cluster) -> None:
+    """It knows one node at first hand, and stores each message once, in order."""
+    cluster.make("/topic/create?topic=numbered&replicator=3")
+    cluster.make("/channel/create?topic=numbered&channel=all")
+    cluster.until(lambda: cluster.is_whole("numbered"))
+    killed = threading.Thread(target=_kill_leaders, args=(cluster, "numbered"))
+
+    async def publish() -> None:
+        addresses = [f"127.0.0.1:{node.ports[1]}" for node in cluster.nodes]
+        async with IdempotentProducer(addresses) as producer:
+            killed.start()
+            number = 0
+            while killed.is_alive():
+                await asyncio.gather(
+                    *(producer.pub("numbered", b"%d" % (number + one)) for one in range(20))
+                )
+                number += 20
+            assert producer.counts.stored == number
+
+    asyncio.run(publish())
+    killed.join()
+    node = cluster.leader("numbered")
+    with V2Client(node.ports[0], host=node.host) as client:
+        client.sub("numbered", "all")
+        client.rdy(100)
+        bodies = [message.body for message in client.drain(1.0)]
+    assert bodies == [b"%d" % number for number in range(len(bodies))]
+    assert len(bodies) > 100
+
+
+def test_the_numbers_of_a_producer_are_known_at_any_node(cluster: Cluster) -> None:
+    cluster.make("/topic/create?topic=told&extend=true")
+    cluster.make("/channel/create?topic=told&channel=all")
+    leader = cluster.leader("told")
+    answers = []
+    for node in cluster.nodes:
+        url = f"http://{node.host}:{node.ports[1]}/pub_ext?topic=told&producer_id=9&sequence=0"
+        request = Request(url, b"once", {"X-Nsqext-Color": "red"}, method="POST")
+        with urlopen(request, timeout=20) as answer:
+            answers.append((answer.read(), answer.headers.get("X-Penstock-Repeated")))
+    assert answers == [(b"OK", None), (b"OK", "true"), (b"OK", "true")]
+    with V2Client(leader.ports[0], host=leader.host) as client:
+        client.identify(extend_support=True)
+        client.sub("told", "all")
+        client.rdy(1)
+        (message,) = client.drain(0.5)
+    assert message.body.endswith(b"once")
+    assert b'"color":"red"' in message.body
+
+
+def _kill_leaders(cluster: Cluster, topic: str) -> None:
+    for _ in range(2):
+        time.sleep(0.5)
+        leader = cluster.leader(topic)
+        leader.kill()
+        time.sleep(0.5)
+        leader.start()
+        cluster.until(lambda: cluster.is_whole(topic))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
