@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.errors import DataLost, FetchFailed
+from penstock.errors import DataLost, FetchFailed, QueryRefused
+from penstock.nsqadmin.console import Query, Source
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.brokers import Brokers
 
@@ -53,6 +54,24 @@ def test_any_node_gives_all_partitions(cluster: FakeCluster, asked: int) -> None
 def test_of_several_nodes_one_speaks_for_all(cluster: FakeCluster) -> None:
     reader = batch_reader(cluster.nodes[0], **both(cluster))
     assert sorted(read(reader, *reader.partitions())) == WHOLE
+
+
+@pytest.mark.parametrize("asked", [[0], [1], [0, 1]])
+def test_sql_sees_each_message_once(cluster: FakeCluster, asked: list[int]) -> None:
+    query = Query(Source([cluster.nodes[number].url for number in asked], {}))
+    told = query.run('SELECT "partition", count(*) FROM orders GROUP BY 1 ORDER BY 1')
+    assert told.fetchall() == [(0, 10), (1, 5)]
+    assert query.notes == []
+
+
+def test_sql_says_which_partition_has_no_leader(cluster: FakeCluster) -> None:
+    cluster.leaders["orders", 1] = None
+    nodes = [node.url for node in cluster.nodes]
+    query = Query(Source(nodes, {}))
+    assert query.run("SELECT count(*) FROM orders").fetchall() == [(10,)]
+    assert query.notes == ["orders without partition 1: no leader can be reached"]
+    with pytest.raises(QueryRefused, match="orders without partition 1"):
+        Query(Source(nodes, {}, needs_all=True)).run("SELECT count(*) FROM orders")
 
 
 def test_each_node_has_topics_of_its_own(cluster: FakeCluster) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from penstock.nsqdapi.calls import Elsewhere
+
 _NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
 _REFUSAL_MAX = 10_000  # characters of DuckDB's words
 _SHOWN_MAX = 20  # names in a refusal
@@ -125,7 +127,8 @@ class Query:
             self._connection.register(name, _table(source.tables[name], source.storage))
             return
         topic = source.topics.get(name, name)
-        batches = [batch for node in source.nodes for batch in self._told(node, topic)]
+        read: set[tuple[str, int]] = set()
+        batches = [batch for node in source.nodes for batch in self._told(node, topic, read)]
         if batches:
             import pyarrow as pa
 
@@ -144,10 +147,10 @@ class Query:
             f"{name} is neither a topic nor a table (tables: {shown}{self._source.missing}){meant}"
         )
 
-    def _told(self, node: str, name: str) -> Iterator[pa.RecordBatch]:
+    def _told(self, node: str, name: str, read: set[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
         """Of one that can't tell it is noted: what the others have is still an answer."""
         try:
-            yield from self._topic(node, name)
+            yield from self._topic(node, name, read)
         except FetchFailed as error:
             if self._source.needs_all:
                 raise
@@ -155,7 +158,9 @@ class Query:
             why = "it is not Penstock's, and its messages can't be read" if lacks else error.reason
             self.notes.append(f"without {node}: {why}")
 
-    def _topic(self, node: str, name: str) -> Iterator[pa.RecordBatch]:
+    def _topic(self, node: str, name: str, read: set[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
+        """A node of a cluster tells what the others lead, too. `read`: identity and number of the
+        partitions that other nodes have told."""
         import pyarrow as pa
 
         from penstock.spark.decode import decode
@@ -163,14 +168,19 @@ class Query:
 
         schema = pa.schema([(column, one.arrow_type) for column, one in COLUMNS.items()
                             if one.always or column in ("key", "headers")])  # fmt: skip
-        share = self._source.newest // max(1, len(self._source.nodes))
         with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
-            spans = api.positions([name], only_here=True).topics.get(name)
+            found = api.positions([name])
+            self._note_offline(name, found.elsewhere)
+            spans = found.topics.get(name)
             if spans is None:
                 return
             yield pa.RecordBatch.from_pylist([], schema=schema)  # it may have no message
-            share = max(1, share // len(spans.partitions))
+            others = 1 if found.nodes else len(self._source.nodes)
+            share = max(1, self._source.newest // max(1, others * len(spans.partitions)))
             for partition, span in spans.partitions.items():
+                if (spans.identity, partition) in read:
+                    continue
+                read.add((spans.identity, partition))
                 start = max(span.earliest, span.end - share) if self._source.newest else 0
                 start = max(span.earliest, start)
                 if start > span.earliest:
@@ -180,6 +190,15 @@ class Query:
                     where = name, partition, start, span.end
                     yield from decode(fetched.data, schema, *where, span=held)
 
+    def _note_offline(self, name: str, elsewhere: Mapping[str, Elsewhere]) -> None:
+        if name in elsewhere:
+            numbers = ", ".join(map(str, elsewhere[name].partitions))
+            reason = f"{name} without partition {numbers}: no leader can be reached"
+            if self._source.needs_all:
+                raise QueryRefused(reason)
+            if reason not in self.notes:
+                self.notes.append(reason)
+
 
 def topics_of(source: Source) -> list[str]:
     """Those that nodes have, as far as they tell."""
@@ -187,7 +206,8 @@ def topics_of(source: Source) -> list[str]:
     for node in source.nodes:
         try:
             with BrokerApi(node, ca_file=source.ca_file or None) as api:
-                found |= api.positions(only_here=True).topics.keys()
+                told = api.positions(only_here=True)
+                found |= told.topics.keys() | told.elsewhere.keys()
         except FetchFailed:
             if source.needs_all:
                 raise
