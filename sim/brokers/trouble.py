@@ -159,13 +159,13 @@ def heal(world: BrokersWorld) -> None:
 
 
 def lose_coordinator(world: BrokersWorld) -> None:
-    """One node, or all, do not reach it."""
+    """One node, or all, do not reach it; for so long that another one leads, or not."""
     away = world.cluster.away
     numbers = {any_node(world).number}
     if world.dice.random() < 0.3:
         numbers = {node.number for node in world.cluster.nodes}
     away |= numbers
-    world.later(12, lambda: away.difference_update(numbers))
+    world.later(world.dice.choice((12, 25)), lambda: away.difference_update(numbers))
 
 
 def lose_calls(world: BrokersWorld) -> None:

@@ -526,6 +526,7 @@ DOCUMENT_TEXT_CHARS_MAX = 1_000  # of a text in one: addresses, versions, reason
 DOCUMENT_SETTINGS_MAX = 200  # of a topic, a channel or a member
 NODE_LEASE_NS = 5 * SECOND  # `nodes/<id>`: what a machine's death costs before an election
 ABSENCE_GRACE_NS = 2 * SECOND  # beyond it, after an outage: who lives has registered by then
+KEYLESS_NS = 10 * SECOND  # a node without its key that keeps its links: busy so long, or cut off
 ELECTION_STEP_NS = 100 * MS  # between members in their order: a transaction takes less
 FIRST_ELECTION_STEP_NS = 1 * SECOND  # the same of a new partition: its replicas are made first
 ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came

@@ -9,6 +9,7 @@ from penstock.cluster.membership import Readmission
 from penstock.cluster.view import Held, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
+    KEYLESS_NS,
     NODE_LEASE_NS,
     READMISSION_DOUBLINGS_MAX,
     READMISSION_FORGET_NS,
@@ -37,6 +38,21 @@ def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
     assert failure_detector.why_gone(2, 20, SETTLED_NS) == ""
     failure_detector.unlinked(2)
     assert "its key is gone" in failure_detector.why_gone(2, 20, SETTLED_NS)
+
+
+def test_a_node_that_stays_without_a_key_is_cut_off_from_the_coordinator() -> None:
+    failure_detector = FailureDetector(1, View())
+    failure_detector.followed(0)
+    failure_detector.linked(2, 20)
+    failure_detector.key_changed(2, False, SETTLED_NS)
+    late_ns = SETTLED_NS + KEYLESS_NS
+    assert failure_detector.why_gone(2, 20, late_ns - 1) == ""
+    assert failure_detector.why_gone(2, 20, late_ns) == "node 2 does not reach etcd"
+    failure_detector.away()  # so may all others be
+    assert failure_detector.why_gone(2, 20, late_ns) == ""
+    failure_detector.followed(late_ns)
+    failure_detector.key_changed(2, True, late_ns)
+    assert failure_detector.why_gone(2, 20, late_ns + SETTLED_NS + KEYLESS_NS) == ""
 
 
 def test_a_link_that_broke_says_nothing_while_the_key_is_there() -> None:

@@ -85,6 +85,37 @@ def test_a_leader_stays_while_its_followers_replica_waits_for_the_disk(
     assert cluster.record("orders").epoch == epoch
 
 
+def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_comes_back(
+    cluster: JoinedCluster,
+) -> None:
+    """No lookup finds it. All others have followed the coordinator meanwhile."""
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    leader = cluster.led_by("orders")
+    cluster.run(20)
+    cluster.away.add(leader.number)
+    cluster.run(10)
+    assert cluster.led_by("orders") is leader  # it may be back in a moment
+    cluster.until(lambda: cluster.leader("orders") not in (None, leader))
+    cluster.publish("orders", b"one")
+    epoch = cluster.record("orders").epoch
+    cluster.run(40)
+    assert cluster.record("orders").epoch == epoch  # not handed back to a node without a key
+    cluster.away.clear()
+    cluster.until(lambda: cluster.leader("orders") is leader, 60)
+
+
+def test_all_leaders_stay_while_nobody_reaches_the_coordinator(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    epoch = cluster.record("orders").epoch
+    cluster.away.update(range(3))
+    cluster.run(40)
+    cluster.away.clear()
+    cluster.run(10)
+    assert cluster.record("orders").epoch == epoch
+
+
 def test_a_node_that_starts_reads_the_metadata_before_it_says_that_a_topic_is_missing(
     cluster: JoinedCluster,
 ) -> None:

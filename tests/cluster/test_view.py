@@ -295,6 +295,7 @@ class WishesDesk:
     def generation(self, node: int, generation: int) -> None:
         document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
         self.view.memberships[node] = Held(document, 5, 5)
+        self.view.nodes[node] = Held(Node(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
         self.handed.append((name.number, node))
@@ -330,6 +331,14 @@ def test_not_to_a_member_whose_node_was_started_again_since() -> None:
     desk = WishesDesk(3, 1, 2)
     desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
     desk.generation(3, 2)
+    desk.preferred_leaders.tick(0)
+    assert desk.handed == []
+
+
+def test_not_to_a_member_whose_node_is_not_registered() -> None:
+    desk = WishesDesk(3, 1, 2)
+    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
+    del desk.view.nodes[3]
     desk.preferred_leaders.tick(0)
     assert desk.handed == []
 

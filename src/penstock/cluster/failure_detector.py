@@ -8,6 +8,10 @@ A life of a node's process is over, as far as this node may act on it, when
 | its key in `nodes/` has another incarnation | |
 | it has no link to this node | its key is gone, and absence may be acted on |
 | it has no link to this node | its address refused a connection, to this node and to another one |
+| it has a link to this node | its key is gone for KEYLESS_NS, and absence may be acted on |
+
+A node that has lost its lease and keeps its links may be busy, and registers again. One that stays
+without a key does not reach the coordinator: no lookup finds it, and it can change no set.
 
 **FailureDetector may be acted on** when this node has followed the coordinator, without a gap, for
 the time of a lease and ABSENCE_GRACE_NS. After an outage of the coordinator all keys are gone at
@@ -45,7 +49,13 @@ from collections.abc import Collection
 
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import View
-from penstock.limits import ABSENCE_GRACE_NS, NODE_LEASE_NS, REFUSAL_NS, REFUSAL_PAUSE_NS
+from penstock.limits import (
+    ABSENCE_GRACE_NS,
+    KEYLESS_NS,
+    NODE_LEASE_NS,
+    REFUSAL_NS,
+    REFUSAL_PAUSE_NS,
+)
 from penstock.replication.record import Record
 
 NEVER_NS = -(1 << 62)
@@ -62,6 +72,7 @@ class FailureDetector:
         self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when
         self._refused: dict[int, int] = {}  # node: the life that two found refusing
         self._refusal_ns: dict[int, int] = {}  # when that was concluded last
+        self._keyless_ns: dict[int, int] = {}  # since when a node's key is gone
 
     # --- what is seen ---
 
@@ -73,6 +84,12 @@ class FailureDetector:
 
     def unlinked(self, node: int) -> None:
         self.links.pop(node, None)
+
+    def key_changed(self, node: int, is_there: bool, mono_ns: int) -> None:
+        if is_there:
+            self._keyless_ns.pop(node, None)
+        else:
+            self._keyless_ns[node] = mono_ns
 
     def followed(self, mono_ns: int) -> None:
         """The view is current, and the own key is there."""
@@ -107,13 +124,21 @@ class FailureDetector:
         held = self.view.nodes.get(node)
         if held is not None and held.document.incarnation != incarnation:
             return f"node {node} has started again"
-        if node == self.own or self.links.get(node) == incarnation:
+        if node == self.own:
             return ""
+        if self.links.get(node) == incarnation:
+            return f"node {node} does not reach etcd" if self.is_keyless(node, mono_ns) else ""
         if held is None and self.may_act(mono_ns):
             return f"node {node} has no link, and its key is gone"
         if self.is_refused(node, incarnation):
             return f"node {node} refuses connections"
         return ""
+
+    def is_keyless(self, node: int, mono_ns: int) -> bool:
+        since_ns = self._keyless_ns.get(node)
+        if since_ns is None or mono_ns - since_ns < KEYLESS_NS:
+            return False
+        return self.may_act(mono_ns)
 
     def is_refused(self, node: int, incarnation: int) -> bool:
         return self._refused.get(node) == incarnation

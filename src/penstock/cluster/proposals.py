@@ -113,6 +113,7 @@ class Proposals:
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
+        self._keyless: set[int] = set()  # nodes that were taken for gone, though they are linked
         self._leavers: set[int] = set()  # nodes that are about to stop
         self._leaving: dict[PartitionName, int] = {}  # leaderships that ended here, unwritten yet
         self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
@@ -134,7 +135,10 @@ class Proposals:
             if key.startswith(keys.PARTITIONS):
                 self._record_changed(keys.partition_of(key), after)
             elif key.startswith(keys.NODES) and _incarnation_of(before) != _incarnation_of(after):
-                self.elections.node_changed(keys.node_of(key))
+                node = keys.node_of(key)
+                self.failure_detector.key_changed(node, after is not None, self.now_ns)
+                self._keyless.discard(node)
+                self.elections.node_changed(node)
 
     def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
         machine = self.machines.get(name)
@@ -285,6 +289,7 @@ class Proposals:
             self._may_act = not self._may_act
             self.elections.now_ns = mono_ns
             self.elections.absence_counts()
+        self._leave_keyless(mono_ns)
         self._leave_restored()
         for node in self.members.unlinked_nodes:
             if self._is_gone(node):
@@ -314,6 +319,13 @@ class Proposals:
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
                 self._correct(name)
+
+    def _leave_keyless(self, mono_ns: int) -> None:
+        for node in self.failure_detector.links.keys() - self._keyless:
+            if self.failure_detector.is_keyless(node, mono_ns):
+                self._keyless.add(node)
+                self.elections.now_ns = mono_ns
+                self.elections.node_changed(node)
 
     def _is_gone(self, node: int) -> bool:
         """Its process has ended, for certain: no commit need wait for it."""
@@ -426,8 +438,8 @@ class PreferredLeaders:
         return self._hand_over(name, node)
 
     def _is_present(self, record: Record, node: int) -> bool:
-        """Its entry is of the node's present generation: it is no suspect."""
+        """It is registered, and its entry is of the present generation: it is no suspect."""
         entry, held = record.member_on(node), self.view.memberships.get(node)
-        if entry is None or held is None:
+        if entry is None or held is None or node not in self.view.nodes:
             return False
         return entry.generation == held.document.generation
