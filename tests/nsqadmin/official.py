@@ -18,8 +18,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 Query = dict[str, str]
 START_S = 1_700_000_000
-_OPTIONS: dict[str, Any] = {"log_level": 2, "msg_timeout": 60_000_000_000, "max_rdy_count": 2500,
-                            "max_msg_size": 1_048_576, "mem_queue_size": 10_000}  # fmt: skip
 
 
 class Refused(Exception):
@@ -125,10 +123,8 @@ class _Stand:
                 return 500, str(error)
             except Refused as error:
                 return error.status, {"message": str(error)}
-        known = any(path == one for _, one in routes)
-        return (405, {"message": "METHOD_NOT_ALLOWED"}) if known else self.unknown(method, path)
-
-    def unknown(self, method: str, path: str) -> tuple[int, Any]:
+        if any(path == one for _, one in routes):
+            return 405, {"message": "METHOD_NOT_ALLOWED"}
         return 404, {"message": "NOT_FOUND"}
 
     def routes(self) -> dict[tuple[str, str], Any]:
@@ -190,7 +186,6 @@ class Nsqd(_Stand):
             ("GET", "/ping"): self._ping,
             ("GET", "/info"): self._info,
             ("GET", "/stats"): self._stats,
-            ("POST", "/pub"): self._publish,
             of_topic["create"]: lambda query: self._create(query),
             **{key: lambda query, verb=verb: self._act(query, verb)
                for verb, key in of_topic.items() if verb != "create"},
@@ -198,13 +193,6 @@ class Nsqd(_Stand):
             **{key: lambda query, verb=verb: self._act_channel(query, verb)
                for verb, key in of_channel.items() if verb != "create"},
         }  # fmt: skip
-
-    def unknown(self, method: str, path: str) -> tuple[int, Any]:
-        if not path.startswith("/config/"):
-            return super().unknown(method, path)
-        key = path.removeprefix("/config/")
-        known = method == "GET" and key in _OPTIONS
-        return (200, _OPTIONS[key]) if known else (400, {"message": "INVALID_OPTION"})
 
     def _ping(self, query: Query) -> Any:
         if self.health != "OK":
@@ -248,14 +236,6 @@ class Nsqd(_Stand):
         if self.is_old:
             del row["client_count"]
         return row if clients else row | {"clients": None}
-
-    def _publish(self, query: Query) -> Any:
-        (name,) = _need(query, "topic")
-        topic = self.topics.setdefault(name, {"channels": {}})
-        for row in (topic, *topic["channels"].values()):
-            row["message_count"] = row.get("message_count", 0) + 1
-            row["depth"] = row.get("depth", 0) + 1
-        return "OK"
 
     def _create(self, query: Query) -> None:
         (name,) = _need(query, "topic")

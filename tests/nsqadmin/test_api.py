@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,6 @@ from penstock.trace.search import RULE
 
 from .conftest import Installation
 from .running import Admin
-
-
-@pytest.fixture
-def topic(installation: Installation, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic with a channel and three messages, gone afterwards."""
-    name = request.node.name.replace("[", "_").replace("]", "")[:60]
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={name}")
-    nsqd.post(f"/channel/create?topic={name}&channel=ch")
-    for _ in range(3):
-        nsqd.post(f"/pub?topic={name}", b"hello")
-    installation.wait_for_topic(name)
-    yield name
-    installation.admin.request("DELETE", f"/api/topics/{name}")
 
 
 def test_a_trace_of_one_partition(installation: Installation) -> None:
@@ -80,21 +65,6 @@ def test_a_trace_names_the_trace_context(installation: Installation) -> None:
 def test_what_no_trace_is_asked_for(installation: Installation, query: str, said: str) -> None:
     status, body, _ = installation.admin.request("GET", f"/api/trace{query}")
     assert (status, json.loads(body)) == (400, {"message": f"INVALID_ARG: {said}"})
-
-
-def test_create_pause_empty_delete(installation: Installation) -> None:
-    admin = installation.admin
-    made = {"topic": "made", "channel": "here"}
-    assert admin.json("POST", "/api/topics", made) == {"message": ""}
-    assert admin.json("GET", "/api/topics?inactive=true")["topics"]["made"] == ["here"]
-    installation.nsqd.post("/pub?topic=made", b"x")
-    eventually(lambda: installation.lookupd.knows("made", installation.nsqd))
-    assert admin.json("POST", "/api/topics/made/here", {"action": "pause"}) == {"message": ""}
-    assert installation.nsqd.channel_stats("made", "here")["paused"] is True
-    assert admin.json("POST", "/api/topics/made/here", {"action": "empty"}) == {"message": ""}
-    assert installation.nsqd.channel_stats("made", "here")["depth"] == 0
-    assert admin.json("DELETE", "/api/topics/made") == {"message": ""}
-    assert "made" not in admin.json("GET", "/api/topics")["topics"]
 
 
 def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installation) -> None:

@@ -92,11 +92,6 @@ def test_nobody_is_advised_to_consume_dead_letters() -> None:
     assert not [one for one in told if "redrive" in one]
 
 
-def test_a_topic_without_nsqd_is_there() -> None:
-    after = two(node(10.0, 1), node(12.0, 1))
-    assert after.topics["idle"].nodes == []
-
-
 def test_what_waits_is_summed_over_channels() -> None:
     after = two(node(10.0, 1), node(12.0, 1, depth=5, in_flight_count=2, deferred_count=3))
     topic = after.topics["t"]

@@ -44,10 +44,6 @@ class World:
         headers = self.log_in(name)
         return drawn(self.admin, f"/topics/{TOPIC}", headers), headers
 
-    @property
-    def is_paused(self) -> bool:
-        return bool(self.nsqd.topic_stats(TOPIC)["paused"])
-
     def done(self) -> list[str]:
         """Every action that was done, the first one first."""
         found = [one for one in self.store.audit(count=1000)

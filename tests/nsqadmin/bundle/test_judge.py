@@ -77,7 +77,6 @@ def stuck(made: Made) -> None:
 
 
 BAD, WARN, NOTE = Level.BAD, Level.WARN, Level.NOTE
-_SECOND_DISK = {"free_bytes": 10**8, "size_bytes": 10**9}
 _CASES: list[tuple[Hurt, Level, str]] = [
     (down("nsqd/3"), BAD, "node 10.0.0.3:4151 does not answer"),
     (down("nsqlookupd/2"), BAD, "nsqlookupd 10.0.1.2:4161 does not answer"),
