@@ -27,7 +27,7 @@ from .sockets import drawn
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
 DOERS = ("change", "do", "perform", "entry", "done", "_change")
-MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
+MAKERS = {"audit.Audit.perform", "audit.Audit.note", "pages.layout.change",
           "pages.layout.do", "routes.Call.perform",
           "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
@@ -75,27 +75,27 @@ CLICKS = {
     "pages.channel_messages._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
     "pages.settings._Panel._apply": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
-    "pages.people._Users._save": Click(
+    "pages.people.Users._save": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Save", DESTROY),
-    "pages.people._Users._remove": Click(
+    "pages.people.Users._remove": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Remove", DESTROY),
-    "pages.people._Users._end": Click(
+    "pages.people.Users._end": Click(
         "pages/test_login.py::test_a_session_is_ended_by_hand", "/users", "", DESTROY),
-    "pages.people._Tokens._make": Click(
+    "pages.people.Tokens._make": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Make",
         DESTROY),
-    "pages.people._Tokens._remove": Click(
+    "pages.people.Tokens._remove": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Remove",
         DESTROY),
     "pages.people._Password._save": Click(
         "pages/test_login.py::test_one_changes_ones_own_password_and_other_sessions_end",
         "/account", "Change", VIEW),
-    "pages.diagnostics._Page._gather": Click(
+    "pages.diagnostics.Diagnostics._gather": Click(
         "pages/test_diagnostics.py::test_gather_see_and_download", "/diagnostics", "Gather",
         OPERATE),
-    "pages.sql._Console._run": Click(
+    "pages.sql.Console._run": Click(
         "pages/test_sql.py::test_a_statement_and_a_refusal", "/sql", "Run (Ctrl+Enter)", OPERATE),
 }  # fmt: skip
 # The same on another page.

@@ -46,7 +46,6 @@ def test_nothing_is_half_written(store: Store) -> None:
     token = store.begin_session("ann")
     with full_disk():
         for write in (
-            lambda: store.record("ann", "session", "", "pause_topic", "t", "", "ok"),
             lambda: store.begin("ann", "session", "", [("a", "t"), ("b", "t")]),
             lambda: store.put_user("ann", "0:0", Role.VIEW),
             lambda: store.set_password("ann", "0:0", keep=""),

@@ -24,7 +24,7 @@ from penstock.nsqadmin.store import Store
 path, start = Path(sys.argv[1]), int(sys.argv[2])
 store, history = Store(path), History(path, 86_400.0)
 for number in itertools.count(start):
-    store.record("ann", "session", "127.0.0.1", "pause_topic", str(number), "x" * 1000, "ok")
+    store.begin("ann", "session", "::1", [("pause_topic", str(number))], "x" * 1000, "ok")
     topics = {f"t{one}": TopicState(f"t{one}", in_rate=number) for one in range(20)}
     history.take(Snapshot(60.0 * (1_000_000 + number), topics=topics))
     print(number, flush=True)

@@ -83,9 +83,9 @@ def test_sessions_and_log_ins_are_told_without_their_tokens(tmp_path: Path, hash
     store.put_user("bo", hashed, Role.VIEW)
     token = store.begin_session("bo")
     store.begin_session("ann@x", ANN)
-    store.record("bo", "login", "::1", "login", "", "", "ok")
+    store.begin("bo", "login", "::1", [("login", "")], result="ok")
     clock.now_s += 10
-    store.record("bo", "login", "::1", "login", "", "", "failed: wrong")
+    store.begin("bo", "login", "::1", [("login", "")], result="failed: wrong")
     assert store.last_logins() == {"bo": 1000.0}
     told = store.sessions(HOUR_S)
     assert sorted((one.user, one.is_by_provider) for one in told) == [
@@ -124,7 +124,7 @@ def test_the_audit_log_is_narrowed(tmp_path: Path) -> None:
         ("bo", "delete%topic", "WARNING: one"),
     ):
         clock.now_s += 1
-        store.record(who, "local", "::1", action, "orders", "", result)
+        store.begin(who, "local", "::1", [(action, "orders")], result=result)
     asked = {
         Narrowed(): 3,
         Narrowed(who="B"): 2,

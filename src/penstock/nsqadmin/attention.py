@@ -200,10 +200,12 @@ def _of_channel(
     it = Thing(name, ("topics", channel.topic, channel.name))
     waits = channel.depth + channel.in_flight
     grown = _grown(recent, window)
+    # In a short window only what waits for longer than that is stuck.
+    may_be_slow = window.is_short and 0 < channel.oldest_s < limits.ADMIN_WINDOW_S
     if channel.paused:
         if waits:
             yield it.note("is paused", f"{wait(waits)}.", "Unpause it when you are done.", "paused")
-    elif channel.clients and waits and _idle(recent, window) and not _may_be_slow(channel, window):
+    elif channel.clients and waits and _idle(recent, window) and not may_be_slow:
         since = f" in {window.words}" if window.is_short else ""
         held = f"{count(channel.clients, 'consumer')}, {count(waits, 'message')}"
         step = "Look at what its consumers do; their in-flight messages are on its page."
@@ -271,11 +273,6 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
         if missing:
             step = f"See whether these nodes run: {', '.join(map(cluster.named, missing))}."
         yield it.warn("is under-replicated", why, step, "under-replicated")
-
-
-def _may_be_slow(channel: ChannelState, window: Window) -> bool:
-    """In a short window only what waits for longer than that is stuck."""
-    return window.is_short and 0 < channel.oldest_s < limits.ADMIN_WINDOW_S
 
 
 def _seen(recent: Sequence[Sample], window: Window) -> list[Sample]:

@@ -14,6 +14,7 @@ shown can't be found out by asking for it either.
 from __future__ import annotations
 
 import json
+import operator
 import re
 import shlex
 from collections.abc import Callable
@@ -55,13 +56,9 @@ class Term(NamedTuple):
 
 
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
 
 
 def _number(value: Any) -> float | None:
@@ -90,9 +87,8 @@ class Criteria(NamedTuple):
         return bool(self.contains or self.terms)
 
     def hold(self, message: Message) -> bool:
-        return has_text(message, self.contains) and self._terms_hold(message)
-
-    def _terms_hold(self, message: Message) -> bool:
+        if not has_text(message, self.contains):
+            return False
         body: Any = _NONE
         for term in self.terms:
             found = _own(message, term.name)

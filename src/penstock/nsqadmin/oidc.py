@@ -173,15 +173,11 @@ def check_token(
         raise UnknownKey("the token is signed by a key that the provider does not name") from error
     except (JoseError, ValueError, TypeError) as error:
         raise OidcFailed(f"the provider's token is not believed: {error}") from error
-    audience = claims["aud"]
-    party = claims.get("azp")
-    if party != client_id and (party is not None or not _is_alone(audience)):
+    audience, party = claims["aud"], claims.get("azp")
+    is_alone = isinstance(audience, str) or len(audience) == 1
+    if party != client_id and (party is not None or not is_alone):
         raise OidcFailed("the provider's token is for somebody else (azp)")
     return dict(claims)
-
-
-def _is_alone(audience: Any) -> bool:
-    return isinstance(audience, str) or len(audience) == 1
 
 
 def who(claims: Mapping[str, Any], groups_claim: str) -> Claimed:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from penstock.broker.topics.settings import is_internal
@@ -125,6 +126,12 @@ class ChannelState:
         return bool(self.holds_of)
 
 
+def _over_channels(name: str) -> Any:
+    """A property of a topic: the sum of that of its channels."""
+    of = attrgetter(name)
+    return property(lambda topic: sum(map(of, topic.channels.values())))
+
+
 @dataclass(slots=True)
 class TopicState:
     name: str
@@ -166,25 +173,11 @@ class TopicState:
         """What waits, wherever it waits."""
         return self.depth + sum(one.depth for one in self.channels.values())
 
-    @property
-    def in_flight(self) -> int:
-        return sum(one.in_flight for one in self.channels.values())
-
-    @property
-    def deferred(self) -> int:
-        return sum(one.deferred for one in self.channels.values())
-
-    @property
-    def clients(self) -> int:
-        return sum(one.clients for one in self.channels.values())
-
-    @property
-    def finish_rate(self) -> float:
-        return sum(one.finish_rate for one in self.channels.values())
-
-    @property
-    def timeout_rate(self) -> float:
-        return sum(one.timeout_rate for one in self.channels.values())
+    in_flight = _over_channels("in_flight")
+    deferred = _over_channels("deferred")
+    clients = _over_channels("clients")
+    finish_rate = _over_channels("finish_rate")
+    timeout_rate = _over_channels("timeout_rate")
 
     @property
     def oldest_s(self) -> float:
@@ -518,13 +511,8 @@ def _channel_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Itera
         ))  # fmt: skip
 
 
-def behind(parts: Iterable[ChannelPart]) -> ChannelPart | None:
-    """The one in which most waits; None when nothing does."""
-    return max((one for one in parts if one.depth), key=lambda one: one.depth, default=None)
-
-
 def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
     """The one that has at least twice its share of what waits."""
-    worst, waits = behind(parts), sum(one.depth for one in parts)
-    is_alone = worst is not None and len(parts) > 1 and worst.depth * len(parts) >= 2 * waits
-    return worst if is_alone else None
+    waits = sum(one.depth for one in parts)
+    worst = max(parts, key=lambda one: one.depth) if waits and len(parts) > 1 else None
+    return worst if worst is not None and worst.depth * len(parts) >= 2 * waits else None

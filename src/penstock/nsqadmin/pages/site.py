@@ -48,7 +48,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 PAGES = (
     Page("/", "Overview", overview.draw),
-    Page("/topics", "Topics", topics.draw),
+    Page("/topics", "Topics", topics.Topics),
     Page("/topics/{topic}", "{topic}", topic.draw, check_exists),
     Page("/topics/{topic}/{channel}", "{topic}/{channel}", channel.draw, check_exists),
     Page("/messages/{topic}", "Messages of {topic}", messages.draw, messages.check),
@@ -60,11 +60,11 @@ PAGES = (
     Page("/trace", "Trace", trace.draw),
     Page("/pipelines", "Pipelines", pipelines.draw, pipelines.check),
     Page("/pipelines/{run}", pipelines.title, pipelines.draw_run, pipelines.check),
-    Page("/sql", "SQL", sql.draw, sql.check, Role.VIEW),  # its role hangs on what is masked
-    Page("/diagnostics", "Diagnostics", diagnostics.draw),
+    Page("/sql", "SQL", sql.Console, sql.check, Role.VIEW),  # its role hangs on what is masked
+    Page("/diagnostics", "Diagnostics", diagnostics.Diagnostics),
     Page("/audit", "Audit log", audit.draw),
-    Page("/users", "Users", people.draw_users),
-    Page("/tokens", "Tokens", people.draw_tokens),
+    Page("/users", "Users", people.Users),
+    Page("/tokens", "Tokens", people.Tokens),
     Page("/account", "Your account", people.draw_account),
 )
 
