@@ -24,7 +24,6 @@ many there are now; the count that a channel has itself is of all since its nsqd
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -35,7 +34,6 @@ from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.upstream import Producer
 
 Row = Mapping[str, Any]
-Name = tuple[str, str]  # of a topic and its channel
 
 REDRIVE = "redrive"
 NO_CLUSTER = Replication()
@@ -352,27 +350,14 @@ def _earlier(node: NodeState, known: NodeState | None) -> Answer | None:
 
 
 def _add_dead_letters(snapshot: Snapshot) -> None:
-    all_ = ((one.topic, one.name, one.dead_letter_topic) for one in snapshot.channels())
-    for (topic, name), sources in holders(all_).items():
-        holder = snapshot.topics[topic].channels[name]
-        holder.holds_of = tuple("/".join(one) for one in sources)
-        for source in sources:
-            channel = snapshot.topics[source[0]].channels[source[1]]
+    """What the channel says of its dead-letter topic counts before the usual name."""
+    for channel in snapshot.channels():
+        dead = channel.dead_letter_topic or f"{channel.topic}.{channel.name}.dead"
+        holder = snapshot.channel(dead, REDRIVE)
+        if holder is not None and dead != channel.topic:
+            holder.holds_of += (f"{channel.topic}/{channel.name}",)
             channel.dead_letters = holder.depth + holder.in_flight + holder.deferred
-            channel.dead_letter_topic = topic
-
-
-def holders(channels: Iterable[tuple[str, str, str]]) -> dict[Name, list[Name]]:
-    """The channels with dead letters, each with those that they came from. `channels`: topic, name,
-    and the dead-letter topic that the channel says it has, or ""."""
-    all_ = list(channels)
-    there = {topic for topic, name, _ in all_ if name == REDRIVE}
-    found: dict[Name, list[Name]] = defaultdict(list)
-    for topic, name, told in all_ if there else ():
-        dead = told or f"{topic}.{name}.dead"
-        if dead in there and dead != topic:
-            found[dead, REDRIVE].append((topic, name))
-    return found
+            channel.dead_letter_topic = dead
 
 
 def _add_registered(snapshot: Snapshot) -> None:
