@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
-from penstock.nsqadmin.pages.partitions import said
+from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import Producer
 
@@ -106,6 +107,20 @@ def test_the_one_that_lags_is_named() -> None:
     assert said(parts) == "Partition 1 has 36 of the 36 that wait."
     even = [one._replace(depth=10) for one in parts]
     assert said(even) == said([one._replace(depth=0) for one in parts]) == ""
+
+
+def test_rows_of_the_tables() -> None:
+    here: Any = SimpleNamespace(link=lambda *way: "/".join(way))
+    topic = snapshot(document(36)).topics["t"]
+    rows = topic_rows(here, topic)
+    assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [
+        (f"{NODE} 0", 5, 0, ""), (f"{NODE} 1", 90, 36, "slow: 36"), (f"{NODE} 2", 5, 0, ""),
+    ]  # fmt: skip
+    assert [(row["end"], row["link"]) for row in rows] == [(n, f"nodes/{NODE}") for n in COUNTS]
+    rows = channel_rows(here, topic.channels["slow"].partitions)
+    assert [(row["depth"], row["share"], row["oldest"]) for row in rows] == [
+        (0, 0, 0), (36, 100, 8), (0, 0, 0),
+    ]  # fmt: skip
 
 
 def lags(channel: dict[str, Any], *changes: dict[str, Any]) -> list[tuple[str, str]]:
