@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from .elsewhere import Answering
 
 Query = dict[str, str]
 START_S = 1_700_000_000
@@ -40,77 +40,34 @@ class Calls:
         return [(who, at) for who, method, at in list(self.made) if method == "POST"]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, address: Any) -> None:
-        """An nsqadmin that ends hangs up."""
-
-
-class _Stand:
+class _Stand(Answering):
     """One daemon. `fails` makes it answer everything with that status."""
 
     is_enveloped = False  # as before 1.0
 
     def __init__(self, name: str, calls: Calls) -> None:
+        super().__init__()
         self.name = name
         self.fails = 0
         self.lock = threading.Lock()
-        stand = self
+        self._calls = calls
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                parts = urlsplit(self.path)
-                calls.made.append((stand.name, self.command, self.path))
-                query = dict(parse_qsl(parts.query))
-                with stand.lock:
-                    self.reply(*stand.answer(self.command, parts.path, query))
-
-            do_POST = do_PUT = do_GET
-
-            def reply(self, status: int, document: Any) -> None:
-                form = (",", ":")
-                body = b"" if document is None else json.dumps(document, separators=form).encode()
-                if stand.is_enveloped:
-                    told = {"status_code": status, "status_txt": "OK", "data": document}
-                    body = json.dumps(told).encode()
-                if isinstance(document, str):
-                    body = document.encode()
-                self.send_response(status)
-                if not stand.is_enveloped:
-                    self.send_header("X-NSQ-Content-Type", "nsq; version=1.0")
-                if body:
-                    kind = "text/plain" if isinstance(document, str) else "application/json"
-                    self.send_header("Content-Type", f"{kind}; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: Any) -> None:
-                return None
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def reply(self, method: str, path: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        self._calls.made.append((self.name, method, path))
+        parts = urlsplit(path)
+        with self.lock:
+            status, document = self.answer(method, parts.path, dict(parse_qsl(parts.query)))
+        is_text, headers = isinstance(document, str), {"X-NSQ-Content-Type": "nsq; version=1.0"}
+        if self.is_enveloped:
+            headers = {}
+        if self.is_enveloped and not is_text:
+            document = {"status_code": status, "status_txt": "OK", "data": document}
+        if document is None:
+            return status, b"", headers
+        kind = "text/plain" if is_text else "application/json"
+        headers["Content-Type"] = f"{kind}; charset=utf-8"
+        said = document if is_text else json.dumps(document, separators=(",", ":"))
+        return status, said.encode(), headers
 
     def answer(self, method: str, path: str, query: Query) -> tuple[int, Any]:
         if self.fails:

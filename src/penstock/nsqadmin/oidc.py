@@ -126,7 +126,6 @@ def _with_query(url: str, query: Mapping[str, str]) -> str:
 
 
 def _code_in(query: Mapping[str, str], issuer: str) -> str:
-    """The code."""
     if query.get("iss", issuer) != issuer:
         raise OidcFailed("the answer is from another provider")
     if query.get("error"):
@@ -138,7 +137,6 @@ def _code_in(query: Mapping[str, str], issuer: str) -> str:
 
 
 def read_keys(document: Any) -> KeySet:
-    """The public keys of a provider."""
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 

@@ -36,9 +36,9 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    calls, hook = Calls(), Elsewhere()
+    calls = Calls()
     with ExitStack() as stack:
-        stack.callback(hook.close)
+        hook = stack.enter_context(Elsewhere())
         nsqd = stack.enter_context(Nsqd("nsqd", calls))
         lookupd = stack.enter_context(Lookupd("lookupd", calls, [nsqd]))
         flags = (f"-lookupd-http-address={lookupd.address}",

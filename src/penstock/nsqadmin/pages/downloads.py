@@ -34,7 +34,6 @@ _KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/oc
 def add(app: FastAPI, deps: Deps) -> None:
     @app.get(f"{deps.base}/download/{{topic}}", include_in_schema=False)
     async def body(request: Request, topic: str, node: str, offset: int) -> Response:
-        """A message's body."""
         viewed(deps, request)
         try:
             message = await _log(deps, node, topic).message(offset)
