@@ -5,7 +5,6 @@ the place of one that can't be shown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
@@ -42,9 +42,6 @@ from penstock.nsqadmin.pages.layout import NoSuchPage, Page, check_exists
 from penstock.nsqadmin.pages.style import plain
 
 log = logging.getLogger("penstock.nsqadmin.site")
-
-Scope = dict[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 PAGES = (
     Page("/", "Overview", overview.draw),
@@ -125,11 +122,11 @@ def _add_answers(deps: Deps) -> None:
 class _RootOf:
     """The page at the base path itself has no slash at its end, as official."""
 
-    def __init__(self, app: App, base: str) -> None:
+    def __init__(self, app: ASGIApp, base: str) -> None:
         self._app = app
         self._base = base
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path")
         if scope["type"] == "http" and path == f"{self._base}/":
             response: Response = RedirectResponse(self._base, 301)
