@@ -99,6 +99,15 @@ def test_what_waits_is_summed_over_channels() -> None:
     assert after.backlog == 6
 
 
+def test_a_topic_is_the_sum_of_its_nodes() -> None:
+    nodes = {"a:1": node(10.0, 100, depth=2), "b:1": node(10.0, 50, depth=3, client_count=4)}
+    for address, one in nodes.items():
+        one.address = address
+    topic = make(1.0, nodes, (), (), Snapshot()).topics["t"]
+    assert (topic.messages, topic.backlog, topic.clients) == (150, 7, 4)
+    assert topic.nodes == topic.channels["ch"].nodes == ["a:1", "b:1"]
+
+
 def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:
     channel: dict[str, Any] = {
         "channel_name": "c", "depth": 0, "in_flight_count": 2, "oldest_age_seconds": 0.0,
