@@ -35,7 +35,6 @@ class CriterionInvalid(PenstockError):
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or "is no term such as status=paid, total>100 or header.source=web"
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 class Term(NamedTuple):

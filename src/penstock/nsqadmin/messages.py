@@ -38,7 +38,6 @@ class PlaceInvalid(PenstockError):
             " 06:00, a while such as -10m, newest or oldest"
         )
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 def moment_ms(text: str, now_s: float) -> int:

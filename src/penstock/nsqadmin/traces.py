@@ -202,7 +202,6 @@ class IdInvalid(PenstockError):
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or f"is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 def wanted(text: str, since: str = "") -> Wanted:
