@@ -1,4 +1,5 @@
-"""One installation for the tests of this folder: a lookupd, an nsqd, an nsqadmin."""
+"""One installation for the tests of this folder: a lookupd, an nsqd, an nsqadmin; and an nsqadmin
+where one has to log in."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually
+from penstock.nsqadmin.access import Role
 
-from .running import Admin
+from .running import Admin, with_users
 
+USERS = {"vera": Role.VIEW, "otto": Role.OPERATE, "dora": Role.DESTROY}
 HOUR_MS = 3_600_000  # a client of a test that answers no heartbeat lives as long as the test
 
 
@@ -44,3 +47,13 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
         with Daemon(path / "nsqd", *told) as nsqd, Admin(path / "nsqadmin", asked) as admin:
             yield Installation(lookupd, nsqd, admin)
+
+
+@pytest.fixture(scope="session")
+def guarded(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Admin]:
+    """With USERS, so that everybody has to log in. Who changes them puts them back."""
+    path = with_users(tmp_path_factory.mktemp("guarded") / "admin", **USERS)
+    with Admin(path, installation.of_nsqd) as admin:
+        yield admin

@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from .elsewhere import Answering
 
 Query = dict[str, str]
 START_S = 1_700_000_000
-_OPTIONS: dict[str, Any] = {"log_level": 2, "msg_timeout": 60_000_000_000, "max_rdy_count": 2500,
-                            "max_msg_size": 1_048_576, "mem_queue_size": 10_000}  # fmt: skip
 
 
 class Refused(Exception):
@@ -42,77 +40,34 @@ class Calls:
         return [(who, at) for who, method, at in list(self.made) if method == "POST"]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, address: Any) -> None:
-        """An nsqadmin that ends hangs up."""
-
-
-class _Stand:
+class _Stand(Answering):
     """One daemon. `fails` makes it answer everything with that status."""
 
     is_enveloped = False  # as before 1.0
 
     def __init__(self, name: str, calls: Calls) -> None:
+        super().__init__()
         self.name = name
         self.fails = 0
         self.lock = threading.Lock()
-        stand = self
+        self._calls = calls
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                parts = urlsplit(self.path)
-                calls.made.append((stand.name, self.command, self.path))
-                query = dict(parse_qsl(parts.query))
-                with stand.lock:
-                    self.reply(*stand.answer(self.command, parts.path, query))
-
-            do_POST = do_PUT = do_GET
-
-            def reply(self, status: int, document: Any) -> None:
-                form = (",", ":")
-                body = b"" if document is None else json.dumps(document, separators=form).encode()
-                if stand.is_enveloped:
-                    told = {"status_code": status, "status_txt": "OK", "data": document}
-                    body = json.dumps(told).encode()
-                if isinstance(document, str):
-                    body = document.encode()
-                self.send_response(status)
-                if not stand.is_enveloped:
-                    self.send_header("X-NSQ-Content-Type", "nsq; version=1.0")
-                if body:
-                    kind = "text/plain" if isinstance(document, str) else "application/json"
-                    self.send_header("Content-Type", f"{kind}; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: Any) -> None:
-                return None
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def reply(self, method: str, path: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        self._calls.made.append((self.name, method, path))
+        parts = urlsplit(path)
+        with self.lock:
+            status, document = self.answer(method, parts.path, dict(parse_qsl(parts.query)))
+        is_text, headers = isinstance(document, str), {"X-NSQ-Content-Type": "nsq; version=1.0"}
+        if self.is_enveloped:
+            headers = {}
+        if self.is_enveloped and not is_text:
+            document = {"status_code": status, "status_txt": "OK", "data": document}
+        if document is None:
+            return status, b"", headers
+        kind = "text/plain" if is_text else "application/json"
+        headers["Content-Type"] = f"{kind}; charset=utf-8"
+        said = document if is_text else json.dumps(document, separators=(",", ":"))
+        return status, said.encode(), headers
 
     def answer(self, method: str, path: str, query: Query) -> tuple[int, Any]:
         if self.fails:
@@ -125,10 +80,8 @@ class _Stand:
                 return 500, str(error)
             except Refused as error:
                 return error.status, {"message": str(error)}
-        known = any(path == one for _, one in routes)
-        return (405, {"message": "METHOD_NOT_ALLOWED"}) if known else self.unknown(method, path)
-
-    def unknown(self, method: str, path: str) -> tuple[int, Any]:
+        if any(path == one for _, one in routes):
+            return 405, {"message": "METHOD_NOT_ALLOWED"}
         return 404, {"message": "NOT_FOUND"}
 
     def routes(self) -> dict[tuple[str, str], Any]:
@@ -190,7 +143,6 @@ class Nsqd(_Stand):
             ("GET", "/ping"): self._ping,
             ("GET", "/info"): self._info,
             ("GET", "/stats"): self._stats,
-            ("POST", "/pub"): self._publish,
             of_topic["create"]: lambda query: self._create(query),
             **{key: lambda query, verb=verb: self._act(query, verb)
                for verb, key in of_topic.items() if verb != "create"},
@@ -198,13 +150,6 @@ class Nsqd(_Stand):
             **{key: lambda query, verb=verb: self._act_channel(query, verb)
                for verb, key in of_channel.items() if verb != "create"},
         }  # fmt: skip
-
-    def unknown(self, method: str, path: str) -> tuple[int, Any]:
-        if not path.startswith("/config/"):
-            return super().unknown(method, path)
-        key = path.removeprefix("/config/")
-        known = method == "GET" and key in _OPTIONS
-        return (200, _OPTIONS[key]) if known else (400, {"message": "INVALID_OPTION"})
 
     def _ping(self, query: Query) -> Any:
         if self.health != "OK":
@@ -248,14 +193,6 @@ class Nsqd(_Stand):
         if self.is_old:
             del row["client_count"]
         return row if clients else row | {"clients": None}
-
-    def _publish(self, query: Query) -> Any:
-        (name,) = _need(query, "topic")
-        topic = self.topics.setdefault(name, {"channels": {}})
-        for row in (topic, *topic["channels"].values()):
-            row["message_count"] = row.get("message_count", 0) + 1
-            row["depth"] = row.get("depth", 0) + 1
-        return "OK"
 
     def _create(self, query: Query) -> None:
         (name,) = _need(query, "topic")

@@ -78,6 +78,18 @@ def test_who_may_configure(tmp_path: Path, network: str, allowed: bool) -> None:
         assert gate.may_configure("127.0.0.1") is allowed
 
 
+def test_a_role_that_was_taken_away_counts_at_once(tmp_path: Path) -> None:
+    """Of the caller of a page that is open still, whom a proxy has named."""
+    flags = ["-nsqd-http-address=h:1", "-admin-user=nobody", "-login=off"]
+    with closing(Store(tmp_path)) as store:
+        gate = Gate(read_options(flags, {}), store, Address("127.0.0.1", 4171, ""))
+        store.put_user("mara", "00:00", Role.OPERATE)
+        caller = gate.caller({"x-forwarded-user": "mara", "host": "127.0.0.1"}, {}, "127.0.0.1")
+        assert (caller.how, gate.held(caller)) == ("header", Role.OPERATE)
+        store.put_user("mara", "00:00", Role.VIEW)
+        assert gate.held(caller) == Role.VIEW
+
+
 def test_the_mapping_is_read() -> None:
     found = read_group_roles(["ops=operate", "CN=a,OU=b=destroy", " * = view", "ops=view"])
     assert found == {"ops": Role.OPERATE, "CN=a,OU=b": Role.DESTROY, "*": Role.VIEW}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from cases import each
-from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import bar
 
 from .conftest import Installation
-from .running import Admin, with_users
+from .running import Admin
 
 REBOUND = {"Host": "evil.example"}  # a name of theirs that means our address
 PATHS = [path for path, _, _ in bar.PLACES]
@@ -31,16 +27,6 @@ CHANGING = [
     ("DELETE", "/api/nodes/127.0.0.1:1", {"topic": "kept"}),
     ("PUT", "/config/log_level", b"debug"),
 ]
-
-
-@pytest.fixture(scope="module")
-def guarded(
-    installation: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Admin]:
-    """With a user, so that everybody has to log in."""
-    path = with_users(tmp_path_factory.mktemp("attacks") / "admin", dora=Role.DESTROY)
-    with Admin(path, installation.of_nsqd) as admin:
-        yield admin
 
 
 @each("path", READING)

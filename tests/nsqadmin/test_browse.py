@@ -65,25 +65,15 @@ def seen(page: Page) -> list[tuple[str, int]]:
 ODD, EVEN = FakeLog("a", list(range(1, 41, 2))), FakeLog("b", list(range(0, 40, 2)))
 
 
-def test_the_newest_of_two_nodes_and_all_before_nothing_twice() -> None:
-    both, found, ends = shelf(ODD, EVEN), [], {"a": 20, "b": 20}
+@pytest.mark.parametrize("is_back", [True, False])
+def test_all_of_two_nodes_by_time_and_nothing_twice(is_back: bool) -> None:
+    both, found, at = shelf(ODD, EVEN), [], dict.fromkeys("ab", 20 if is_back else 0)
     while True:
-        page = asyncio.run(both.back(ends, hunt(7)))
-        found = seen(page) + found
+        page = asyncio.run((both.back if is_back else both.onward)(at, hunt(7)))
+        found = seen(page) + found if is_back else found + seen(page)
         if page.is_end:
             break
-        ends = {node: span.first for node, span in page.spans.items()}
-    assert found == [pair for offset in range(20) for pair in (("b", offset), ("a", offset))]
-
-
-def test_onward_through_two_nodes() -> None:
-    both, found, offsets = shelf(ODD, EVEN), [], {"a": 0, "b": 0}
-    while True:
-        page = asyncio.run(both.onward(offsets, hunt(7)))
-        found += seen(page)
-        if page.is_end:
-            break
-        offsets = {node: span.following for node, span in page.spans.items()}
+        at = {node: span[not is_back] for node, span in page.spans.items()}
     assert found == [pair for offset in range(20) for pair in (("b", offset), ("a", offset))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
@@ -420,7 +420,7 @@ def test_below_a_base_path(site: Site, tmp_path_factory: pytest.TempPathFactory)
         f"-nsqd-http-address={site.nsqds[0].address}", "-base-path=/a/b",
         f"-graphite-url={graphite.url}", "-proxy-graphite",
     )  # fmt: skip
-    with closing(graphite), Admin(path, *flags) as admin:
+    with graphite, Admin(path, *flags) as admin:
         for at, target in (("/a/b/", "/a/b"), ("/a/b/topics/", "/a/b/topics"),
                            ("/a/b/Ping", "/a/b/ping")):  # fmt: skip
             status, _, headers = admin.request("GET", at)

@@ -20,14 +20,14 @@ from penstock.nsqadmin.gate import CSRF_HEADER
 from penstock.nsqadmin.routes import ROUTES
 from penstock.nsqadmin.store import Store
 
-from .conftest import Installation
-from .running import Admin, logged_in, with_users
+from .conftest import USERS, Installation
+from .running import Admin, logged_in
 from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
 DOERS = ("change", "do", "perform", "entry", "done", "_change")
-MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
+MAKERS = {"audit.Audit.perform", "audit.Audit.note", "pages.layout.change",
           "pages.layout.do", "routes.Call.perform",
           "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
@@ -75,27 +75,27 @@ CLICKS = {
     "pages.channel_messages._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
     "pages.settings._Panel._apply": Click("pages/test_settings.py::test_roles", PAGE, "", OPERATE),
-    "pages.people._Users._save": Click(
+    "pages.people.Users._save": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Save", DESTROY),
-    "pages.people._Users._remove": Click(
+    "pages.people.Users._remove": Click(
         "pages/test_login.py::test_a_user_is_made_and_removed_and_it_is_written_down", "/users",
         "Remove", DESTROY),
-    "pages.people._Users._end": Click(
+    "pages.people.Users._end": Click(
         "pages/test_login.py::test_a_session_is_ended_by_hand", "/users", "", DESTROY),
-    "pages.people._Tokens._make": Click(
+    "pages.people.Tokens._make": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Make",
         DESTROY),
-    "pages.people._Tokens._remove": Click(
+    "pages.people.Tokens._remove": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Remove",
         DESTROY),
     "pages.people._Password._save": Click(
         "pages/test_login.py::test_one_changes_ones_own_password_and_other_sessions_end",
         "/account", "Change", VIEW),
-    "pages.diagnostics._Page._gather": Click(
+    "pages.diagnostics.Diagnostics._gather": Click(
         "pages/test_diagnostics.py::test_gather_see_and_download", "/diagnostics", "Gather",
         OPERATE),
-    "pages.sql._Console._run": Click(
+    "pages.sql.Console._run": Click(
         "pages/test_sql.py::test_a_statement_and_a_refusal", "/sql", "Run (Ctrl+Enter)", OPERATE),
 }  # fmt: skip
 # The same on another page.
@@ -195,59 +195,55 @@ def test_the_test_that_is_named_is_there(site: str) -> None:
     assert CLICKS[site].label.partition(" (")[0] in text
 
 
-class Guarded(NamedTuple):
+class World(NamedTuple):
     admin: Admin
     node: str
     headers: dict[Role, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def guarded(
-    installation: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Guarded]:
-    path, nsqd = tmp_path_factory.mktemp("every") / "admin", installation.nsqd
+def world(installation: Installation, guarded: Admin) -> Iterator[World]:
+    nsqd = installation.nsqd
     nsqd.post(f"/topic/create?topic={TOPIC}")
     nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
     nsqd.post(f"/pub?topic={TOPIC}", b"kept")
-    installation.wait_for_topic(TOPIC)
-    roles = {role.name: role for role in (VIEW, OPERATE, DESTROY)}
-    with closing(Store(with_users(path, **roles))) as store:
-        headers = {role: logged_in(store, name) for name, role in roles.items()}
-        store.put_token("ci", VIEW)
-    with Admin(path, installation.of_lookupd) as admin:
-        yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
+    with closing(Store(guarded.data_path)) as store:
+        headers = {role: logged_in(store, name) for name, role in USERS.items()}
+        store.put_token("robot", VIEW)
+        yield World(guarded, f"127.0.0.1:{nsqd.http_port}", headers)
+        store.remove_token("robot")
     nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
 @each("click", [click for click in (*CLICKS.values(), *ALSO) if click.label])
-def test_a_button_is_shown_to_those_who_may(guarded: Guarded, click: Click) -> None:
+def test_a_button_is_shown_to_those_who_may(world: World, click: Click) -> None:
     """And is not in the page of others at all: there is nothing that an event could name."""
-    path = click.page.format(node=guarded.node)
-    for role, headers in guarded.headers.items():
+    path = click.page.format(node=world.node)
+    for role, headers in world.headers.items():
         if path in ("/users", "/tokens", "/sql", "/diagnostics") and role < click.role:
-            assert guarded.admin.request("GET", path, headers=headers)[0] == 403
+            assert world.admin.request("GET", path, headers=headers)[0] == 403
             continue
-        page = drawn(guarded.admin, path, headers)
+        page = drawn(world.admin, path, headers)
         assert (page.button(click.label) is not None) is (role >= click.role), role
 
 
 @pytest.mark.parametrize("name", [*BY_HAND, *MORE_BY_HAND])
 def test_a_request_by_hand_needs_the_role(
-    guarded: Guarded, installation: Installation, name: str
+    world: World, installation: Installation, name: str
 ) -> None:
     method, path, wanted, document = (BY_HAND | MORE_BY_HAND)[name]
-    for role, headers in guarded.headers.items():
+    for role, headers in world.headers.items():
         if role >= wanted and document == {"action": "empty"}:
             continue  # it would be
-        status, body, _ = guarded.admin.request(method, path, document, headers)
+        status, body, _ = world.admin.request(method, path, document, headers)
         assert (status == 403) is (role < wanted), (role, status, body)
         if status == 403:
             assert json.loads(body) == {"message": "FORBIDDEN"}
         if method == "GET":
             continue  # it changes nothing, and is a link
         without = {"Cookie": headers["Cookie"]}
-        assert guarded.admin.request(method, path, document, without)[0] == 403
+        assert world.admin.request(method, path, document, without)[0] == 403
         for token in (headers[CSRF_HEADER][::-1], "", "\u00e9"):
             wrong = headers | {CSRF_HEADER: token}
-            assert guarded.admin.request(method, path, document, wrong)[0] == 403, token
+            assert world.admin.request(method, path, document, wrong)[0] == 403, token
     assert installation.nsqd.channel_stats(TOPIC, "c")["depth"] == 1

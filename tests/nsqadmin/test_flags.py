@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.nsqadmin.options import FLAGS, read_options
 
@@ -72,16 +71,6 @@ def test_all_official_flags_are_there() -> None:
     assert OFFICIAL.keys() | others <= {flag.name for flag in FLAGS}
 
 
-def test_lists_repeat_and_a_bare_number_is_milliseconds(tmp_path: Path) -> None:
-    found = read_options(["-nsqd-http-address=a:1", "--nsqd-http-address", "b:2", "-verbose"], {})
-    assert found.nsqd_http_address == ("a:1", "b:2")
-    file = tmp_path / "nsqadmin.cfg"
-    file.write_text('nsqd_http_addresses = ["a:1", "b:2"]\nstatsd_interval = 1500\n')
-    found = read_options([f"-config={file}"], {})
-    assert found.nsqd_http_address == ("a:1", "b:2")
-    assert found.statsd_interval_ns == 1_500_000_000
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -100,11 +89,6 @@ def test_what_must_not_start(given: list[str], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_options(given, {})
     assert words in str(raised.value)
-
-
-def test_an_unknown_flag_is_a_mistake_of_usage() -> None:
-    with pytest.raises(UsageError):
-        read_options([ASKED, "-no-such-flag"], {})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import each
 from penstock import limits
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import FIELDS, History, Recent, Sample
@@ -212,12 +211,3 @@ def test_topics_that_come_and_go_leave_nothing() -> None:
         recent.take(float(number), {f"t{number}": (1.0,)})
     assert recent.sample_count == 1
     assert recent.samples("t1") == []
-
-
-@each("every_s", [0.2, 1.0, 7.5, 15.0])
-def test_five_minutes_are_five_however_seldom_we_look(every_s: float) -> None:
-    recent = Recent(1)
-    for number in range(int(900 / every_s)):
-        recent.take(number * every_s, {"t": (float(number),)})
-    found = recent.samples("t")
-    assert 300 - every_s <= found[-1].time_s - found[0].time_s <= 300

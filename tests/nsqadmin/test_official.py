@@ -17,9 +17,8 @@ from .running import Admin
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Elsewhere]:
-    found = Elsewhere()
-    yield found
-    found.close()
+    with Elsewhere() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
-from penstock.nsqadmin.pages.partitions import said
-from penstock.nsqadmin.snapshot import NodeState, Snapshot, behind, lean, make
+from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import Producer
 
 from .test_browse import FakeLog, hunt, seen, shelf
@@ -71,7 +72,7 @@ def test_partitions_stand_below_their_topic_and_channel() -> None:
 
 
 def test_the_document_of_the_api_has_them() -> None:
-    nodes = [NodeStats(f"{host}:1", host, document(36)) for host in ("a", "b")]
+    nodes = [NodeStats(Producer(host, host, 0, 1, "1"), document(36)) for host in ("a", "b")]
     found = aggregate.topic("t", nodes)
     rows = found["partitions"]
     assert [(one["node"], one["partition"], one["message_count"]) for one in rows] == [
@@ -89,7 +90,7 @@ def test_a_topic_with_one_has_the_official_document() -> None:
     plain = document(1)
     del plain["topics"][0]["partitions"]
     del plain["topics"][0]["channels"][0]["partitions"]
-    found = aggregate.topic("t", [NodeStats("a:1", "a", plain)])
+    found = aggregate.topic("t", [NodeStats(Producer("a", "a", 0, 1, "1"), plain)])
     assert "partitions" not in str(found)
 
 
@@ -103,12 +104,23 @@ def test_rates_are_by_partition() -> None:
 
 def test_the_one_that_lags_is_named() -> None:
     parts = snapshot(document(36)).topics["t"].channels["slow"].partitions
-    worst = behind(parts)
-    assert worst is not None
-    assert (worst.partition, said(parts)) == (1, "Partition 1 has 36 of the 36 that wait.")
+    assert said(parts) == "Partition 1 has 36 of the 36 that wait."
     even = [one._replace(depth=10) for one in parts]
-    assert said(even) == ""
-    assert behind([one._replace(depth=0) for one in parts]) is None
+    assert said(even) == said([one._replace(depth=0) for one in parts]) == ""
+
+
+def test_rows_of_the_tables() -> None:
+    here: Any = SimpleNamespace(link=lambda *way: "/".join(way))
+    topic = snapshot(document(36)).topics["t"]
+    rows = topic_rows(here, topic)
+    assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [
+        (f"{NODE} 0", 5, 0, ""), (f"{NODE} 1", 90, 36, "slow: 36"), (f"{NODE} 2", 5, 0, ""),
+    ]  # fmt: skip
+    assert [(row["end"], row["link"]) for row in rows] == [(n, f"nodes/{NODE}") for n in COUNTS]
+    rows = channel_rows(here, topic.channels["slow"].partitions)
+    assert [(row["depth"], row["share"], row["oldest"]) for row in rows] == [
+        (0, 0, 0), (36, 100, 8), (0, 0, 0),
+    ]  # fmt: skip
 
 
 def lags(channel: dict[str, Any], *changes: dict[str, Any]) -> list[tuple[str, str]]:

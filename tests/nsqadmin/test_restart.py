@@ -6,15 +6,10 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
-from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.history import FIELDS, History
 from penstock.nsqadmin.store import Store
-
-from .conftest import Installation
-from .running import Admin, logged_in, with_users
 
 ROUNDS = 12
 DAY_S = 86_400.0
@@ -29,7 +24,7 @@ from penstock.nsqadmin.store import Store
 path, start = Path(sys.argv[1]), int(sys.argv[2])
 store, history = Store(path), History(path, 86_400.0)
 for number in itertools.count(start):
-    store.record("ann", "session", "127.0.0.1", "pause_topic", str(number), "x" * 1000, "ok")
+    store.begin("ann", "session", "::1", [("pause_topic", str(number))], "x" * 1000, "ok")
     topics = {f"t{one}": TopicState(f"t{one}", in_rate=number) for one in range(20)}
     history.take(Snapshot(60.0 * (1_000_000 + number), topics=topics))
     print(number, flush=True)
@@ -72,26 +67,3 @@ def test_a_kill_in_the_midst_of_writing_leaves_whole_files(tmp_path: Path) -> No
     history.close()
     assert rates == sorted(rates)
     assert rates[-1] >= written - 3  # charts may lose their last minutes, and nothing else
-
-
-def test_everything_is_there_after_a_kill(installation: Installation, tmp_path: Path) -> None:
-    path = with_users(tmp_path / "admin", dora=Role.DESTROY)
-    with closing(Store(path)) as store:
-        headers = logged_in(store, "dora")
-    with Admin(path, installation.of_nsqd, "-login=required") as admin:
-        for number in range(3):
-            made = {"topic": f"made_{number}"}
-            assert admin.request("POST", "/api/topics", made, headers)[0] == 200
-            admin.kill()
-            admin.start()
-            assert admin.request("GET", "/api/nodes")[0] == 401
-            assert admin.request("GET", "/api/nodes", headers=headers)[0] == 200
-            assert admin.request("DELETE", f"/api/topics/made_{number}", None, headers)[0] == 200
-    store = Store(path)
-    done = [(one.who, one.action, one.target) for one in store.audit()][::-1]
-    store.close()
-    assert done == [
-        ("dora", action, f"made_{number}")
-        for number in range(3)
-        for action in ("create_topic", "delete_topic")
-    ]

@@ -121,14 +121,6 @@ async def test_what_can_not_be_read_is_passed_over(broker: FakeBroker, what: str
     await world.fetcher.close()
 
 
-async def test_garbage_is_passed_over(broker: FakeBroker) -> None:
-    world = World(broker)
-    world.publish(b"\xff", b"{}", state(1), b"<script>")
-    await world.look()
-    assert (world.seqs(), world.runs.garbage_count) == ({"r1": 1}, 3)
-    await world.fetcher.close()
-
-
 async def test_a_node_that_does_not_answer_says_nothing_about_silence(broker: FakeBroker) -> None:
     world = World(broker)
     world.publish(state(1))  # in 1970, by the node's clock

@@ -92,16 +92,20 @@ def test_nobody_is_advised_to_consume_dead_letters() -> None:
     assert not [one for one in told if "redrive" in one]
 
 
-def test_a_topic_without_nsqd_is_there() -> None:
-    after = two(node(10.0, 1), node(12.0, 1))
-    assert after.topics["idle"].nodes == []
-
-
 def test_what_waits_is_summed_over_channels() -> None:
     after = two(node(10.0, 1), node(12.0, 1, depth=5, in_flight_count=2, deferred_count=3))
     topic = after.topics["t"]
     assert (topic.backlog, topic.in_flight, topic.deferred) == (6, 2, 3)
     assert after.backlog == 6
+
+
+def test_a_topic_is_the_sum_of_its_nodes() -> None:
+    nodes = {"a:1": node(10.0, 100, depth=2), "b:1": node(10.0, 50, depth=3, client_count=4)}
+    for address, one in nodes.items():
+        one.address = address
+    topic = make(1.0, nodes, (), (), Snapshot()).topics["t"]
+    assert (topic.messages, topic.backlog, topic.clients) == (150, 7, 4)
+    assert topic.nodes == topic.channels["ch"].nodes == ["a:1", "b:1"]
 
 
 def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:

@@ -8,24 +8,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from socketio.exceptions import ConnectionError as SocketRefused
 
 from cases import each
-from e2e.lookupd import eventually
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.store import BEGUN, Store, hash_password
 
 from .conftest import Installation
-from .running import Admin, with_users
+from .running import PASSWORD, Admin
 from .sockets import Button, Drawn, drawn, settle, socket
 
 TOPIC = "besieged"
 WAIT_S = 60
-ENTITLED = {"dora": Role.DESTROY, "otto": Role.OPERATE, "vera": Role.VIEW}
 
 
 class World:
@@ -43,10 +40,6 @@ class World:
     def page(self, name: str) -> tuple[Drawn, dict[str, str]]:
         headers = self.log_in(name)
         return drawn(self.admin, f"/topics/{TOPIC}", headers), headers
-
-    @property
-    def is_paused(self) -> bool:
-        return bool(self.nsqd.topic_stats(TOPIC)["paused"])
 
     def done(self) -> list[str]:
         """Every action that was done, the first one first."""
@@ -87,14 +80,12 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    path = with_users(tmp_path_factory.mktemp("sockets") / "admin", **ENTITLED)
+def world(installation: Installation, guarded: Admin) -> Iterator[World]:
     installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    with Admin(path, installation.of_nsqd) as admin:
-        found = World(installation, admin)
-        yield found
-        assert "Traceback" not in admin.stderr()
-        found.store.close()
+    found = World(installation, guarded)
+    yield found
+    assert "Traceback" not in guarded.stderr()
+    found.store.close()
     installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
@@ -172,7 +163,7 @@ def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
         if end == "logout":
             assert world.admin.request("POST", "/logout", b"", headers)[0] == 303
         elif end == "role":
-            world.store.put_user("dora", hash_password("correct horse"), Role.VIEW)
+            world.store.put_user("dora", hash_password(PASSWORD), Role.VIEW)
         else:
             world.store.remove_user("dora")
 
@@ -192,7 +183,7 @@ def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
     try:
         asyncio.run(attack())
     finally:
-        world.store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
+        world.store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
 
 
 async def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
@@ -213,46 +204,3 @@ async def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
     await world.press("dora", "Unpause")
     assert "Traceback" not in world.admin.stderr()
     assert "from nowhere" not in world.admin.stderr()
-
-
-def test_a_role_that_was_taken_away_counts_at_once(
-    installation: Installation, tmp_path: Path
-) -> None:
-    """The page is still open, and still its caller's, who may look on; its button does nothing."""
-    path, at = tmp_path / "admin", "/topics/demoted"
-    store, hashed = Store(path), hash_password("correct horse")
-    flags = (installation.of_nsqd, "-login=off",
-             "-admin-user=nobody")  # fmt: skip
-    headers = {"X-Forwarded-User": "mara"}
-    installation.nsqd.post("/topic/create?topic=demoted")
-
-    async def press(page: Drawn, label: str) -> None:
-        button = page.button(label)
-        assert button is not None
-        async with socket(admin, page, headers) as own:
-            await own.emit("event", page.press(button))
-            await settle(own, page)
-
-    def ended() -> list[str]:
-        return [one.action for one in store.audit() if one.result == "ok"][::-1]
-
-    def refused() -> list[str]:
-        """What was tried in vain is written down."""
-        return [one.result for one in store.audit() if one.result.startswith("failed")]
-
-    store.put_user("mara", hashed, Role.OPERATE)
-    with Admin(path, *flags) as admin:
-        eventually(lambda: drawn(admin, at, headers).button("Pause") is not None)
-        page, later = drawn(admin, at, headers), drawn(admin, at, headers)
-        asyncio.run(press(page, "Pause"))
-        eventually(lambda: ended() == ["pause_topic"])
-        store.put_user("mara", hashed, Role.VIEW)
-        asyncio.run(press(later, "Pause"))
-        store.put_user("mara", hashed, Role.OPERATE)
-        eventually(lambda: drawn(admin, at, headers).button("Unpause") is not None)
-        asyncio.run(press(drawn(admin, at, headers), "Unpause"))
-        eventually(lambda: "unpause_topic" in ended())
-        assert ended() == ["pause_topic", "unpause_topic"]
-        assert refused() == ["failed: needs the role operate"]
-    store.close()
-    installation.nsqd.post("/topic/delete?topic=demoted")

@@ -11,9 +11,8 @@ from deltalake import write_deltalake
 
 from penstock.errors import QueryRefused, TableUnreadable
 from penstock.ids.guid import make, parse, tick_of
-from penstock.nsqadmin import traces
 from penstock.nsqadmin.console import Question, answer
-from penstock.nsqadmin.traces import IdInvalid, Place, Wanted, merged, statement, wanted
+from penstock.nsqadmin.traces import IdInvalid, Place, Wanted, event_of, merged, statement, wanted
 from penstock.pipelines.trace_table import SCHEMA
 from penstock.trace.events import Event, Kind
 
@@ -61,7 +60,7 @@ def asked(
 ) -> list[Event]:  # fmt: skip
     tables = {f"trace_{number}": str(path) for number, path in enumerate(paths)}
     reply = answer(Question(statement(list(tables), ask, places), [], [], tables=tables))
-    return traces.events(reply.rows)
+    return [event_of(row) for row in reply.rows]
 
 
 def test_a_message_with_the_ranges_that_hold_it(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_more_attempts_than_the_table_holds_are_the_same_event() -> None:
 def test_an_event_of_a_later_version_is_named() -> None:
     row = ["frozen", 1, "t", None, 0, 0, None, 0, None, None, 1]
     with pytest.raises(QueryRefused, match="'frozen', which this version does not know"):
-        traces.events([row])
+        event_of(row)
 
 
 def test_what_is_typed() -> None:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from penstock.nsqadmin.upstream import Producer
+
 Row = dict[str, Any]
 
 _TOPIC_COUNTS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count")
@@ -19,17 +21,14 @@ _LOCAL_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_c
 _CHANNEL_COUNTS = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
                    "requeue_count", "timeout_count", "message_count", "delivery_msg_count",
                    *_LOCAL_COUNTS, "client_count")  # fmt: skip
-_CLIENT_KEYS = ("client_id", "hostname", "version", "user_agent", "remote_address", "connect_ts",
-                "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count",
-                "sample_rate", "deflate", "snappy", "authed", "auth_identity", "auth_identity_url",
-                "tls", "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
-                "tls_negotiated_protocol_is_mutual")  # fmt: skip
 _CLIENT_DEFAULTS: Row = {
-    **dict.fromkeys(_CLIENT_KEYS, ""),
+    **dict.fromkeys(("client_id", "hostname", "version", "user_agent", "remote_address"), ""),
     **dict.fromkeys(("connect_ts", "in_flight_count", "ready_count", "finish_count",
                      "requeue_count", "message_count", "sample_rate"), 0),
     **dict.fromkeys(("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual"),
                     False),
+    **dict.fromkeys(("auth_identity", "auth_identity_url", "tls_cipher_suite", "tls_version",
+                     "tls_negotiated_protocol"), ""),
 }  # fmt: skip
 TOPOLOGY = ("topology_zone", "topology_region")
 
@@ -37,11 +36,13 @@ TOPOLOGY = ("topology_zone", "topology_region")
 class NodeStats(NamedTuple):
     """What one nsqd said."""
 
-    node: str  # its HTTP address
-    hostname: str
+    producer: Producer
     document: Mapping[str, Any]
-    topology_zone: str = ""
-    topology_region: str = ""
+
+    @property
+    def node(self) -> str:
+        """Its HTTP address."""
+        return self.producer.address
 
 
 def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
@@ -139,7 +140,7 @@ def _part(node: NodeStats, row: Row, names: Row, counts: tuple[str, ...], below:
     partitions = [{"node": node.node, **part} for part in row.get("partitions") or ()]
     return {
         "node": node.node,
-        "hostname": node.hostname,
+        "hostname": node.producer.hostname,
         **names,
         **_not_nought(found),
         "nodes": None,
@@ -155,7 +156,8 @@ def _client_row(node: NodeStats, row: Row) -> Row:
     shown |= {key: row.get(key, default) for key, default in _CLIENT_DEFAULTS.items()}
     since_s = time.time() - float(shown["connect_ts"] or 0)
     shown["connected"] = max(0, int(since_s * 1_000_000_000)) if shown["connect_ts"] else 0
-    shown |= {f"node_{key}": getattr(node, key) for key in TOPOLOGY if getattr(node, key)}
+    topology = {f"node_{key}": getattr(node.producer, key) for key in TOPOLOGY}
+    shown |= {key: value for key, value in topology.items() if value}
     return shown | {key: row[key] for key in TOPOLOGY if row.get(key)}
 
 

@@ -116,13 +116,7 @@ async def document_of(request: Request) -> Document:
 def node_stats(
     producers: list[Producer], answers: Mapping[str, Mapping[str, Any]]
 ) -> list[NodeStats]:
-    return [
-        NodeStats(
-            one.address, one.hostname, answers[one.address], one.topology_zone, one.topology_region
-        )
-        for one in producers
-        if one.address in answers
-    ]
+    return [NodeStats(one, answers[one.address]) for one in producers if one.address in answers]
 
 
 def node_rows(producers: list[Producer]) -> list[Document]:

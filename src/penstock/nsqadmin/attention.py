@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.nsqadmin import snapshot
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import FIELDS, Sample, Values
 from penstock.nsqadmin.noderecords import clock, holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
@@ -48,7 +48,7 @@ from penstock.nsqadmin.words import count, listed, span, wait
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
 _NUMBERS_SHOWN = 8
-_DEPTH, _OUT = FIELDS.index("depth"), FIELDS.index("out_rate")
+_DEPTH, _OUT, _IN_FLIGHT = (FIELDS.index(name) for name in ("depth", "out_rate", "in_flight"))
 
 
 class Level(IntEnum):
@@ -200,10 +200,12 @@ def _of_channel(
     it = Thing(name, ("topics", channel.topic, channel.name))
     waits = channel.depth + channel.in_flight
     grown = _grown(recent, window)
+    # In a short window only what waits for longer than that is stuck.
+    may_be_slow = window.is_short and 0 < channel.oldest_s < limits.ADMIN_WINDOW_S
     if channel.paused:
         if waits:
             yield it.note("is paused", f"{wait(waits)}.", "Unpause it when you are done.", "paused")
-    elif channel.clients and waits and _idle(recent, window) and not _may_be_slow(channel, window):
+    elif channel.clients and waits and _idle(recent, window) and not may_be_slow:
         since = f" in {window.words}" if window.is_short else ""
         held = f"{count(channel.clients, 'consumer')}, {count(waits, 'message')}"
         step = "Look at what its consumers do; their in-flight messages are on its page."
@@ -273,38 +275,26 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
         yield it.warn("is under-replicated", why, step, "under-replicated")
 
 
-def _may_be_slow(channel: ChannelState, window: Window) -> bool:
-    """In a short window only what waits for longer than that is stuck."""
-    return window.is_short and 0 < channel.oldest_s < limits.ADMIN_WINDOW_S
-
-
-def _seen(recent: Sequence[Sample], window: Window) -> list[Sample]:
+def _seen(recent: Sequence[Sample], window: Window) -> list[Values]:
     """The samples of the window, or none when it is not full yet."""
     if not recent or recent[-1].time_s - recent[0].time_s < window.span_s:
         return []
     since_s = recent[-1].time_s - max(window.span_s, limits.ADMIN_WINDOW_S)
-    return [one for one in recent if one.time_s >= since_s and one.values is not None]
+    return [one.values for one in recent if one.time_s >= since_s and one.values is not None]
 
 
 def _idle(recent: Sequence[Sample], window: Window) -> bool:
     """It held something through the whole window, and nothing left."""
     seen = _seen(recent, window)
-    if not seen:
-        return False
-    in_flight = FIELDS.index("in_flight")
-    return all(
-        one.values is not None
-        and one.values[_OUT] == 0
-        and one.values[_DEPTH] + one.values[in_flight] > 0
-        for one in seen
+    return bool(seen) and all(
+        values[_OUT] == 0 and values[_DEPTH] + values[_IN_FLIGHT] > 0 for values in seen
     )
 
 
 def _grown(recent: Sequence[Sample], window: Window) -> float:
     """By how much the depth has grown, when it never fell in three parts of the window."""
-    seen = _seen(recent, window)
+    seen = [values[_DEPTH] for values in _seen(recent, window)]
     if len(seen) < window.samples_min:
         return 0.0
-    picked = [seen[0], seen[len(seen) // 2], seen[-1]]
-    depths = [one.values[_DEPTH] for one in picked if one.values is not None]
+    depths = [seen[0], seen[len(seen) // 2], seen[-1]]
     return depths[-1] - depths[0] if depths == sorted(depths) else 0.0

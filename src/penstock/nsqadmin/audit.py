@@ -101,7 +101,7 @@ class Audit:
 
     def done(self, caller: Caller, action: str) -> None:
         """What is about nothing but the caller. StoreFailed."""
-        self._store.record(caller.shown, caller.how, caller.remote, action, "", "", "ok")
+        self._store.begin(caller.shown, caller.how, caller.remote, [(action, "")], result="ok")
 
 
 def _of(action: str, about: About) -> dict[str, str]:

@@ -12,7 +12,6 @@ large messages costs no more memory than one of small ones.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 from collections import deque
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from penstock import limits
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import FetchFailed
 from penstock.nsqadmin.criteria import EVERYTHING, Criteria
 from penstock.nsqadmin.messages import (
     NEWEST,
@@ -32,7 +31,7 @@ from penstock.nsqadmin.messages import (
     PlaceInvalid,
     named_message,
 )
-from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.upstream import Upstream, gathered
 
 T = TypeVar("T")
 
@@ -248,18 +247,9 @@ class Shelf:
 
 async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
     """The answers; raises what one says when there is none."""
-    results = await asyncio.gather(*asked.values(), return_exceptions=True)
-    found: dict[str, T] = {}
-    errors: list[PenstockError] = []
-    for key, result in zip(asked, results, strict=True):
-        if isinstance(result, PenstockError):
-            errors.append(result)
-        elif isinstance(result, BaseException):
-            raise result
-        else:
-            found[key] = result
-    if not found:
-        raise errors[0]
+    found, failed = await gathered(asked)
+    for error in failed.values() if not found else ():
+        raise error
     return found
 
 

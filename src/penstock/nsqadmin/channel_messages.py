@@ -17,6 +17,7 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.messages import Log, Place, preview
 from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
+from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
 
@@ -113,8 +114,10 @@ class ChannelMessages:
         self._bodies: dict[Letter, str] = {}  # of dead letters, in a line
         self._reading = asyncio.Semaphore(limits.ADMIN_BODIES_AT_ONCE)
 
-    async def messages(self, nodes: Iterable[str], state: str) -> Listed:
-        query = self._names | {"state": state, "limit": str(limits.ADMIN_LISTED)}
+    async def messages(
+        self, nodes: Iterable[str], state: str, most: int = limits.ADMIN_LISTED
+    ) -> Listed:
+        query = self._names | {"state": state, "limit": str(most)}
 
         async def ask(node: str) -> Any:
             return (await self._upstream.get(node, "/channel/messages", query))["messages"]
@@ -166,15 +169,14 @@ class ChannelMessages:
     async def _each(self, held: Iterable[Held], path: str, query: dict[str, str]) -> str:
         """Returns a warning about those that it could not be done to; raises when that is all."""
         missed: list[str] = []
-        count = 0
+        held = list(held)
         for one in held:
-            count += 1
             try:
                 await self._upstream.post(one.node, path, self._names | {"id": one.id} | query)
             except FetchFailed as error:
                 gone = error.status == 404
                 missed.append(f"{one.id}: {'not there any more' if gone else error.reason}")
-        if missed and len(missed) == count:
+        if missed and len(missed) == len(held):
             raise UpstreamFailed(NSQD, missed)
         return "WARNING: " + "\n".join(missed) if missed else ""
 
@@ -247,12 +249,13 @@ async def _in_channel(
     if row.get("dead_letter_count") and "dead" not in states:
         states.append("dead")
     is_whole = True
+    inside, most = ChannelMessages(upstream, topic, channel), limits.LISTED_MESSAGES_MAX
     for state in states:
-        listed = await _listed(upstream, node, topic, channel, state)
+        listed = (await inside.messages([node], state, most)).messages.get(node)
         found = next((one for one in listed or () if one["id"] == message_id), None)
         if found is not None:
             return Standing(channel, _LISTS[state], _detail(state, found))
-        is_whole &= listed is not None and len(listed) < limits.LISTED_MESSAGES_MAX
+        is_whole &= listed is not None and len(listed) < most
     if offset >= following:  # a delayed message is deferred there, too, and in one of the lists
         return Standing(channel, WAITING, f"{offset - following:,} before it")
     if offset >= low and not is_whole:
@@ -260,23 +263,9 @@ async def _in_channel(
     return Standing(channel, FINISHED, "or from before the channel began" if offset < low else "")
 
 
-async def _listed(
-    upstream: Upstream, node: str, topic: str, channel: str, state: str
-) -> Sequence[Mapping[str, Any]] | None:
-    query = {"topic": topic, "channel": channel, "state": state,
-             "limit": str(limits.LISTED_MESSAGES_MAX)}  # fmt: skip
-    try:
-        found: Sequence[Mapping[str, Any]] = (await upstream.get(node, "/channel/messages", query))[
-            "messages"
-        ]
-    except FetchFailed:
-        return None
-    return found
-
-
 def _detail(state: str, found: Mapping[str, Any]) -> str:
     attempts = int(found.get("attempts", 0))
-    parts = [f"{attempts} attempt{'' if attempts == 1 else 's'}"] if attempts else []
+    parts = [count(attempts, "attempt")] if attempts else []
     client = found.get("client")
     if client:
         parts.append(f"with {client['hostname'] or client['client_id']}")

@@ -124,7 +124,9 @@ class Query:
         """Of the table or the topic with this name; DuckDB's own views are left to it."""
         source = self._source
         if name in source.tables:
-            self._connection.register(name, _table(source.tables[name], source.storage))
+            from penstock.pipelines.delta_reader import dataset_of
+
+            self._connection.register(name, dataset_of(source.tables[name], source.storage))
             return
         topic = source.topics.get(name, name)
         read: set[tuple[str, int]] = set()
@@ -212,12 +214,6 @@ def topics_of(source: Source) -> list[str]:
             if source.needs_all:
                 raise
     return sorted(found)
-
-
-def _table(path: str, storage: Mapping[str, str]) -> Any:
-    from penstock.pipelines.delta_reader import dataset_of
-
-    return dataset_of(path, storage)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ shown can't be found out by asking for it either.
 from __future__ import annotations
 
 import json
+import operator
 import re
 import shlex
 from collections.abc import Callable
@@ -34,7 +35,6 @@ class CriterionInvalid(PenstockError):
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or "is no term such as status=paid, total>100 or header.source=web"
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 class Term(NamedTuple):
@@ -55,13 +55,9 @@ class Term(NamedTuple):
 
 
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
 
 
 def _number(value: Any) -> float | None:
@@ -90,9 +86,8 @@ class Criteria(NamedTuple):
         return bool(self.contains or self.terms)
 
     def hold(self, message: Message) -> bool:
-        return has_text(message, self.contains) and self._terms_hold(message)
-
-    def _terms_hold(self, message: Message) -> bool:
+        if not has_text(message, self.contains):
+            return False
         body: Any = _NONE
         for term in self.terms:
             found = _own(message, term.name)

@@ -20,10 +20,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import uvicorn
@@ -32,6 +32,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import __version__, limits
 from penstock.command.program import version_line
@@ -41,9 +42,6 @@ from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
 from penstock.nsqadmin.store import DataPathLock
-
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _PAGES = ("topics", "topics/*", "topics/*/*", "nodes", "nodes/*", "counter", "lookup",
           "static/*", "fonts/*")  # fmt: skip
@@ -58,7 +56,7 @@ class _Found(NamedTuple):
 class OfficialPaths:
     """Around the application, which serves them below `base`."""
 
-    def __init__(self, app: App, deps: Deps) -> None:
+    def __init__(self, app: ASGIApp, deps: Deps) -> None:
         self._app = app
         self._base = deps.base
         paths: dict[str, tuple[str, ...]] = dict.fromkeys(_PAGES, ("GET",))
@@ -68,7 +66,7 @@ class OfficialPaths:
                 paths[path] = (*paths.get(path, ()), one.method)
         self._paths = [(tuple(path.split("/")), methods) for path, methods in paths.items()]
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope.get("path", ""))
         if scope["type"] != "http" or not path.startswith(f"{self._base}/"):
             await self._app(scope, receive, send)
@@ -110,8 +108,8 @@ def _is_like(wanted: str, part: str) -> bool:
     return bool(part) if wanted == "*" else part.lower() == wanted
 
 
-def _naming_the_form(send: Any) -> Any:
-    async def add(message: MutableMapping[str, Any]) -> None:
+def _naming_the_form(send: Send) -> Send:
+    async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["X-NSQ-Content-Type"] = _API_FORM

@@ -59,14 +59,12 @@ class Kept:
         """Its bytes. Several may read at once: nobody moves the file's position."""
         position = 0
         while position < self.size:
-            part = await asyncio.to_thread(self._read, position)
+            number = self.file.fileno()
+            part = await asyncio.to_thread(os.pread, number, _READ_BYTES, position)
             if not part:
                 return
             yield part
             position += len(part)
-
-    def _read(self, position: int) -> bytes:
-        return os.pread(self.file.fileno(), _READ_BYTES, position)
 
 
 class Diagnostics:

@@ -99,7 +99,8 @@ class Gate:
     def rules(self) -> Rules:
         options = self._options
         exposed = not self._is_loopback and options.read_only != "false"
-        wanted = options.login == "required" or (options.login == "auto" and self._has_logins())
+        has_logins = bool(options.oidc_issuer) or self._store.has_users()
+        wanted = options.login == "required" or (options.login == "auto" and has_logins)
         return Rules(
             admin_users=options.admin_user,
             headers=self._headers,
@@ -108,9 +109,6 @@ class Gate:
             anonymous_role=Role.VIEW if exposed else Role.DESTROY,
             read_only=options.read_only == "true",
         )
-
-    def _has_logins(self) -> bool:
-        return bool(self._options.oidc_issuer) or self._store.has_users()
 
     def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str) -> Caller:
         """`headers` has its names in lower case."""
@@ -269,9 +267,7 @@ class Gate:
         wanted = self._store.password_hash(name)
         async with self._hashing:
             is_right = await asyncio.to_thread(is_password, password, wanted)
-        if not is_right:
-            raise LoginRefused
-        if self._store.user(name) is None:
+        if not is_right or self._store.user(name) is None:
             raise LoginRefused
         self._tries.forget(keys)
 

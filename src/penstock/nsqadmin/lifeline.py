@@ -71,18 +71,11 @@ def drawn(events: Iterable[Event]) -> Drawing:
     lanes: dict[tuple[str, str], list[Event]] = {}
     for event in ordered:
         lanes.setdefault((event.topic, event.channel or ""), []).append(event)
-    return Drawing(
-        tuple(
-            Lane(
-                topic,
-                channel,
-                tuple(Point(axis.at(one.time_ns), one) for one in mine),
-                tuple(_bars(mine, axis)),
-            )
-            for (topic, channel), mine in lanes.items()
-        ),
-        axis.cuts,
-    )
+    found = []
+    for place, mine in lanes.items():
+        points = tuple(Point(axis.at(one.time_ns), one) for one in mine)
+        found.append(Lane(*place, points, tuple(_bars(mine, axis))))
+    return Drawing(tuple(found), axis.cuts)
 
 
 class _Axis:

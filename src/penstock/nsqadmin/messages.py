@@ -38,7 +38,6 @@ class PlaceInvalid(PenstockError):
             " 06:00, a while such as -10m, newest or oldest"
         )
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 def moment_ms(text: str, now_s: float) -> int:
@@ -142,30 +141,19 @@ class Log:
         }
 
     async def find(self, text: str) -> int:
-        """The offset that a place means, as people type it."""
-        text = text.strip()
-        extent = await self.extent()
-        if text in NEWEST:
-            return max(extent.earliest, extent.end - limits.ADMIN_MESSAGES_SHOWN)
+        """The offset that a place means which names no message."""
         if text in ("oldest", "earliest"):
-            return extent.earliest
-        named = named_message(text)
-        if named is not None:
-            return (await self.where_is(*named, self.partition)).offset
+            return (await self.extent()).earliest
         if text.isascii() and text.isdigit():
             return int(text)
-        return await self._offset_at(text)
+        call = calls.offset_at(self.topic, moment_ms(text, time.time()), self.partition)
+        return await self._upstream.call(self.node, call)
 
     async def where_is(self, name: str, value: str, partition: int | None) -> Found:
         """A message by "id" or "trace_id", in this partition of the node or in all of them."""
         call = calls.message(self.topic, name, value, partition)
         found = await self._upstream.call(self.node, call)
         return Found(int(found["partition"]), int(found["offset"]))
-
-    async def _offset_at(self, text: str) -> int:
-        at_ms = moment_ms(text, time.time())
-        call = calls.offset_at(self.topic, at_ms, self.partition)
-        return await self._upstream.call(self.node, call)
 
     async def walk(
         self, extent: Extent, from_offset: int, to_offset: int
@@ -199,9 +187,6 @@ class Log:
             return None
         data, _ = await self._fetch(extent, offset, offset + 1)
         return next((one.body for one in decoded(data) if one.offset == offset), None)
-
-    def is_masked(self, message: Message, raw: bytes) -> bool:
-        return bool(self._hidden) and message.body != raw
 
 
 def decoded(data: bytes) -> Iterable[Message]:

@@ -126,7 +126,6 @@ def _with_query(url: str, query: Mapping[str, str]) -> str:
 
 
 def _code_in(query: Mapping[str, str], issuer: str) -> str:
-    """The code."""
     if query.get("iss", issuer) != issuer:
         raise OidcFailed("the answer is from another provider")
     if query.get("error"):
@@ -138,7 +137,6 @@ def _code_in(query: Mapping[str, str], issuer: str) -> str:
 
 
 def read_keys(document: Any) -> KeySet:
-    """The public keys of a provider."""
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 
@@ -173,15 +171,11 @@ def check_token(
         raise UnknownKey("the token is signed by a key that the provider does not name") from error
     except (JoseError, ValueError, TypeError) as error:
         raise OidcFailed(f"the provider's token is not believed: {error}") from error
-    audience = claims["aud"]
-    party = claims.get("azp")
-    if party != client_id and (party is not None or not _is_alone(audience)):
+    audience, party = claims["aud"], claims.get("azp")
+    is_alone = isinstance(audience, str) or len(audience) == 1
+    if party != client_id and (party is not None or not is_alone):
         raise OidcFailed("the provider's token is for somebody else (azp)")
     return dict(claims)
-
-
-def _is_alone(audience: Any) -> bool:
-    return isinstance(audience, str) or len(audience) == 1
 
 
 def who(claims: Mapping[str, Any], groups_claim: str) -> Claimed:

@@ -135,17 +135,14 @@ class Runs:
         heard = self._heard.setdefault(message.run, _Heard(heard_s))
         heard.heard_s = max(heard.heard_s, heard_s)
         if isinstance(message, Part):
-            self._take_part(heard, message, place)
+            places = heard.places.setdefault((message.form, message.parts), {})
+            places[message.part] = min(place, places.get(message.part, place))
         else:
             self._take_state(heard, message, place)
         if heard.run is not None:
             heard.run.heard_s = heard.heard_s
         if len(self._heard) > self._runs_max:
             del self._heard[min(self._heard, key=lambda id: (self._heard[id].heard_s, id))]
-
-    def _take_part(self, heard: _Heard, part: Part, place: Place) -> None:
-        places = heard.places.setdefault((part.form, part.parts), {})
-        places[part.part] = min(place, places.get(part.part, place))
 
     def _take_state(self, heard: _Heard, state: State, place: Place) -> None:
         run = heard.run

@@ -9,15 +9,14 @@ Some settings let messages go that are there now. They need the role that deleti
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.durations import format_duration
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
+from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream, gathered
 
 _NOT_FOUND = 404
 _DURABILITIES = ("disk", "os")
@@ -135,21 +134,15 @@ async def read(
     upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], with_shape: bool = False
 ) -> Told:
     """`about` names topic, and channel."""
-    results = await asyncio.gather(
-        *(upstream.get(node, _path(about), about) for node in nodes), return_exceptions=True
+    documents, failed = await gathered(
+        {node: upstream.get(node, _path(about), about) for node in nodes}
     )
-    documents: dict[str, Mapping[str, Any]] = {}
     notes = []
-    for node, result in zip(nodes, results, strict=True):
-        if isinstance(result, FetchFailed):
-            said = result.said if isinstance(result, DaemonRefused) else ""
-            is_old = result.status == _NOT_FOUND and said in ("", "NOT_FOUND")
-            what = "has no such settings" if is_old else f"does not tell: {result.reason}"
-            notes.append(f"{node} {what}")
-        elif isinstance(result, BaseException):
-            raise result
-        else:
-            documents[node] = result
+    for node, error in failed.items():
+        said = error.said if isinstance(error, DaemonRefused) else ""
+        is_old = error.status == _NOT_FOUND and said in ("", "NOT_FOUND")
+        what = "has no such settings" if is_old else f"does not tell: {error.reason}"
+        notes.append(f"{node} {what}")
     held = [_held(one, documents) for one in settings_of(about)] if documents else []
     for one in SHAPE if with_shape and "channel" not in about else ():
         values = {at: _text(row[one.name]) for at, row in documents.items() if one.name in row}
@@ -199,19 +192,13 @@ def detail(changes: Mapping[str, str]) -> str:
 
 async def flags(upstream: Upstream, node: str) -> list[tuple[str, str]]:
     """What holds for all topics of a node: (words, value)."""
-    values = await asyncio.gather(
-        *(upstream.get(node, f"/config/{key}") for key, _, _ in FLAGS), return_exceptions=True
+    values, failed = await gathered(
+        {key: upstream.get(node, f"/config/{key}") for key, _, _ in FLAGS}
     )
-    found = []
-    for (_, words, form), value in zip(FLAGS, values, strict=True):
-        if isinstance(value, FetchFailed):
-            if value.status not in (400, _NOT_FOUND):  # an nsqd without this flag is no fault
-                raise value
-        elif isinstance(value, BaseException):
-            raise value
-        else:
-            found.append((words, _shown(value, form)))
-    return found
+    for error in failed.values():
+        if error.status not in (400, _NOT_FOUND):  # an nsqd without this flag is no fault
+            raise error
+    return [(words, _shown(values[key], form)) for key, words, form in FLAGS if key in values]
 
 
 def _shown(value: Any, form: str) -> str:

@@ -24,9 +24,9 @@ many there are now; the count that a channel has itself is of all since its nsqd
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from penstock.broker.topics.settings import is_internal
@@ -34,7 +34,6 @@ from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.upstream import Producer
 
 Row = Mapping[str, Any]
-Name = tuple[str, str]  # of a topic and its channel
 
 REDRIVE = "redrive"
 NO_CLUSTER = Replication()
@@ -125,6 +124,12 @@ class ChannelState:
         return bool(self.holds_of)
 
 
+def _over_channels(name: str) -> Any:
+    """A property of a topic: the sum of that of its channels."""
+    of = attrgetter(name)
+    return property(lambda topic: sum(map(of, topic.channels.values())))
+
+
 @dataclass(slots=True)
 class TopicState:
     name: str
@@ -166,25 +171,11 @@ class TopicState:
         """What waits, wherever it waits."""
         return self.depth + sum(one.depth for one in self.channels.values())
 
-    @property
-    def in_flight(self) -> int:
-        return sum(one.in_flight for one in self.channels.values())
-
-    @property
-    def deferred(self) -> int:
-        return sum(one.deferred for one in self.channels.values())
-
-    @property
-    def clients(self) -> int:
-        return sum(one.clients for one in self.channels.values())
-
-    @property
-    def finish_rate(self) -> float:
-        return sum(one.finish_rate for one in self.channels.values())
-
-    @property
-    def timeout_rate(self) -> float:
-        return sum(one.timeout_rate for one in self.channels.values())
+    in_flight = _over_channels("in_flight")
+    deferred = _over_channels("deferred")
+    clients = _over_channels("clients")
+    finish_rate = _over_channels("finish_rate")
+    timeout_rate = _over_channels("timeout_rate")
 
     @property
     def oldest_s(self) -> float:
@@ -359,27 +350,14 @@ def _earlier(node: NodeState, known: NodeState | None) -> Answer | None:
 
 
 def _add_dead_letters(snapshot: Snapshot) -> None:
-    all_ = ((one.topic, one.name, one.dead_letter_topic) for one in snapshot.channels())
-    for (topic, name), sources in holders(all_).items():
-        holder = snapshot.topics[topic].channels[name]
-        holder.holds_of = tuple("/".join(one) for one in sources)
-        for source in sources:
-            channel = snapshot.topics[source[0]].channels[source[1]]
+    """What the channel says of its dead-letter topic counts before the usual name."""
+    for channel in snapshot.channels():
+        dead = channel.dead_letter_topic or f"{channel.topic}.{channel.name}.dead"
+        holder = snapshot.channel(dead, REDRIVE)
+        if holder is not None and dead != channel.topic:
+            holder.holds_of += (f"{channel.topic}/{channel.name}",)
             channel.dead_letters = holder.depth + holder.in_flight + holder.deferred
-            channel.dead_letter_topic = topic
-
-
-def holders(channels: Iterable[tuple[str, str, str]]) -> dict[Name, list[Name]]:
-    """The channels with dead letters, each with those that they came from. `channels`: topic, name,
-    and the dead-letter topic that the channel says it has, or ""."""
-    all_ = list(channels)
-    there = {topic for topic, name, _ in all_ if name == REDRIVE}
-    found: dict[Name, list[Name]] = defaultdict(list)
-    for topic, name, told in all_ if there else ():
-        dead = told or f"{topic}.{name}.dead"
-        if dead in there and dead != topic:
-            found[dead, REDRIVE].append((topic, name))
-    return found
+            channel.dead_letter_topic = dead
 
 
 def _add_registered(snapshot: Snapshot) -> None:
@@ -518,13 +496,8 @@ def _channel_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Itera
         ))  # fmt: skip
 
 
-def behind(parts: Iterable[ChannelPart]) -> ChannelPart | None:
-    """The one in which most waits; None when nothing does."""
-    return max((one for one in parts if one.depth), key=lambda one: one.depth, default=None)
-
-
 def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
     """The one that has at least twice its share of what waits."""
-    worst, waits = behind(parts), sum(one.depth for one in parts)
-    is_alone = worst is not None and len(parts) > 1 and worst.depth * len(parts) >= 2 * waits
-    return worst if is_alone else None
+    waits = sum(one.depth for one in parts)
+    worst = max(parts, key=lambda one: one.depth) if waits and len(parts) > 1 else None
+    return worst if worst is not None and worst.depth * len(parts) >= 2 * waits else None

@@ -341,12 +341,12 @@ class Store:
 
     def tokens(self) -> list[Token]:
         rows = self._db.execute("SELECT name, role, created_s, used_s FROM tokens ORDER BY name")
-        return [_token(row) for row in rows]
+        return [Token(name, ROLE_NAMES[role], *times_s) for name, role, *times_s in rows]
 
     def token(self, token: str) -> Token | None:
         query = "SELECT name, role, created_s, used_s FROM tokens WHERE token = ?"
         row = self._db.execute(query, (_digest(token),)).fetchone()
-        return _token(row) if row else None
+        return Token(row[0], ROLE_NAMES[row[1]], *row[2:]) if row else None
 
     def use_token(self, token: Token) -> None:
         """Note that a program has used it, so that people see which are no longer needed."""
@@ -374,16 +374,11 @@ class Store:
 
     # --- the audit log ---
 
-    def record(
-        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str
-    ) -> None:
-        self.begin(who, how, remote, [(action, target)], detail, result)
-
     def begin(
         self, who: str, how: str, remote: str, actions: Sequence[tuple[str, str]], detail: str = "",
         result: str = BEGUN,
     ) -> list[int]:  # fmt: skip
-        """Write down what is going to be done, as (action, target). The ids for `end`."""
+        """Write down what is going to be done, as (action, target), or was. The ids for `end`."""
         now_s, columns = self._clock_s(), Entry._fields[1:]
         marks = ", ".join("?" * len(columns))
         query = f"INSERT INTO audit ({', '.join(columns)}) VALUES ({marks})"
@@ -483,7 +478,3 @@ def _digest(token: str) -> str:
 
 def _user(row: tuple[str, str, float]) -> User:
     return User(row[0], ROLE_NAMES[row[1]], row[2])
-
-
-def _token(row: tuple[str, str, float, float]) -> Token:
-    return Token(row[0], ROLE_NAMES[row[1]], row[2], row[3])

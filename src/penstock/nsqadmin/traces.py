@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
 def statement(tables: Sequence[str], wanted: Wanted, places: Iterable[Place]) -> str:
     """Over the views `tables`. `places` are where the log says that its messages stand."""
     whole = " UNION ALL ".join(f"SELECT * FROM {name}" for name in tables)
-    days = _days(wanted)
+    days = f"date >= DATE '{first_day(wanted).isoformat()}'" if wanted.is_bounded else "true"
     mine = _is_mine(wanted)
     known = ['SELECT topic, partition, "offset" FROM mine']
     known += [
@@ -89,10 +89,6 @@ def statement(tables: Sequence[str], wanted: Wanted, places: Iterable[Place]) ->
     )
 
 
-def _days(wanted: Wanted) -> str:
-    return f"date >= DATE '{first_day(wanted).isoformat()}'" if wanted.is_bounded else "true"
-
-
 def first_day(wanted: Wanted) -> datetime.date:
     return datetime.datetime.fromtimestamp(wanted.from_ms / 1000, datetime.UTC).date()
 
@@ -108,12 +104,8 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def events(rows: Iterable[Sequence[Any]]) -> list[Event]:
+def event_of(row: Sequence[Any]) -> Event:
     """Raises QueryRefused for an event that this version does not know."""
-    return [_event(row) for row in rows]
-
-
-def _event(row: Sequence[Any]) -> Event:
     label, time_us, topic, channel, partition, offset, id, attempts, client, trace_id, count = row
     kind = _KINDS.get(label)
     if kind is None:
@@ -210,7 +202,6 @@ class IdInvalid(PenstockError):
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or f"is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"
         super().__init__(f"{text!r} {rule}")
-        self.text = text
 
 
 def wanted(text: str, since: str = "") -> Wanted:
@@ -254,7 +245,7 @@ class Seeker:
     ) -> None:
         self._upstream = upstream
         self._nodes = nodes
-        self._tables = tuple(tables)
+        self.tables = tuple(tables)
         self._ask = ask
         self._only = only
         self._searches: dict[str, Search] = {}
@@ -262,13 +253,9 @@ class Seeker:
         self.log_notes: list[str] = []
         self.table_notes: list[str] = []
 
-    @property
-    def has_tables(self) -> bool:
-        return bool(self._tables)
-
     def life(self) -> Life:
         """What is known so far."""
-        alone = len(self._nodes) == 1 and len(self._tables) <= 1
+        alone = len(self._nodes) == 1 and len(self.tables) <= 1
         places = places_of(self._tabled) if alone else set()
         logged = [(node, event) for node, search in self._searches.items()
                   for event in search.events(places)]  # fmt: skip
@@ -328,10 +315,10 @@ class Seeker:
 
     async def look_in_tables(self) -> None:
         """After the log: it may know where the message stands in its topic."""
-        if not self._tables:
+        if not self.tables:
             return
-        names = {f"trace_{number}": path for number, path in enumerate(self._tables)}
-        alone = len(self._nodes) == 1 and len(self._tables) == 1
+        names = {f"trace_{number}": path for number, path in enumerate(self.tables)}
+        alone = len(self._nodes) == 1 and len(self.tables) == 1
         places: set[Place] = set()
         if alone:
             for search in self._searches.values():
@@ -344,7 +331,7 @@ class Seeker:
             self.table_notes.append(f"the table can't be read: {reply.error}")
             return
         try:
-            self._tabled = events(reply.rows)
+            self._tabled = [event_of(row) for row in reply.rows]
         except QueryRefused as error:
             self.table_notes.append(str(error))
         if reply.is_cut:
@@ -356,7 +343,7 @@ class Seeker:
         since = "" if not self._ask.is_bounded else (
             f", from {first_day(self._ask).isoformat()} on"
         )  # fmt: skip
-        if not self._tables:
+        if not self.tables:
             return (
                 "The log has nothing of it. Was it traced, and does _trace still hold that time?"
                 " Older events are in the table of the pipeline trace: name it with -trace-table."

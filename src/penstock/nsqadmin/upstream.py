@@ -123,6 +123,23 @@ class Producer:
         return f"{bracketed(self.broadcast_address)}:{self.http_port}"
 
 
+async def gathered(
+    asked: Mapping[str, Awaitable[T]],
+) -> tuple[dict[str, T], dict[str, FetchFailed]]:
+    """The answers, and what the others raised, by the same keys."""
+    results = await asyncio.gather(*asked.values(), return_exceptions=True)
+    answers: dict[str, T] = {}
+    failed: dict[str, FetchFailed] = {}
+    for key, result in zip(asked, results, strict=True):
+        if isinstance(result, FetchFailed):
+            failed[key] = result
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            answers[key] = result
+    return answers, failed
+
+
 @dataclass
 class Upstream:
     """`lookupds` or `nsqds` has members, never both. `lookupds` may be changed while it runs."""
@@ -188,17 +205,7 @@ class Upstream:
         self, kind: str, addresses: Iterable[str], question: Callable[[str], Awaitable[T]]
     ) -> Asked[T]:
         """Put a question to all at once. UpstreamFailed when none answers, or there is none."""
-        asked = list(dict.fromkeys(addresses))
-        results = await asyncio.gather(*map(question, asked), return_exceptions=True)
-        answers: dict[str, T] = {}
-        failed: dict[str, FetchFailed] = {}
-        for address, result in zip(asked, results, strict=True):
-            if isinstance(result, FetchFailed):
-                failed[address] = result
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                answers[address] = result
+        answers, failed = await gathered({at: question(at) for at in dict.fromkeys(addresses)})
         if not answers:
             raise UpstreamFailed(kind, [one.reason for one in failed.values()], failed)
         return Asked(answers, failed)
@@ -208,7 +215,7 @@ class Upstream:
     async def topics(self) -> tuple[list[str], str]:
         """Every topic's name, sorted, and a warning."""
         if self.lookupds:
-            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, "/topics"))
+            listed = await self._listed("/topics")
             found = {name for one in listed.answers.values() for name in one.get("topics") or ()}
             return sorted(found), listed.warning
         stats = await self.ask(NSQD, self.nsqds, self.light_stats)
@@ -217,15 +224,13 @@ class Upstream:
 
     async def channels(self, topic: str) -> list[str]:
         """As nsqlookupds know them."""
-        listed = await self.ask(
-            LOOKUPD, self.lookupds, lambda at: self.document(at, "/channels", {"topic": topic})
-        )
+        listed = await self._listed("/channels", topic=topic)
         return sorted({at for one in listed.answers.values() for at in one.get("channels") or ()})
 
     async def producers(self) -> tuple[list[Producer], str]:
         """Every nsqd, by host name."""
         if self.lookupds:
-            listed = await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, "/nodes"))
+            listed = await self._listed("/nodes")
             return _merge(listed.answers), listed.warning
         asked = await self.ask(NSQD, self.nsqds, self.describe)
         return _by_name(asked.answers.values()), asked.warning
@@ -243,14 +248,16 @@ class Upstream:
 
     async def _registered(self, topic: str) -> tuple[list[Producer], str]:
         try:
-            listed = await self.ask(
-                LOOKUPD, self.lookupds, lambda at: self.document(at, "/lookup", {"topic": topic})
-            )
+            listed = await self._listed("/lookup", topic=topic)
         except UpstreamFailed as error:
             if error.is_unknown:
                 raise NotFound("topic", topic) from error
             raise
         return _merge(listed.answers), listed.warning
+
+    async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:
+        """What all nsqlookupds say."""
+        return await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, path, query))
 
     async def stats(
         self, producers: Iterable[Producer], topic: str = "", channel: str = "",

@@ -124,8 +124,10 @@ class Watch:
         self._stale: set[str] = set()
         self._made_s = 0.0
         self.latest = Snapshot()
+        now_s = time.monotonic()
         for state in records.nodes() if records is not None else ():
-            self._remember(state)
+            state.answered_s = now_s - max(0.0, time.time() - state.heard_s)
+            self._nodes[state.address] = _Node(state, now_s)
 
     # --- for pages ---
 
@@ -186,7 +188,9 @@ class Watch:
     async def look(self) -> Snapshot:
         """Ask those whose turn it is, and take what has come when most of them have answered."""
         await self._find_out()
-        begun = [self._begin(one) for one in self._due()]
+        now_s = time.monotonic()
+        due = [one for one in self._nodes.values() if one.is_due(now_s, self._wanted_s)]
+        begun = [self._begin(one) for one in due]
         if begun:
             await asyncio.wait(begun, timeout=limits.ADMIN_LOOK_S)
         self._look_at_cluster()
@@ -239,7 +243,8 @@ class Watch:
             if not self._upstream.lookupds:
                 self.forget(address)  # it is named no more
             elif self._is_told and not self._errors:  # else who does not answer may know it
-                self._unlist(self._nodes[address].state)
+                self._is_changed |= self._nodes[address].state.is_listed
+                self._nodes[address].state.is_listed = False
         for one in producers:
             if one.address not in self._nodes:
                 self._nodes[one.address] = _Node(NodeState(one.address, one), now_s)
@@ -248,21 +253,7 @@ class Watch:
             self._is_changed |= not state.is_listed
             state.producer, state.is_listed = one, True
 
-    def _remember(self, state: NodeState) -> None:
-        """One of an earlier run."""
-        now_s = time.monotonic()
-        state.answered_s = now_s - max(0.0, time.time() - state.heard_s)
-        self._nodes[state.address] = _Node(state, now_s)
-
-    def _unlist(self, state: NodeState) -> None:
-        self._is_changed |= state.is_listed
-        state.is_listed = False
-
     # --- what they say ---
-
-    def _due(self) -> list[_Node]:
-        now_s = time.monotonic()
-        return [one for one in self._nodes.values() if one.is_due(now_s, self._wanted_s)]
 
     def _begin(self, node: _Node) -> asyncio.Task[None]:
         node.begun_s = time.monotonic()

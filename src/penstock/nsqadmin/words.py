@@ -10,10 +10,9 @@ UNKNOWN = ("unknown", "this nsqd does not tell")  # what the official one has no
 
 def number(value: float) -> str:
     """1234 as 1,234, and 1234567 as 1.23 M: what an eye takes in at once."""
-    if abs(value) >= 1_000_000:
-        for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-            if abs(value) >= size:
-                return f"{value / size:.2f} {sign}"
+    for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(value) >= size:
+            return f"{value / size:.2f} {sign}"
     return f"{value:,.0f}"
 
 

@@ -95,7 +95,3 @@ def test_what_calls_itself_metrics_and_is_none() -> None:
     assert SECRET not in said
     assert said.startswith("# HELP x y\n")
     assert "\nup 1\n" in said
-
-
-def test_an_answer_that_is_no_json_is_searched_as_text() -> None:
-    assert SECRET not in without_secrets(Kind.JSON, f"password={SECRET}".encode()).decode()

@@ -61,15 +61,6 @@ def no_consumers(depth: int) -> Hurt:
     return hurt
 
 
-def dead_letters(made: Made) -> None:
-    """In a channel that nobody has to consume."""
-    holder = {"channel_name": "redrive", "depth": 4, "message_count": 4}
-    for sample in (1, 2):
-        made.channel(sample).update(dead_letter_count=4, dead_letter_topic="unpaid")
-        topics = made.files[f"nsqd/1/stats-{sample}.json"]["topics"]
-        topics.append({"topic_name": "unpaid", "channels": [holder]})
-
-
 def stuck(made: Made) -> None:
     for node in (1, 2, 3):
         for sample in (1, 2):
@@ -77,7 +68,6 @@ def stuck(made: Made) -> None:
 
 
 BAD, WARN, NOTE = Level.BAD, Level.WARN, Level.NOTE
-_SECOND_DISK = {"free_bytes": 10**8, "size_bytes": 10**9}
 _CASES: list[tuple[Hurt, Level, str]] = [
     (down("nsqd/3"), BAD, "node 10.0.0.3:4151 does not answer"),
     (down("nsqlookupd/2"), BAD, "nsqlookupd 10.0.1.2:4161 does not answer"),
@@ -112,7 +102,6 @@ _CASES: list[tuple[Hurt, Level, str]] = [
     (no_consumers(0), NOTE, "channels have no consumer"),
     (channels({"depth": 2000}, {"depth": 9000}), WARN, "channel orders/billing falls behind"),
     (stuck, BAD, "channel orders/billing is stuck"),
-    (dead_letters, WARN, "channel orders/billing has dead letters"),
     (lambda made: made.failures.append(("nsqd/1", "/debug/pprof/heap", "no answer in 10 s")),
      NOTE, "the bundle lacks answers of 10.0.0.1:4151"),
 ]  # fmt: skip

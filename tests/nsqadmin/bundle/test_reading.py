@@ -22,8 +22,11 @@ from .made import Made
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    made = Made()
-    path = made.write(tmp_path / "b.zip")
+    """In the place of an older one, as a whole."""
+    made, path = Made(), tmp_path / "b.zip"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    made.write(path)
     held = read(str(path))
     assert [one.name for one in held.manifest.files] == list(made.files)
     stats = held.document("nsqd/1/stats-2.json", dict[str, Any])
@@ -31,15 +34,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert held.manifest.who == "ann"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["b.zip"]
-
-
-def test_a_file_that_is_there_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "b.zip"
-    path.write_bytes(b"old")
-    path.chmod(0o644)
-    Made().write(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    read(str(path))
 
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:

@@ -22,17 +22,6 @@ from ..running import PASSWORD, Admin, with_users
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-@pytest.fixture(scope="module")
-def guarded(
-    installation: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Admin]:
-    """An nsqadmin with a user of each role."""
-    path = tmp_path_factory.mktemp("guarded") / "admin"
-    with_users(path, vera=Role.VIEW, otto=Role.OPERATE, dora=Role.DESTROY)
-    with Admin(path, installation.of_nsqd) as admin:
-        yield admin
-
-
 def log_in(page: Page, admin: Admin, name: str, path: str = "/login") -> None:
     page.goto(admin.url(path))
     page.get_by_label("Name").fill(name)

@@ -24,9 +24,6 @@ class Site(NamedTuple):
     lookupd: Lookupd
     admin: Admin
 
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.admin.http_port}{path}"
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -65,7 +62,7 @@ def test_every_page_is_whole(page: Page, site: Site) -> None:
     own = ("/sql", "/audit", "/users", "/tokens")
     places = [path for path, _, _ in bar.PLACES if path not in own]
     for path in places + below:
-        page.goto(site.url(path))
+        page.goto(site.admin.url(path))
         expect(page.locator("h1").first).to_be_visible()
         page.wait_for_function("window.did_handshake")
         expect(page.locator("body")).not_to_contain_text("NaN")

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -20,9 +20,6 @@ from penstock.pipelines.settings import defaults
 
 from ..conftest import Installation
 from ..running import Admin
-
-if TYPE_CHECKING:
-    pass
 
 EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 

@@ -125,7 +125,7 @@ def test_what_clients_say_is_no_script(page: Page, installation: Installation) -
 def test_a_name_in_the_log_and_of_a_node_is_no_script(page: Page, tmp_path: Path) -> None:
     store = Store(tmp_path / "admin")
     for text in EVIL:
-        store.record(text, text, text, text, text, text, text)
+        store.begin(text, text, text, [(text, text)], text, text)
     store.put_user("<b>x</b>", "00:00", Role.VIEW)
     store.close()
     with ExitStack() as stack:

@@ -11,18 +11,8 @@ from playwright.sync_api import Page, expect
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.store import Store
 
-from ..conftest import Installation
-from ..running import Admin, with_users
+from ..running import Admin
 from .test_login import log_in
-
-
-@pytest.fixture(scope="module")
-def guarded(
-    installation: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Admin]:
-    path = with_users(tmp_path_factory.mktemp("tokens") / "admin", dora=Role.DESTROY)
-    with Admin(path, installation.of_nsqd) as admin:
-        yield admin
 
 
 @pytest.fixture

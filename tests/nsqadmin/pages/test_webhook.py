@@ -33,15 +33,12 @@ class Site(NamedTuple):
         assert document.pop("via") == socket.gethostname()
         return document
 
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.admin.http_port}{path}"
-
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    calls, hook = Calls(), Elsewhere()
+    calls = Calls()
     with ExitStack() as stack:
-        stack.callback(hook.close)
+        hook = stack.enter_context(Elsewhere())
         nsqd = stack.enter_context(Nsqd("nsqd", calls))
         lookupd = stack.enter_context(Lookupd("lookupd", calls, [nsqd]))
         flags = (f"-lookupd-http-address={lookupd.address}",
@@ -68,32 +65,32 @@ def press(page: Page, name: str, typed: str = "") -> None:
 def test_actions_on_a_topic_and_a_channel(page: Page, site: Site) -> None:
     for path, about, kind in (("/topics/orders/mail", {"channel": "mail"}, "channel"),
                               ("/topics/orders", {}, "topic")):  # fmt: skip
-        page.goto(site.url(path))
+        page.goto(site.admin.url(path))
         for button, typed in (("Pause", ""), ("Unpause", ""), ("Empty", path[8:].split("/")[-1]),
                               ("Delete", path[8:].split("/")[-1])):  # fmt: skip
             press(page, button, typed)
             assert site.told() == {
                 "action": f"{button.lower()}_{kind}", "topic": "orders", **about,
-                "url": site.url(path),
+                "url": site.admin.url(path),
             }, (path, button)  # fmt: skip
-        expect(page).not_to_have_url(site.url(path))
+        expect(page).not_to_have_url(site.admin.url(path))
     assert site.nsqd.topics == {}
 
 
 def test_making_tombstoning_and_publishing(page: Page, site: Site) -> None:
-    page.goto(site.url("/lookup"))
+    page.goto(site.admin.url("/lookup"))
     page.get_by_label("Topic", exact=True).fill("fresh")
     page.get_by_label("Channel (optional)").fill("c")
     press(page, "Make")
-    at = {"url": site.url("/lookup")}
+    at = {"url": site.admin.url("/lookup")}
     assert site.told() == {"action": "create_topic", "topic": "fresh", **at}
     assert site.told() == {"action": "create_channel", "topic": "fresh", "channel": "c", **at}
     path = f"/nodes/{site.nsqd.address}"
-    page.goto(site.url(path))
+    page.goto(site.admin.url(path))
     page.get_by_label("Topic", exact=True).fill("orders")
     press(page, "Delete there", "orders")
     assert site.told() == {
         "action": "tombstone_topic_producer", "topic": "orders", "node": site.nsqd.address,
-        "url": site.url(path),
+        "url": site.admin.url(path),
     }  # fmt: skip
     assert "orders" not in site.nsqd.topics

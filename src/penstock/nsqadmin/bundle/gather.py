@@ -184,7 +184,11 @@ class _Daemon:
                 return []
             answers = {one.name: await self._ask(one) for one in _LOOKUPD}
             await self._add_facts()
-            return _nsqds_of(answers["nodes.json"])
+            try:
+                found = msgspec.json.decode(answers["nodes.json"], type=Producers)
+            except (ValueError, RecursionError):
+                return []
+            return [one.address for one in found.producers if one.address]
 
     async def nsqd(self) -> None:
         seconds = self._gatherer.seconds
@@ -313,8 +317,9 @@ def _config_value(answer: Fetched) -> Any:
 
 
 class Producer(msgspec.Struct):
-    """An nsqd as an nsqlookupd lists it."""
+    """An nsqd as an nsqlookupd lists it, or as it tells of itself."""
 
+    version: str = ""
     broadcast_address: str = ""
     http_port: int = 0
     topics: list[str] = []
@@ -329,15 +334,6 @@ class Producer(msgspec.Struct):
 
 class Producers(msgspec.Struct):
     producers: list[Producer] = []
-
-
-def _nsqds_of(nodes: bytes) -> list[str]:
-    """The HTTP addresses in an answer of nsqlookupd."""
-    try:
-        found = msgspec.json.decode(nodes, type=Producers)
-    except (ValueError, RecursionError):
-        return []
-    return [one.address for one in found.producers if one.address]
 
 
 # --- this machine, without anything that says who works here ---

@@ -143,12 +143,6 @@ class _Found(msgspec.Struct):
     findings: list[_Row] = []
 
 
-class _Info(msgspec.Struct):
-    version: str = ""
-    broadcast_address: str = ""
-    http_port: int = 0
-
-
 class _Facts(msgspec.Struct):
     sample_times_s: list[float] = []
     clock_offset_s: list[float] = []  # its clock less ours is between
@@ -197,7 +191,7 @@ class _Daemon:
                   if (one.place, one.asked) == (place, "/ping")]  # fmt: skip
         self.error = (failed[-1] or "no answer") if failed else ""
         self.status, _, self.health = bundle.text(f"{place}/ping.txt").partition(" ")
-        self.info = bundle.document(f"{place}/info.json", _Info)
+        self.info = bundle.document(f"{place}/info.json", Producer)
         self.config = bundle.document(f"{place}/config.json", Document)
         facts = bundle.document(f"{place}/facts.json", _Facts)
         first, last = (_stats(bundle, f"{place}/stats-{number}.json") for number in (1, 2))
@@ -317,8 +311,7 @@ def _discovery(
     yield from _apart({one.address: set(one.topics) for one in lookupds_up}, "topic")
     everywhere = {address for found in known.values() for address in found}
     for node in up if lookupds_up else ():
-        own = Producer(node.info.broadcast_address, node.info.http_port).address
-        if not everywhere & {node.address, own}:
+        if not everywhere & {node.address, node.info.address}:
             why = "It answers, and no nsqlookupd that was asked knows it: consumers don't find it."
             step = "Look at its -lookupd-tcp-address and at its log."
             it = Thing(f"node {node.address}", ("nodes", node.address))

@@ -99,17 +99,19 @@ _NODES = [
     linked("node", "Node", "link", flex=2, minWidth=125),
     numbers("depth", "Depth"),
     wide(1300, numbers("memory", "In memory", minWidth=105)),
-    wide(900, numbers("disk", "Behind")),
-    wide(500, numbers("in_flight", "In flight")),
-    wide(700, numbers("deferred", "Deferred")),
-    wide(700, numbers("requeued", "Requeued", minWidth=98)),
-    wide(700, numbers("timed_out", "Timed out", minWidth=98)),
-    wide(900, numbers("messages", "Messages", minWidth=98)),
-    numbers("clients", "Clients"),
+    wide(900, numbers("backend_depth", "Behind")),
+    wide(500, numbers("in_flight_count", "In flight")),
+    wide(700, numbers("deferred_count", "Deferred")),
+    wide(700, numbers("requeue_count", "Requeued", minWidth=98)),
+    wide(700, numbers("timeout_count", "Timed out", minWidth=98)),
+    wide(900, numbers("message_count", "Messages", minWidth=98)),
+    numbers("client_count", "Clients"),
     wide(1300, numbers("near", "Same zone", minWidth=105)),
     wide(1000, column("latency", "End to end", flex=1, minWidth=110)),
     column("state", "State", width=100),
 ]
+_COUNTS = ("depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
+           "timeout_count", "message_count", "client_count")  # fmt: skip
 
 
 def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
@@ -118,22 +120,15 @@ def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[R
 
 
 def _node_row(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
-    depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
+    counts = {name: row.get(name, 0) for name in _COUNTS}
     percentiles = (row.get("e2e_processing_latency") or {}).get("percentiles") or ()
     latency = [f"{one['quantile'] * 100:g} %: {words.span(one['value'] / 1e9)}"
                for one in percentiles]  # fmt: skip
     return {
         "node": node.address,
         "link": here.link("nodes", node.address),
-        "depth": depth,
-        "memory": depth - backend,
-        "disk": backend,
-        "in_flight": row.get("in_flight_count", 0),
-        "deferred": row.get("deferred_count", 0),
-        "requeued": row.get("requeue_count", 0),
-        "timed_out": row.get("timeout_count", 0),
-        "messages": row.get("message_count", 0),
-        "clients": row.get("client_count", 0),
+        **counts,
+        "memory": counts["depth"] - counts["backend_depth"],
         "near": row.get("zone_local_msg_count", 0 if "oldest_age_seconds" in row else None),
         "latency": ", ".join(latency),
         "state": states.silent(node) or ("paused" if row.get("paused") else ""),

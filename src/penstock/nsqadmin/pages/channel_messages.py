@@ -71,16 +71,23 @@ def panel(here: Opened, topic: str, name: str) -> None:
         _Messages(here, topic, name)
 
 
-class _Messages:
+class _OfChannel:
     def __init__(self, here: Opened, topic: str, name: str) -> None:
         self._here = here
-        self._topic = topic
+        self._about = {"topic": topic, "channel": name}
         self._name = name
-        self._channel = ChannelMessages(
-            here.deps.upstream, topic, name, here.deps.options.mask_field
-        )
+        hidden = here.deps.options.mask_field
+        self._channel = ChannelMessages(here.deps.upstream, topic, name, hidden)
+
+    def _nodes(self) -> list[str]:
+        found = self._here.deps.watch.latest.channel(*self._about.values())
+        return list(found.nodes) if found else []
+
+
+class _Messages(_OfChannel):
+    def __init__(self, here: Opened, topic: str, name: str) -> None:
+        super().__init__(here, topic, name)
         self._state = IN_FLIGHT
-        here = self._here
         with parts.row():
             choice = ui.toggle(_STATES, value=IN_FLIGHT)
             choice.props('dense unelevated aria-label="Which messages"')
@@ -124,10 +131,6 @@ class _Messages:
 
     # --- what is there ---
 
-    def _nodes(self) -> list[str]:
-        found = self._here.deps.watch.latest.channel(self._topic, self._name)
-        return list(found.nodes) if found else []
-
     async def _rows(self) -> list[Row]:
         state = self._state
         nodes = self._nodes()
@@ -144,7 +147,7 @@ class _Messages:
         ]
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
-        topic = message.get("dead_letter_topic", self._topic)
+        topic = message.get("dead_letter_topic", self._about["topic"])
         way = self._here.link(
             "messages", topic, node=node, at=message["offset"], open=message["offset"],
             partition=message.get("partition") or "",
@@ -171,10 +174,9 @@ class _Messages:
     async def _change(
         self, role: Role, action: str, held: list[Held], run: Callable[[], Awaitable[str]]
     ) -> None:
-        about = {"topic": self._topic, "channel": self._name}
         named = (f"{one.id} on {one.node}" for one in held)
         detail = words.listed(named, limits.ADMIN_IDS_NOTED)
-        await layout.change(self._here, role, action, about, run, detail)
+        await layout.change(self._here, role, action, self._about, run, detail)
         await self._look()
 
     async def _finish(self) -> None:
@@ -269,12 +271,9 @@ def replay_panel(here: Opened, topic: str, name: str) -> None:
             _Replay(here, topic, name)
 
 
-class _Replay:
+class _Replay(_OfChannel):
     def __init__(self, here: Opened, topic: str, name: str) -> None:
-        self._here = here
-        self._topic = topic
-        self._name = name
-        self._channel = ChannelMessages(here.deps.upstream, topic, name)
+        super().__init__(here, topic, name)
         parts.soft("Go back and process messages again, or on and leave some out.")
         with parts.row():
             kinds = {kind: label for kind, label, _ in PLACES}
@@ -290,7 +289,7 @@ class _Replay:
         layout.follow(self._here, self._offer_partitions)
 
     def _offer_partitions(self, snapshot: Snapshot) -> None:
-        found = snapshot.channel(self._topic, self._name)
+        found = snapshot.channel(*self._about.values())
         numbers = sorted({one.partition for one in found.partitions}) if found else []
         there = {ALL: "All partitions"} | {one: f"Partition {one}" for one in numbers}
         self._partition.set_visibility(bool(numbers))
@@ -303,16 +302,13 @@ class _Replay:
         self._text.props["label"] = hint or ""
         self._result.clear()
 
-    def _nodes(self) -> list[str]:
-        found = self._here.deps.watch.latest.channel(self._topic, self._name)
-        return list(found.nodes) if found else []
-
     async def _preview(self) -> None:
         self._result.clear()
         try:
             position = position_of(str(self._kind.value), str(self._text.value or ""))
         except SeekInvalid as error:
-            self._say(str(error))
+            with self._result:
+                ui.label(str(error)).classes("bad")
             return
         chosen = int(self._partition.value or 0)
         partition = None if chosen == ALL else chosen
@@ -325,10 +321,6 @@ class _Replay:
                 ui.label(text).classes("bad")
             if not moves and not errors:
                 parts.soft("No nsqd that answers has this channel.")
-
-    def _say(self, text: str) -> None:
-        with self._result:
-            ui.label(text).classes("bad")
 
     def _offer(self, move: Move) -> None:
         role = _role_of(move)
@@ -345,8 +337,7 @@ class _Replay:
     async def _move(self, move: Move) -> None:
         if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):
             return
-
-        about = {"topic": self._topic, "channel": self._name, "node": move.node}
+        about = self._about | {"node": move.node}
         run = partial(self._channel.seek, move)
         if await layout.change(self._here, _role_of(move), "seek_channel", about, run, said(move)):
             self._result.clear()

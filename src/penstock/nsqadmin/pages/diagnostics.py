@@ -15,11 +15,7 @@ from penstock.nsqadmin.pages.layout import Opened
 _SHOWN = 100  # findings: nobody reads more
 
 
-def draw(here: Opened) -> None:
-    _Page(here)
-
-
-class _Page:
+class Diagnostics:
     def __init__(self, here: Opened) -> None:
         self._here = here
         parts.heading("Diagnostics")

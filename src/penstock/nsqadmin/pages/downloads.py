@@ -34,7 +34,6 @@ _KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/oc
 def add(app: FastAPI, deps: Deps) -> None:
     @app.get(f"{deps.base}/download/{{topic}}", include_in_schema=False)
     async def body(request: Request, topic: str, node: str, offset: int) -> Response:
-        """A message's body."""
         viewed(deps, request)
         try:
             message = await _log(deps, node, topic).message(offset)
@@ -107,14 +106,11 @@ async def _written(
             held = [one for one in some if wanted.hold(one)][:left]
             left -= len(held)
             bytes_left -= sum(len(one.body) for one in held)
-            write = _as_line if form == "lines" else _as_body
-            yield b"".join(write(log.place, one) for one in held)
+            is_lines = form == "lines"
+            yield b"".join(_as_line(log.place, one) if is_lines else one.body + b"\n"
+                           for one in held)  # fmt: skip
             if left <= 0 or bytes_left <= 0:
                 return
-
-
-def _as_body(place: Place, message: Message) -> bytes:
-    return message.body + b"\n"
 
 
 def _as_line(place: Place, message: Message) -> bytes:

@@ -15,7 +15,7 @@ import asyncio
 import gc
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
@@ -24,6 +24,7 @@ from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-un
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import limits
 from penstock.nsqadmin import access
@@ -33,9 +34,6 @@ from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.pages.parts import go
 
 log = logging.getLogger("penstock.nsqadmin.guard")
-
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 SOCKETS = "/_nicegui_ws"
 _FAREWELL_S = 1.0  # for a browser to follow where it is led
@@ -65,12 +63,12 @@ class Guard:
     """Around the whole application: refuses sockets that another site opens, or who may not
     look, and adds HEADERS."""
 
-    def __init__(self, app: App, gate: Gate, base: str) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, base: str) -> None:
         self._app = app
         self._gate = gate
         self._sockets = f"{base}{SOCKETS}"
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
         elif str(scope["path"]).startswith(self._sockets) and not self._may_connect(scope):
@@ -85,7 +83,7 @@ class Guard:
         return caller_of(self._gate, HTTPConnection(scope)).role >= Role.VIEW
 
 
-async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1008})  # not accepted yet: it becomes a 403
@@ -93,8 +91,8 @@ async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
     await PlainTextResponse("FORBIDDEN\n", 403)(scope, receive, send)
 
 
-def _with_headers(send: Any) -> Any:
-    async def add(message: MutableMapping[str, Any]) -> None:
+def _with_headers(send: Send) -> Send:
+    async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():

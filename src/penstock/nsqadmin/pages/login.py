@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.api import ApiError, body_of
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
 from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin
@@ -101,13 +102,9 @@ def _add_provider(app: FastAPI, deps: Deps, oidc: OidcLogin) -> None:
             status = {Forbidden: 403, StoreFailed: 503}.get(type(error), 401)
             response: Response = _page(deps, request, "", f"{error}.", status=status)
         else:
-            response = _with_session(deps, _own(deps, target), token, secure)
+            response = _keep(deps, RedirectResponse(_own(deps, target), 303), token, secure)
         response.delete_cookie(_BEGUN, path=path)
         return response
-
-
-def _with_session(deps: Deps, target: str, token: str, secure: bool) -> Response:
-    return _keep(deps, RedirectResponse(target, 303), token, secure)
 
 
 def _keep(deps: Deps, response: Response, token: str, secure: bool) -> Response:
@@ -138,7 +135,7 @@ async def _login(deps: Deps, request: Request) -> Response:
         return _page(deps, request, target, f"{error}".capitalize() + ".", name, status)
     except StoreFailed as error:
         return _page(deps, request, target, f"You can't log in now: {error}.", name, 503)
-    return _with_session(deps, _own(deps, target), token, secure=False)
+    return _keep(deps, RedirectResponse(_own(deps, target), 303), token, secure=False)
 
 
 def _client(deps: Deps, request: Request) -> str:
@@ -147,11 +144,10 @@ def _client(deps: Deps, request: Request) -> str:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > limits.ADMIN_BODY_BYTES_MAX:
-            return {}
+    try:
+        body = await body_of(request, "")
+    except ApiError:
+        return {}
     found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     return {key: values[0] for key, values in found.items()}
 

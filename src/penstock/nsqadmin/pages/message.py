@@ -10,7 +10,7 @@ indented; folding is the browser's own `details`, which keys and screen readers 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from typing import Any
@@ -47,7 +47,6 @@ def panel(
         _body(message, prefer)
         _actions(here, topic, place, message)
         _facts(message)
-        _headers(message.headers)
         _standing(here, topic, place, message)
 
 
@@ -124,12 +123,9 @@ def _facts(message: Message) -> None:
         "Attempts before": str(message.attempts) if message.attempts else "",
         "Key": messages.preview(message.key) if message.key is not None else "",
     })  # fmt: skip
-
-
-def _headers(headers: Mapping[str, Any]) -> None:
-    if headers:
+    if message.headers:
         ui.html("<h3>Headers</h3>", sanitize=False)
-        parts.facts({name: str(value) or "(empty)" for name, value in headers.items()})
+        parts.facts({name: str(value) or "(empty)" for name, value in message.headers.items()})
 
 
 # --- in the channels ---
@@ -206,7 +202,8 @@ async def publish_again(here: Opened, topic: str, place: Place, message: Message
     if raw is None:
         ui.notify("This message is not stored any more.", type="warning")
         return
-    is_shown = not log.is_masked(message, raw) and len(raw) <= limits.ADMIN_BODY_SHOWN_BYTES
+    is_masked = bool(hidden) and message.body != raw
+    is_shown = not is_masked and len(raw) <= limits.ADMIN_BODY_SHOWN_BYTES
     text = messages.as_text(raw) if is_shown else None
     question = f"Publish the message at offset {message.offset:,} again"
     with parts.dialog(question, "Publish", "publishing") as dialog:

@@ -7,7 +7,6 @@ them, merged by time.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,8 +22,9 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.messages import NEWEST, Log, Place
 from penstock.nsqadmin.pages import downloads, layout, message, parts, static
-from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
+from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, row_of, wide
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.upstream import gathered
 
 _ALL = ""
 _PRESETS = {
@@ -126,14 +126,11 @@ class _Browser:
     async def _ask_partitions(self) -> None:
         """Of each node. One that does not answer is taken to have a single one."""
         upstream = self._here.deps.upstream
-        logs = [Log(upstream, node, self._topic) for node in self._nodes]
-        found = await asyncio.gather(*(log.extents() for log in logs), return_exceptions=True)
-        for log, extents in zip(logs, found, strict=True):
-            if isinstance(extents, BaseException):
-                if not isinstance(extents, PenstockError):
-                    raise extents
-            elif len(extents) > 1:
-                self._there += [Place(log.node, number) for number in sorted(extents)]
+        asked = {node: Log(upstream, node, self._topic).extents() for node in self._nodes}
+        found, _ = await gathered(asked)
+        for node, extents in found.items():
+            if len(extents) > 1:
+                self._there += [Place(node, number) for number in sorted(extents)]
         self._partitions = sorted({one.partition for one in self._there})
 
     # --- what is on the page ---
@@ -338,19 +335,15 @@ class _Browser:
         one = line.message
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
         node, partition = Place.read(line.place)
-        return {
-            "at": f"{line.place} {one.offset}",
-            "order": f"{by_time}{one.offset:020d}",
-            "node": node,
-            "partition": partition,
-            "offset": one.offset,
-            "time": words.moment(one.timestamp_ns).removesuffix(" UTC"),
-            "id": one.id,
-            "attempts": one.attempts,
-            "size": line.body_bytes,
-            "key": messages.preview(one.key) if one.key is not None else "",
-            "preview": messages.preview(one.body),
-        }
+        return row_of(
+            _COLUMNS, one,
+            at=f"{line.place} {one.offset}",
+            order=f"{by_time}{one.offset:020d}",
+            node=node, partition=partition, size=line.body_bytes,
+            time=words.moment(one.timestamp_ns).removesuffix(" UTC"),
+            key=messages.preview(one.key) if one.key is not None else "",
+            preview=messages.preview(one.body),
+        )  # fmt: skip
 
     # --- following ---
 

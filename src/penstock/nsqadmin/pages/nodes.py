@@ -275,13 +275,10 @@ def read_metrics(text: str) -> Metrics:
             found.values[name] = float(value)
         elif name == "nsqd_sync_seconds_bucket":
             count = int(float(value))
-            found.syncs.append((_bound(bound), count - before))
+            shown = "more" if bound == "+Inf" else words.fine(float(bound))
+            found.syncs.append((shown, count - before))
             before = count
     return found
-
-
-def _bound(text: str) -> str:
-    return "more" if text == "+Inf" else words.fine(float(text))
 
 
 class _Process:
@@ -292,7 +289,10 @@ class _Process:
         with parts.section("Process") as self._box:
             with ui.element("div").classes("tiles"):
                 self._tiles = {name: parts.Tile(name) for name in _NAMES}
-            self._chart = _sync_chart()
+            self._chart = chart.drawn("Syncs by how long they took, since it started", 180, {
+                "xAxis": {"type": "category", "data": []},
+                "series": [{"name": "syncs", "type": "bar", "data": [], "barMaxWidth": 40}],
+            })  # fmt: skip
         self._box.set_visibility(False)
         layout.poll(self._here, self._ask, _EVERY_S)
 
@@ -339,10 +339,3 @@ class _Process:
 
 
 _NAMES = ("Processor", "Memory", "Connections", "Open files", "Syncs", "Refused")
-
-
-def _sync_chart() -> ui.echart:
-    return chart.drawn("Syncs by how long they took, since it started", 180, {
-        "xAxis": {"type": "category", "data": []},
-        "series": [{"name": "syncs", "type": "bar", "data": [], "barMaxWidth": 40}],
-    })  # fmt: skip

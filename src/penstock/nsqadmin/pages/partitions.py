@@ -173,16 +173,11 @@ def replica_row(here: Opened, cluster: Replication, one: Copies) -> Row:
         state, level = f"under-replicated, {words.span(one.since_s)}", "warn"
     if one.offline:
         state, level = f"no leader, {words.span(one.since_s)}", "bad"
-    return {
-        "key": f"{one.topic} {one.partition}",
-        "topic": one.topic,
-        "topic_link": here.link("topics", one.topic),
-        "partition": one.partition,
-        "leader": cluster.named(one.leader) if one.leader is not None else "none",
-        "link": here.link("nodes", address) if address else here.link("nodes"),
-        "epoch": one.epoch,
-        "in_sync": ", ".join(map(str, one.in_sync)),
-        "preferred": ", ".join(map(str, one.preferred)),
-        "state": state,
-        "level": level,
-    }
+    return row_of(
+        _REPLICAS_OF_NODE, one, key=f"{one.topic} {one.partition}",
+        topic_link=here.link("topics", one.topic),
+        leader=cluster.named(one.leader) if one.leader is not None else "none",
+        link=here.link("nodes", address) if address else here.link("nodes"),
+        in_sync=", ".join(map(str, one.in_sync)), preferred=", ".join(map(str, one.preferred)),
+        state=state, level=level,
+    )  # fmt: skip

@@ -146,17 +146,14 @@ class Redrawn:
 class Badge:
     """A state in a word, with a colour beside it: good, warn, bad or soft. Gone without a word."""
 
-    def __init__(self, words: str = "", level: str = "soft") -> None:
+    def __init__(self) -> None:
         self._label = ui.label().classes("badge")
-        self.show(words, level)
+        self.show("")
 
     def show(self, words: str, level: str = "soft") -> None:
         self._label.set_text(words)
         self._label.classes(remove="good warn bad soft", add=level)
         self._label.set_visibility(bool(words))
-
-    def set_visibility(self, visible: bool) -> None:
-        self._label.set_visibility(visible)
 
 
 class Switch:
@@ -169,16 +166,11 @@ class Switch:
         """`act` is called with what shall be."""
         self._words = (off, on)
         self._is_on = is_on
-        self._act = act
-        self._button = ui.button(self._words[is_on], on_click=self._press).props("flat dense")
-        self._rest = ui.button("", on_click=self._press_rest).props("flat dense")
+        self._button = ui.button(self._words[is_on], on_click=lambda: act(not self._is_on))
+        self._rest = ui.button("", on_click=lambda: act(self._is_on))
+        for button in (self._button, self._rest):
+            button.props("flat dense")
         self._rest.set_visibility(False)
-
-    async def _press(self) -> None:
-        await self._act(not self._is_on)
-
-    async def _press_rest(self) -> None:
-        await self._act(self._is_on)
 
     def show(self, is_on: bool, is_partly: bool = False) -> None:
         self._is_on = is_on
@@ -219,12 +211,11 @@ class Tile:
 class Curve:
     """A small curve without axes: how something went lately. The numbers stand beside it."""
 
-    def __init__(self, colour: str = "water") -> None:
-        self._colour = colour
+    def __init__(self) -> None:
         self.element = ui.html("", sanitize=False).classes("curve")
 
     def show(self, values: Sequence[float]) -> None:
-        self.element.set_content(curve(values, self._colour))
+        self.element.set_content(curve(values))
 
 
 class Bar:
@@ -245,7 +236,7 @@ class Bar:
             self._bar.update()
 
 
-def curve(values: Sequence[float], colour: str = "water") -> str:
+def curve(values: Sequence[float]) -> str:
     """As SVG; empty when there is nothing to see."""
     top = max(values, default=0.0)
     if len(values) < 2 or not top:
@@ -257,7 +248,7 @@ def curve(values: Sequence[float], colour: str = "water") -> str:
     ]
     line = " ".join(points)
     return (
-        f'<svg class="{colour}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
+        f'<svg class="water" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
         f' aria-hidden="true"><polygon points="0,{_HEIGHT} {line} {_WIDTH},{_HEIGHT}"/>'
         f'<polyline points="{line}"/></svg>'
     )

@@ -32,14 +32,6 @@ _ROLES = {
 }
 
 
-def draw_users(here: Opened) -> None:
-    _Users(here)
-
-
-def draw_tokens(here: Opened) -> None:
-    _Tokens(here)
-
-
 def draw_account(here: Opened) -> None:
     parts.heading("Your account")
     role = here.caller.role.name.lower()
@@ -84,7 +76,7 @@ def _ago(time_s: float) -> str:
     return f"{words.span(max(0.0, time.time() - time_s))} ago"
 
 
-class _Users:
+class Users:
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._store = here.deps.store
@@ -166,7 +158,7 @@ class _Users:
         self._show()
 
 
-class _Tokens:
+class Tokens:
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._store = here.deps.store

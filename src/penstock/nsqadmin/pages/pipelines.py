@@ -21,10 +21,10 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import chart, layout, parts, static
-from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, row_of
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
-from penstock.pipelines.runs import HTML, JSON, Option
+from penstock.pipelines.runs import HTML, JSON, LogPlace, Option
 
 _ALL = "all pipelines"
 _HEIGHT = "calc(100vh - 210px)"
@@ -40,9 +40,9 @@ _RUNS = [
     {"field": "share", "headerName": "Done", "width": 140, ":cellRenderer": _SHARE},
     numbers("rows", "Messages", width=115),
     numbers("rate", "Rate", "rate", width=90),
-    numbers("lag", "Behind", width=95),
-    numbers("lag_s", "Lag", "span", width=110),
-    numbers("left_s", "Left", "span", width=110),
+    numbers("lag_rows", "Behind", width=95),
+    numbers("lag_seconds", "Lag", "span", width=110),
+    numbers("left_seconds", "Left", "span", width=110),
     numbers("committed_s", "Last commit", f"({SPAN}) + ' ago'", width=140),
     numbers("batch", "Batch", "value", width=85),
     column("started", "Started", width=200, sort="desc"),
@@ -131,25 +131,19 @@ def _row(here: Opened, run: Run) -> Row:
     phase = here.deps.runs.runs.phase(run)
     share, goes_on = done_share(state), phase in ("started", "running")
     told = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
-    return {
-        "id": run.id,
-        "link": here.link("pipelines", run.id),
-        "name": state.name or state.pipeline,
-        "pipeline": state.pipeline,
-        "state": f"{_PHASES[phase]}{told}",
-        "share": None if share is None else round(100 * share, 1),
-        "rows": state.rows,
-        "rate": round(state.rows_per_second, 1) if goes_on else None,
-        "lag": state.lag_rows,
-        "lag_s": None if state.lag_seconds is None else round(state.lag_seconds),
-        "left_s": round(state.left_seconds) if goes_on and state.left_seconds else None,
-        "batch": state.batch,
-        "committed_s": commit_age_s(run, now_s),
-        "started": words.clock(state.started_s),
-        "took_s": round(duration_s(state, phase, now_s)),
-        "what": what_of(run),
-        "host": state.host,
-    }
+    return row_of(
+        _RUNS, state, id=run.id, link=here.link("pipelines", run.id),
+        name=state.name or state.pipeline,
+        state=f"{_PHASES[phase]}{told}",
+        share=None if share is None else round(100 * share, 1),
+        rate=round(state.rows_per_second, 1) if goes_on else None,
+        lag_seconds=None if state.lag_seconds is None else round(state.lag_seconds),
+        left_seconds=round(state.left_seconds) if goes_on and state.left_seconds else None,
+        committed_s=commit_age_s(run, now_s),
+        started=words.clock(state.started_s),
+        took_s=round(duration_s(state, phase, now_s)),
+        what=what_of(run),
+    )  # fmt: skip
 
 
 def commit_age_s(run: Run, now_s: float) -> int | None:
@@ -283,8 +277,7 @@ class _Run:
         self._outcome.set_text(state.outcome)
         self._outcome.set_visibility(bool(state.outcome))
         self._show_charts()
-        rows = [_log_row(self._here, one.topic, one.partition, one.at, one.end)
-                for one in state.logs]  # fmt: skip
+        rows = [_log_row(self._here, one) for one in state.logs]
         self._logs.set_visibility(bool(rows))
         self._grid.show(rows)
         self._facts.clear()
@@ -364,16 +357,11 @@ _LOGS = [
 ]
 
 
-def _log_row(here: Opened, topic: str, partition: int, at: int, end: int) -> Row:
-    return {
-        "key": f"{topic}/{partition}",
-        "topic": topic,
-        "link": here.link("topics", topic),
-        "partition": str(partition),
-        "at": at,
-        "end": end,
-        "behind": max(0, end - at),
-    }
+def _log_row(here: Opened, one: LogPlace) -> Row:
+    return row_of(
+        _LOGS, one, key=f"{one.topic}/{one.partition}", link=here.link("topics", one.topic),
+        partition=str(one.partition), behind=max(0, one.end - one.at),
+    )  # fmt: skip
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -74,7 +74,7 @@ class _Panel:
             with parts.row():
                 ui.label(held.origin).classes("changed-word" if held.own else "soft")
                 if held.own and self._here.may(setting.role):
-                    back = ui.button("Revert", on_click=partial(self._revert, setting.name))
+                    back = ui.button("Revert", on_click=partial(self._apply, {setting.name: ""}))
                     parts.named(back.props("flat dense"), f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
 
@@ -95,10 +95,6 @@ class _Panel:
             ui.notify("Nothing is changed.")
             return
         await self._apply(changes)
-
-    async def _revert(self, name: str) -> None:
-        """Back to nsqd's default, at once."""
-        await self._apply({name: ""})
 
     async def _apply(self, changes: dict[str, str]) -> None:
         here, about = self._here, self._about

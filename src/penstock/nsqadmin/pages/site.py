@@ -5,7 +5,6 @@ the place of one that can't be shown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
@@ -43,12 +43,9 @@ from penstock.nsqadmin.pages.style import plain
 
 log = logging.getLogger("penstock.nsqadmin.site")
 
-Scope = dict[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
-
 PAGES = (
     Page("/", "Overview", overview.draw),
-    Page("/topics", "Topics", topics.draw),
+    Page("/topics", "Topics", topics.Topics),
     Page("/topics/{topic}", "{topic}", topic.draw, check_exists),
     Page("/topics/{topic}/{channel}", "{topic}/{channel}", channel.draw, check_exists),
     Page("/messages/{topic}", "Messages of {topic}", messages.draw, messages.check),
@@ -60,11 +57,11 @@ PAGES = (
     Page("/trace", "Trace", trace.draw),
     Page("/pipelines", "Pipelines", pipelines.draw, pipelines.check),
     Page("/pipelines/{run}", pipelines.title, pipelines.draw_run, pipelines.check),
-    Page("/sql", "SQL", sql.draw, sql.check, Role.VIEW),  # its role hangs on what is masked
-    Page("/diagnostics", "Diagnostics", diagnostics.draw),
+    Page("/sql", "SQL", sql.Console, sql.check, Role.VIEW),  # its role hangs on what is masked
+    Page("/diagnostics", "Diagnostics", diagnostics.Diagnostics),
     Page("/audit", "Audit log", audit.draw),
-    Page("/users", "Users", people.draw_users),
-    Page("/tokens", "Tokens", people.draw_tokens),
+    Page("/users", "Users", people.Users),
+    Page("/tokens", "Tokens", people.Tokens),
     Page("/account", "Your account", people.draw_account),
 )
 
@@ -125,11 +122,11 @@ def _add_answers(deps: Deps) -> None:
 class _RootOf:
     """The page at the base path itself has no slash at its end, as official."""
 
-    def __init__(self, app: App, base: str) -> None:
+    def __init__(self, app: ASGIApp, base: str) -> None:
         self._app = app
         self._base = base
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path")
         if scope["type"] == "http" and path == f"{self._base}/":
             response: Response = RedirectResponse(self._base, 301)

@@ -50,17 +50,13 @@ async def check(here: Opened) -> None:
     await here.deps.watch.ready()
 
 
-def draw(here: Opened, topic: str = "") -> None:
-    _Console(here, topic)
-
-
 def _role(deps: Deps) -> Role:
     """Masks are for pages that know which field they show; a statement can take any apart."""
     return Role.DESTROY if deps.options.mask_field else Role.OPERATE
 
 
-class _Console:
-    def __init__(self, here: Opened, topic: str) -> None:
+class Console:
+    def __init__(self, here: Opened, topic: str = "") -> None:
         self._here = here
         self._topics = topics_of(here.deps)
         if topic and topic not in self._topics:

@@ -165,12 +165,9 @@ def lag_of(channel: ChannelState, recent: Sequence[Sample]) -> Lag:
 
 def trend(recent: Sequence[Sample]) -> float:
     """Messages a second by which more wait; 0 when too little is known."""
-    known = [one for one in recent if one.values is not None]
-    span_s = known[-1].time_s - known[0].time_s if known else 0.0
-    if span_s < limits.ADMIN_TREND_S:
-        return 0.0
-    first, last = known[0].values, known[-1].values
-    return (last[_DEPTH] - first[_DEPTH]) / span_s if first and last else 0.0
+    known = [(one.time_s, one.values[_DEPTH]) for one in recent if one.values is not None]
+    span_s = known[-1][0] - known[0][0] if known else 0.0
+    return (known[-1][1] - known[0][1]) / span_s if span_s >= limits.ADMIN_TREND_S else 0.0
 
 
 def _finishes_nothing(channel: ChannelState, recent: Sequence[Sample]) -> bool:

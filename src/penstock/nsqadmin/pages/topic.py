@@ -79,7 +79,6 @@ def _gone(here: Opened) -> ui.element:
 
 
 def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
-    """The pages about a topic."""
     return [
         ("Topic", here.link("topics", name)),
         ("Messages", here.link("messages", name)),

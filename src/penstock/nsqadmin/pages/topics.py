@@ -60,15 +60,11 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 }
 
 
-def draw(here: Opened, q: str = "", state: str = "") -> None:
-    _Page(here, q, state if state in _STATES else "")
-
-
-class _Page:
-    def __init__(self, here: Opened, sought: str, state: str) -> None:
+class Topics:
+    def __init__(self, here: Opened, q: str = "", state: str = "") -> None:
         self._here = here
-        self._sought = sought
-        self._state = state
+        self._sought = q
+        self._state = state if state in _STATES else ""
         self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client
         with parts.heading("Topics"):

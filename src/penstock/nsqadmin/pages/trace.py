@@ -105,7 +105,7 @@ class _Lives:
         self._here.show_address("trace", id=text, topic=topic, partition=partition, since=since)
         seeker = Seeker(deps.upstream, nodes, deps.options.trace_table, ask, only)
         await seeker.look_in_log()
-        if mine == self._search_count and seeker.has_tables:
+        if mine == self._search_count and seeker.tables:
             self._show(seeker, "; looking into the table …", {})
             await seeker.look_in_tables()
         hidden = deps.options.mask_field
