@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "sample"
-MODULE = "pipelines.sample"
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -50,26 +49,6 @@ class Archive:
             return said.getvalue()
 
         return patiently(run)
-
-    def thread(
-        self, progress: Progress, failed: list[ConfigError] | None = None, **changed: Any
-    ) -> threading.Thread:
-        """Runs it; a ConfigError goes into `failed`. Spark looks for data sources in the session
-        that is the thread's own."""
-        settings, spark = self.settings(**changed), cast("Any", self.session)
-
-        def work() -> None:
-            spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
-                spark._jsparkSession
-            )
-            try:
-                archive.run(spark, settings, progress)
-            except ConfigError as error:
-                if failed is None:
-                    raise
-                failed.append(error)
-
-        return threading.Thread(target=work)
 
     def rows(self, what: str = 'topic, "offset"', where: str = "true") -> list[Any]:
         table = Place(str(self.table), {}).open()
