@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import os
-import threading
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from penstock.tools.nsq_to_nsq import Carrier, Unfit
 from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
-from .utilities import Utility, ask, http, is_done, listen, tcp, until
+from .utilities import Utility, ask, http, is_done, listen, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -180,18 +179,8 @@ def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixtu
 def test_tail_shows_them(daemon: Daemon, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"tailed-{form}"
     listen(daemon, topic, EXTENDED)
-
-    def later() -> None:
-        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
-        publish(daemon, topic, b"one", HEADERS)
-
-    thread = threading.Thread(target=later)
-    thread.start()
-    try:
-        more = ["--json"] if form == "json" else []
-        assert main(["tail", topic, "--count=1", *more, tcp(daemon)]) == 0
-    finally:
-        thread.join()
+    words = ["--count=1", *(["--json"] if form == "json" else [])]
+    assert tailed(daemon, topic, lambda: publish(daemon, topic, b"one", HEADERS), *words) == 0
     out = capsys.readouterr().out
     if form == "text":
         assert out.endswith(' {"key":"k","source":"shöp"} one\n')

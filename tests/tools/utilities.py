@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +76,22 @@ def channel_row(daemon: Daemon, topic: str, channel: str) -> dict[str, Any]:
 def is_done(daemon: Daemon, topic: str, channel: str) -> bool:
     row = channel_row(daemon, topic, channel)
     return bool(row) and row["depth"] + row["in_flight_count"] + row["deferred_count"] == 0
+
+
+def tailed(daemon: Daemon, topic: str, publish: Callable[[], None], *words: str) -> int:
+    """The code of `penstock tail`, which runs in this thread, because signals do; `publish` is
+    called in another once it listens."""
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
+        publish()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        return main(["tail", topic, *words, tcp(daemon)])
+    finally:
+        thread.join()
 
 
 def until(condition: Callable[[], object], what: str) -> None:
