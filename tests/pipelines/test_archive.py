@@ -63,22 +63,6 @@ def made(spark: SparkSession, node: Node, tmp_path: Path) -> Archive:
     return Archive(spark, node, tmp_path / "lake")
 
 
-def test_every_message_once_over_several_runs(made: Archive) -> None:
-    made.node.publish("orders", numbered(1000))
-    made.node.publish("other", numbered(5))
-    said = made.run(max_offsets_per_trigger=400)
-    assert "archive: 1,000 rows" in said
-    assert "up to date" in said
-    made.node.publish("orders", numbered(10, 1000))
-    made.run()
-    made.run()  # nothing is new
-    assert made.rows('"offset", body::VARCHAR') == [(n, str(n)) for n in range(1010)]
-    what = "any_value(topic), min(date), max(date), count(DISTINCT id), max(attempts)"
-    ((topic, first, last, ids, attempts),) = made.rows(what)
-    assert (topic, ids, attempts) == ("orders", 1010, 0)
-    assert first <= last
-
-
 def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:
     bodies = [
         b'{"number": 1, "name": "one", "tags": ["a", "b"], "more": 2}',
@@ -215,23 +199,6 @@ def test_a_table_that_is_not_mounted_is_waited_for(made: Archive, tmp_path: Path
     away.rename(made.table)
     made.run(checkpoint=checkpoint)
     assert made.rows('"offset"') == [(n,) for n in range(5)]
-
-
-def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
-    """Nothing comes twice by itself; with --recover it goes on behind what the table has."""
-    made.node.publish("orders", numbered(10))
-    made.run()
-    made.node.publish("orders", numbered(5, 10))
-    made.node.publish("late", numbered(2))
-    lost = str(tmp_path / "lost")
-    with pytest.raises(ConfigError, match="run with --recover to go on behind them"):
-        made.run(checkpoint=lost)
-    topics = ("orders", "late")
-    said = made.run(checkpoint=lost, recover=True, topics=topics)
-    assert "recovering: orders goes on at offset 10" in said
-    made.node.publish("orders", numbered(1, 15))
-    made.run(checkpoint=lost, recover=True, topics=topics)  # the checkpoint counts again
-    assert made.rows() == [("late", 0), ("late", 1), *(("orders", n) for n in range(16))]
 
 
 def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:

@@ -123,5 +123,5 @@ def test_every_message_of_every_partition_once(made: Archive, tmp_path: Path) ->
     said = made.run(checkpoint=str(tmp_path / "lost"), recover=True)
     for number, at in ((1, 1350), (3, 90)):
         assert f"recovering: partition {number} of orders goes on at offset {at}" in said
-    made.run(checkpoint=str(tmp_path / "lost"))
+    made.run(checkpoint=str(tmp_path / "lost"))  # the checkpoint counts again
     assert made.rows(ROW) == expected(first, second, third)

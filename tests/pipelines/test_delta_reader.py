@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, TableUnreadable
 from penstock.pipelines.delta_frames import frame_of, read_table
@@ -168,15 +168,6 @@ def _with_feature(line: str, feature: str) -> str:
     if "metaData" in document and feature == "columnMapping":
         document["metaData"]["configuration"]["delta.columnMapping.mode"] = "id"
     return json.dumps(document)
-
-
-def test_the_last_version_of_an_application_is_known(tmp_path: Path) -> None:
-    properties = CommitProperties(app_transactions=[Transaction("app", 7)])
-    append(tmp_path / "t", rows("orders", 0), commit_properties=properties)
-    table = LakeTable(str(tmp_path / "t"))
-    assert table.delta.transaction_version("app") == 7
-    assert table.delta.transaction_version("another") is None
-    assert table.identity == str(DeltaTable(str(tmp_path / "t")).metadata().id)
 
 
 def test_the_tables_of_a_directory(tmp_path: Path) -> None:

@@ -53,14 +53,6 @@ def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None
     assert shown["channels"]["all"]["depth"] == 2_501
 
 
-def test_destroying_asks_first(run: Run) -> None:
-    run("topic", "create", "dear")
-    code, _, err = run("topic", "delete", "dear")
-    assert code == 1
-    assert "give --yes" in err
-    assert "dear" in run("topic", "list")[1].split()
-
-
 @pytest.mark.parametrize(
     "verb",
     [
