@@ -27,7 +27,7 @@ FLAGS = (
     utility.VERSION,
     utility.TOPIC,
     Flag("channel", Kind.STRING, "", "NSQ channel"),
-    Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows"),
+    Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows", bounds=(1, None)),
     Flag("count", Kind.STRING, "", "number of rows to print (nothing: no end)"),
     Flag("nsqd-http-address", Kind.STRINGS, (), "nsqd HTTP address (may be repeated)"),
     utility.LOOKUPD_HTTP,
@@ -62,8 +62,6 @@ def row_text(now: Mapping[str, int], before: Mapping[str, int], interval_s: floa
 def _check(values: Values) -> None:
     utility.need_names("topic", values["topic"])
     utility.need_names("channel", values["channel"])
-    if values["interval_ns"] <= 0:
-        raise WrongUse("--interval must be positive")
     count = values["count"]
     if count and not (count.isascii() and count.isdigit()):
         raise WrongUse(f"--count {count!r}: must be a number, 0 or more")

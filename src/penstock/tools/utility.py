@@ -126,7 +126,8 @@ LOG_LEVEL = Flag("log-level", Kind.STRING, "info", "set log verbosity",
                  choices=("debug", "info", "warn", "error", "fatal"))  # fmt: skip
 TOPIC = Flag("topic", Kind.STRING, "", "NSQ topic")
 TOPICS = Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)")
-IN_FLIGHT = Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight")
+IN_FLIGHT = Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight",
+                 bounds=(1, None))  # fmt: skip
 NSQD_TCP = Flag("nsqd-tcp-address", Kind.STRINGS, (), "nsqd TCP address (may be repeated)")
 LOOKUPD_HTTP = Flag(
     "lookupd-http-address", Kind.STRINGS, (), "nsqlookupd HTTP address (may be repeated)"
@@ -174,6 +175,8 @@ def _start(
         if values["version"]:
             print(version_line(program))
             return 0
+        for flag in flags:
+            flag.check(values[flag.attribute])
         check(values)
     except HelpWanted:
         print(usage(program, flags), end="")
@@ -261,19 +264,10 @@ def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
         raise WrongUse(f"use --{name} or --lookupd-http-address not both")
 
 
-def at_least(least: int, values: Values, *names: str) -> None:
-    for name in names:
-        if values[name] < least:
-            flag = name.removesuffix("_ns").replace("_", "-")
-            rule = "above 0" if name.endswith("_ns") and least else f"{least} or more"
-            raise WrongUse(f"--{flag} {values[name]}: must be {rule}")
-
-
 def check_consumers(program: str, values: Values, **own: Any) -> None:
     """Of a utility that consumes; `own` are options of its consumers."""
     need_names("channel", values["channel"])
     need_source(values)
-    at_least(1, values, "max_in_flight")
     values["changes"] = {
         **own, "user_agent": user_agent(program), "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
