@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from deltalake import DeltaTable
 
 from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
@@ -17,7 +18,6 @@ from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.spark.delta_table import Place
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -51,9 +51,7 @@ class Archive:
         return patiently(run)
 
     def rows(self, what: str = 'topic, "offset"', where: str = "true") -> list[Any]:
-        table = Place(str(self.table), {}).open()
-        assert table is not None
-        relation = duckdb.from_arrow(table.to_pyarrow_dataset())
+        relation = duckdb.from_arrow(DeltaTable(self.table).to_pyarrow_dataset())
         query = f"SELECT {what} FROM archived WHERE {where} ORDER BY ALL"
         return relation.query("archived", query).fetchall()
 
@@ -146,8 +144,6 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
     sink = rows.coalesce(1).sortWithinPartitions("n").drop("n").write.format("penstock")
     sink.option("url", made.node.url).option("topic", "orders").mode("append").save()
     made.run(columns=("headers",))
-    table = Place(str(made.table), {}).open()
-    assert table is not None
     names = ["offset", "body", "key", "headers"]
 
     def by_spark() -> list[Any]:
@@ -155,7 +151,7 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
         return [tuple(row) for row in frame.orderBy("offset").collect()]
 
     def by_delta() -> list[Any]:
-        rows = table.to_pyarrow_table(columns=names).sort_by("offset").to_pylist()
+        rows = DeltaTable(made.table).to_pyarrow_table(columns=names).sort_by("offset").to_pylist()
         return [tuple(row[name] for name in names) for row in rows]
 
     for found in (by_spark(), by_delta(), made.rows('"offset", body, key, headers')):

@@ -26,7 +26,8 @@ from penstock.tools.nsq_to_nsq import Carrier, Unfit
 from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
-from .utilities import Utility, ask, http, is_done, listen, tailed, tcp, until
+from .test_nsq_to_nsq import to
+from .utilities import Utility, ask, finish, http, is_done, listen, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -66,11 +67,7 @@ def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> N
         listen(one, "along", f"{EXTENDED}&partition_num=3")
     publish(daemon, "along", b"one", HEADERS, "&partition=2")
     publish(daemon, "along", b"two", MARKED, "&partition=1")
-    to = f"--destination-nsqd-tcp-address=127.0.0.1:{other.tcp_port}"
-    command = [tcp(daemon), to, "--topic=along", "--channel=c", "--keep-partition"]
-    with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
-        until(partial(is_done, daemon, "along", "c"), "all finished")
-        assert utility.end() == 0
+    finish("nsq_to_nsq", daemon, "along", to(other), "--keep-partition", cwd=tmp_path)
     found = [said(stored(other, "along", number)) for number in range(3)]
     assert found == [[], [("two", MARKED)], [("one", HEADERS)]]
 
@@ -112,10 +109,8 @@ def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) 
 def test_nsq_to_http_sends_them_on(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     publish(daemon, topic, b"one", {**HEADERS, "##trace_id": "7", "a b": " x\r\ny%z w "})
     with Server() as server:
-        flags = [f"--topic={topic}", "--channel=c", f"--post={server.url}/in", tcp(daemon)]
-        with Utility("nsq_to_http", *flags, "--forward-headers", cwd=tmp_path) as utility:
-            until(partial(is_done, daemon, topic, "c"), "finished")
-            assert utility.end() == 0
+        flags = [f"--post={server.url}/in", "--forward-headers"]
+        finish("nsq_to_http", daemon, topic, *flags, cwd=tmp_path)
     assert server.seen == [b"one"]
     (headers,) = server.headers
     assert {name: headers[name] for name in headers if name.startswith("X-Nsqext-")} == {

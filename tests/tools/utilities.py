@@ -145,3 +145,12 @@ class Utility:
     @property
     def err(self) -> str:
         return Path(str(self._err.name)).read_text("utf-8", "replace")
+
+
+def finish(name: str, daemon: Daemon, topic: str, *flags: str, cwd: Path) -> str:
+    """Let a utility finish all of the topic's channel c. What it said on stderr."""
+    flags = (f"--topic={topic}", "--channel=c", tcp(daemon), *flags)
+    with Utility(name, *flags, cwd=cwd) as utility:
+        until(lambda: is_done(daemon, topic, "c"), "all finished")
+        assert utility.end() == 0
+        return utility.err
