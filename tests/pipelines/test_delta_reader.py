@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from penstock.errors import ConfigError, TableUnreadable
+from penstock.errors import ConfigError, LakeFailed
 from penstock.pipelines.delta_frames import frame_of, read_table
 from penstock.pipelines.delta_reader import Among, LakeTable, Span, tables_below
 
@@ -150,7 +150,7 @@ def test_what_is_not_read_right_is_refused(tmp_path: Path) -> None:
     text = entry.read_text()
     for feature in ("deletionVectors", "columnMapping"):
         entry.write_text("\n".join(_with_feature(line, feature) for line in text.splitlines()))
-        with pytest.raises(TableUnreadable, match=feature):
+        with pytest.raises(LakeFailed, match=feature):
             LakeTable(str(path))
     entry.write_text(text)
     assert LakeTable(str(path)).delta.version() == 0
