@@ -198,11 +198,6 @@ class _Source:
             spans = api.positions([to]).topics.get(to)
         return spans.identity if spans else ""
 
-    def target_partitions(self) -> int:
-        """It is made when it is not there."""
-        with nsqd_of(self.settings) as api:
-            return api.shape(self.settings.text("to")).partitions
-
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
         """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
         is_lean = lean and not self.settings.text("where")  # that may be about any column
@@ -304,8 +299,10 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
         rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
         raise ConfigError("name", source.settings.text("name"), f"{rule}: take another name")
     progress.say("counting what is wanted")
-    chunks = _chunks(source)
-    partitions = source.target_partitions() if chunks else 1
+    chunks, partitions = _chunks(source), 1
+    if chunks:
+        with nsqd_of(source.settings) as api:
+            partitions = api.shape(source.settings.text("to")).partitions  # made when not there
     made_ns = micros(source.now) * 1000
     plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)

@@ -334,8 +334,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 # --- what is shown of settings ---
 #
-# What of a run's settings others may see.
-#
 # The report of a run is read by everybody who may look at nsqadmin, or read the topic. So the
 # values of `conf` and `storage-option` are hidden, whatever they are: who can tell which of them
 # is a key? Of URLs the user, the password and the query are, wherever they stand in a text. What

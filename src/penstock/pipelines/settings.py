@@ -140,7 +140,9 @@ def resolve(
     in_file = document.get(CONF_TABLE, {}).items()
     in_file = tuple(f"{name}={_conf_text(name, value)}" for name, value in in_file)
     values["conf"] = (*in_file, *values["conf"])  # of two the later one counts
-    _check_conf(values["conf"])
+    for text in values["conf"]:
+        if not text.partition("=")[1] or not text.partition("=")[0].strip():
+            raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
     for setting in settings:
         setting.check(values[setting.name])
     return Settings(values, explicit)
@@ -172,12 +174,6 @@ def nsqd_of(
         secret_file=settings.text("http-secret-file") or None,
         **more,
     )
-
-
-def _check_conf(conf: Iterable[str]) -> None:
-    for text in conf:
-        if not text.partition("=")[1] or not text.partition("=")[0].strip():
-            raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
 
 
 def _conf_text(name: str, value: Any) -> str:

@@ -149,18 +149,15 @@ class Archiver:
                 await self._rotate_if_due()
                 first = self._file.write(self._line(message))
                 self._waiting.append(message)
-                if first or len(self._waiting) >= self._enough:
+                # so many stand still on one connection at most: it must not run dry
+                enough = self._in_flight_max // max(1, len(self.consumer.addresses))
+                if first or len(self._waiting) >= max(1, enough):
                     await self._safely(self._file.sync)
 
     def _line(self, message: Message) -> bytes:
         if not self._is_json:
             return message.body
         return as_text({"topic": message.topic, **as_json(message)}).encode()
-
-    @property
-    def _enough(self) -> int:
-        """So many messages stand still on one connection at most: it must not run dry."""
-        return max(1, self._in_flight_max // max(1, len(self.consumer.addresses)))
 
     async def _look(self) -> None:
         """What time alone brings about."""
