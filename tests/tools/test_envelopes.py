@@ -9,6 +9,7 @@ import os
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,6 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import limits
-from penstock.client import Message
 from penstock.errors import ServerRefused
 from penstock.tools.archive_file import ArchiveFile, Layout
 from penstock.tools.envelopes import read_headers
@@ -192,29 +192,11 @@ NOT_EXTENDED = b"E_EXT_NOT_SUPPORT PUB_EXT topic is not extended"
 NOT_KNOWN = b"E_INVALID invalid command PUB_EXT"
 
 
-class Brought(Message):
-    """As from a consumer that asks for an envelope."""
-
-    def __init__(
-        self, headers: dict[str, Any], key: str | None = None, partition: int | None = 2
-    ) -> None:
-        self._brought = (headers, key, partition)
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return dict(self._brought[0])
-
-    @property
-    def key(self) -> str | None:
-        return self._brought[1] or super().key
-
-    @property
-    def partition(self) -> int | None:
-        return self._brought[2]
-
-    @property
-    def address(self) -> str:
-        return "source:4150"
+def brought(headers: dict[str, Any], key: str | None = None, partition: int | None = 2) -> Any:
+    """A message as from a consumer that asks for an envelope."""
+    return SimpleNamespace(
+        headers=dict(headers), key=key, partition=partition, address="source:4150"
+    )
 
 
 class Taker:
@@ -237,7 +219,7 @@ class Taker:
         self.published.append((body, to))
 
 
-def carry(taker: Taker, *messages: Message, drop: bool = False, keep: bool = False) -> None:
+def carry(taker: Taker, *messages: Any, drop: bool = False, keep: bool = False) -> None:
     async def story() -> None:
         producer: Any = taker
         carrier = Carrier(producer, "b:1", "t", drop_headers=drop, keep_place=keep)
@@ -249,7 +231,7 @@ def carry(taker: Taker, *messages: Message, drop: bool = False, keep: bool = Fal
 
 def test_headers_and_keys_go_along() -> None:
     taker = Taker()
-    carry(taker, Brought(HEADERS_CARRIER), Brought({}, "k"), Brought({}))
+    carry(taker, brought(HEADERS_CARRIER), brought({}, "k"), brought({}))
     assert taker.published == [
         (b"body", {"headers": HEADERS_CARRIER}),
         (b"body", {"headers": {"key": "k"}}),
@@ -259,19 +241,19 @@ def test_headers_and_keys_go_along() -> None:
 
 def test_a_partition_that_the_destination_does_not_have() -> None:
     with pytest.raises(Unfit, match=r"E_BAD_PARTITION.*topic t needs as many there"):
-        carry(Taker(partitions=2), Brought({}), keep=True)
+        carry(Taker(partitions=2), brought({}), keep=True)
 
 
 def test_a_partition_that_the_source_does_not_tell() -> None:
     with pytest.raises(Unfit, match="source:4150 does not tell the partition"):
-        carry(Taker(), Brought({}, partition=None), keep=True)
+        carry(Taker(), brought({}, partition=None), keep=True)
 
 
 @pytest.mark.parametrize("refusal", [NOT_EXTENDED, NOT_KNOWN])
 def test_headers_are_not_dropped_unasked(refusal: bytes) -> None:
     taker = Taker([refusal])
     with pytest.raises(Unfit, match=r"b:1 does not take the headers .* or give --drop-headers"):
-        carry(taker, Brought(HEADERS_CARRIER))
+        carry(taker, brought(HEADERS_CARRIER))
     assert taker.published == []
 
 
@@ -283,7 +265,7 @@ def test_what_is_dropped_is_said_once(
     refusal: bytes, left: dict[str, Any], tries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     taker = Taker([refusal])
-    carry(taker, *(Brought(HEADERS_CARRIER) for _ in range(3)), drop=True)
+    carry(taker, *(brought(HEADERS_CARRIER) for _ in range(3)), drop=True)
     assert taker.published == [(b"body", left)] * 3
     assert taker.tries == tries
     (record,) = caplog.records
@@ -296,7 +278,7 @@ def test_another_refusal_is_not_about_headers() -> None:
             raise ServerRefused("b:1", b"E_PUB_FAILED disk full")
 
     with pytest.raises(ServerRefused, match="disk full"):
-        carry(Full(), Brought(HEADERS_CARRIER), drop=True)
+        carry(Full(), brought(HEADERS_CARRIER), drop=True)
 
 
 S = limits.SECOND
