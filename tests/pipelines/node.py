@@ -82,13 +82,28 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 
 def in_the_log(node: Node, topic: str, columns: pa.Schema) -> pa.Table:
-    """All that the topic's log has, in its order."""
-    parts: list[pa.RecordBatch] = []
-    with BrokerApi(node.url) as api:
+    """All that its first partition has, in its order."""
+    return in_the_logs(node.url, topic, columns)[0]
+
+
+def bodies_of(url: str, topic: str) -> list[list[bytes]]:
+    """By partition."""
+    found = in_the_logs(url, topic, pa.schema([("body", pa.binary())]))
+    return [table.column("body").to_pylist() for table in found]
+
+
+def in_the_logs(url: str, topic: str, columns: pa.Schema) -> list[pa.Table]:
+    """All that the topic's partitions have, each in its order."""
+    with BrokerApi(url) as api:
         spans = api.positions([topic]).topics[topic]
-        position, end = 0, spans.partitions[0].end
-        while position < end:
-            found = next(api.fetches(topic, 0, spans.identity, position, end))
-            parts += decode(found.data, columns, topic, 0, position, end)
-            position = found.next_offset
-    return pa.Table.from_batches(parts, columns)
+        return [
+            pa.Table.from_batches(
+                (
+                    batch
+                    for fetched in api.fetches(topic, n, spans.identity, span.earliest, span.end)
+                    for batch in decode(fetched.data, columns, topic, n, span.earliest, span.end)
+                ),
+                columns,
+            )
+            for n, span in sorted(spans.partitions.items())
+        ]

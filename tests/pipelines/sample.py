@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "sample"
-MODULE = "pipelines.sample"
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
@@ -36,9 +35,11 @@ PIPELINE = Pipeline(
     "count to some number",
     (
         Setting("topics", Kind.STRINGS, (), "topics to look at", required=True),
-        Setting("rows", Kind.INT, 10, "how far to count", least=1, most=1000),
+        Setting("rows", Kind.INT, 10, "how far to count", bounds=(1, 1000)),
         Setting("mood", Kind.STRING, "good", "how it ends", choices=("good", "bad")),
-        Setting("trigger", Kind.DURATION, limits.SECOND, "time between", least=limits.SECOND),
+        Setting(
+            "trigger", Kind.DURATION, limits.SECOND, "time between", bounds=(limits.SECOND, None)
+        ),
         Setting("once", Kind.BOOL, False, "stop at the end"),
     ),
     run,

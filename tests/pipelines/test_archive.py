@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from deltalake import DeltaTable
 
 from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
@@ -18,7 +18,6 @@ from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.spark.delta_table import Place
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -51,30 +50,8 @@ class Archive:
 
         return patiently(run)
 
-    def thread(
-        self, progress: Progress, failed: list[ConfigError] | None = None, **changed: Any
-    ) -> threading.Thread:
-        """Runs it; a ConfigError goes into `failed`. Spark looks for data sources in the session
-        that is the thread's own."""
-        settings, spark = self.settings(**changed), cast("Any", self.session)
-
-        def work() -> None:
-            spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
-                spark._jsparkSession
-            )
-            try:
-                archive.run(spark, settings, progress)
-            except ConfigError as error:
-                if failed is None:
-                    raise
-                failed.append(error)
-
-        return threading.Thread(target=work)
-
     def rows(self, what: str = 'topic, "offset"', where: str = "true") -> list[Any]:
-        table = Place(str(self.table), {}).open()
-        assert table is not None
-        relation = duckdb.from_arrow(table.to_pyarrow_dataset())
+        relation = duckdb.from_arrow(DeltaTable(self.table).to_pyarrow_dataset())
         query = f"SELECT {what} FROM archived WHERE {where} ORDER BY ALL"
         return relation.query("archived", query).fetchall()
 
@@ -82,22 +59,6 @@ class Archive:
 @pytest.fixture
 def made(spark: SparkSession, node: Node, tmp_path: Path) -> Archive:
     return Archive(spark, node, tmp_path / "lake")
-
-
-def test_every_message_once_over_several_runs(made: Archive) -> None:
-    made.node.publish("orders", numbered(1000))
-    made.node.publish("other", numbered(5))
-    said = made.run(max_offsets_per_trigger=400)
-    assert "archive: 1,000 rows" in said
-    assert "up to date" in said
-    made.node.publish("orders", numbered(10, 1000))
-    made.run()
-    made.run()  # nothing is new
-    assert made.rows('"offset", body::VARCHAR') == [(n, str(n)) for n in range(1010)]
-    what = "any_value(topic), min(date), max(date), count(DISTINCT id), max(attempts)"
-    ((topic, first, last, ids, attempts),) = made.rows(what)
-    assert (topic, ids, attempts) == ("orders", 1010, 0)
-    assert first <= last
 
 
 def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:
@@ -183,8 +144,6 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
     sink = rows.coalesce(1).sortWithinPartitions("n").drop("n").write.format("penstock")
     sink.option("url", made.node.url).option("topic", "orders").mode("append").save()
     made.run(columns=("headers",))
-    table = Place(str(made.table), {}).open()
-    assert table is not None
     names = ["offset", "body", "key", "headers"]
 
     def by_spark() -> list[Any]:
@@ -192,7 +151,7 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
         return [tuple(row) for row in frame.orderBy("offset").collect()]
 
     def by_delta() -> list[Any]:
-        rows = table.to_pyarrow_table(columns=names).sort_by("offset").to_pylist()
+        rows = DeltaTable(made.table).to_pyarrow_table(columns=names).sort_by("offset").to_pylist()
         return [tuple(row[name] for name in names) for row in rows]
 
     for found in (by_spark(), by_delta(), made.rows('"offset", body, key, headers')):
@@ -236,23 +195,6 @@ def test_a_table_that_is_not_mounted_is_waited_for(made: Archive, tmp_path: Path
     away.rename(made.table)
     made.run(checkpoint=checkpoint)
     assert made.rows('"offset"') == [(n,) for n in range(5)]
-
-
-def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
-    """Nothing comes twice by itself; with --recover it goes on behind what the table has."""
-    made.node.publish("orders", numbered(10))
-    made.run()
-    made.node.publish("orders", numbered(5, 10))
-    made.node.publish("late", numbered(2))
-    lost = str(tmp_path / "lost")
-    with pytest.raises(ConfigError, match="run with --recover to go on behind them"):
-        made.run(checkpoint=lost)
-    topics = ("orders", "late")
-    said = made.run(checkpoint=lost, recover=True, topics=topics)
-    assert "recovering: orders goes on at offset 10" in said
-    made.node.publish("orders", numbered(1, 15))
-    made.run(checkpoint=lost, recover=True, topics=topics)  # the checkpoint counts again
-    assert made.rows() == [("late", 0), ("late", 1), *(("orders", n) for n in range(16))]
 
 
 def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from cases import fresh_seed
 from e2e.daemon import Daemon
 from e2e.ports import kept_port
 from penstock.spark.brokerapi import name_of
-from penstock.spark.delta_table import Place
 
 from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log
@@ -160,10 +160,8 @@ class Arena:
 
 def in_the_table(path: Path, broker: str | None = None) -> pa.Table:
     """All rows, or those of one nsqd of several."""
-    made = Place(str(path), {}).open()
-    assert made is not None
     of_one = [("broker", "=", broker)] if broker else None
-    found = made.to_pyarrow_table(columns=COLUMNS.names, filters=of_one)
+    found = DeltaTable(path).to_pyarrow_table(columns=COLUMNS.names, filters=of_one)
     return found.sort_by("offset").cast(COLUMNS)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.errors import DataLost
+from penstock.errors import ConfigError, DataLost
 from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, Reached, following
 from penstock.pipelines.checkpoints import Starting, new_application
@@ -134,6 +134,18 @@ def test_a_topic_that_is_deleted_is_not_passed_over(
             lost.begin(broker, **names).starting()
         assert "b" in lost.begin(broker, on_topic_deleted="ignore", **names).starting()
         assert reason in lost.said.getvalue()
+
+
+def test_a_lost_checkpoint_is_no_beginning(tmp_path: Path) -> None:
+    lost = Lost(tmp_path / "lake", OWN)
+    with FakeBroker() as broker:
+        broker.topic("a", "one").publish([b"x"] * 12)
+        broker.topic("late").publish([b"x"] * 2)
+        with pytest.raises(ConfigError, match=r"messages of a, .*run with --recover to go on"):
+            lost.begin(broker, topics=("a",), recover=False).starting()
+        beginning = lost.begin(broker, topics=("a", "late"))
+        assert beginning.starting() == {"a": {"0": 10}, "late": {"0": 0}}
+    assert "recovering: a goes on at offset 10" in lost.said.getvalue()
 
 
 def test_a_deleted_topic_of_another_archive_is_named_and_left_to_it(tmp_path: Path) -> None:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from e2e.daemon import Daemon
-
-from .node import Node, skewed
-from .test_archive import Archive
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
-
 from penstock.errors import SchemaMismatch
 from penstock.spark.brokerapi import name_of
 
-from .node import numbered
+from .node import Node, numbered, skewed
+from .test_archive import Archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,5 +123,5 @@ def test_every_message_of_every_partition_once(made: Archive, tmp_path: Path) ->
     said = made.run(checkpoint=str(tmp_path / "lost"), recover=True)
     for number, at in ((1, 1350), (3, 90)):
         assert f"recovering: partition {number} of orders goes on at offset {at}" in said
-    made.run(checkpoint=str(tmp_path / "lost"))
+    made.run(checkpoint=str(tmp_path / "lost"))  # the checkpoint counts again
     assert made.rows(ROW) == expected(first, second, third)

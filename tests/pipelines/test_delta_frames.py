@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,19 +20,13 @@ from penstock.pipelines.delta_reader import LakeTable, is_delta
 from penstock.pipelines.outages import outage_of
 from penstock.pipelines.settings import options_of, options_of_file
 
-from .store import REGION, SECRET, Store, store
+from .store import REGION, SECRET, Store
 from .test_delta_reader import rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Store]:
-    with store() as found:
-        yield found
 
 
 def made(bucket: Store, name: str, *parts: pa.Table) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from penstock.pipelines.settings import defaults
 from spark.patience import patiently
 
 from .node import Node, in_the_log, numbered
-from .store import SECRET, Store, store
+from .store import SECRET, Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Store]:
-    with store() as found:
-        yield found
 
 
 def run(spark: SparkSession, pipeline: Pipeline, bucket: Store, **given: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StringType, StructType
 
@@ -62,9 +63,7 @@ def stage(place: Place, *batches: pa.RecordBatch) -> list[Staged]:
 
 def read(place: Place, what: str = 'topic, "offset"') -> list[Any]:
     query = f"SELECT {what} FROM delta_table ORDER BY ALL"
-    table = place.open()
-    assert table is not None
-    relation = duckdb.from_arrow(table.to_pyarrow_dataset())
+    relation = duckdb.from_arrow(DeltaTable(place.root).to_pyarrow_dataset())
     return relation.query("delta_table", query).fetchall()
 
 
@@ -118,17 +117,14 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
     row = {"offset": 7, "inner": {"n": 1}, "more": [("a", b"b")]}
     batch = pa.RecordBatch.from_pylist([row], schema=shape.schema)
     commit(place, shape, "app", 0, write(place, shape, [batch]))
-    table = place.open()
-    assert table is not None
-    (action,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    (action,) = pa.table(DeltaTable(place.root).get_add_actions(flatten=True)).to_pylist()
     assert (action["min.offset"], action["max.offset"]) == (7, 7)
 
 
 def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> None:
     commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
     assert checkpoints.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
-    table = place.open()
-    assert table is not None
+    table = DeltaTable(place.root)
     gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert (gone, len(read(place))) == ([], 3)
     files = [rows(range(3, 4), "a.b#ephemeral", partition=n) for n in range(2)]

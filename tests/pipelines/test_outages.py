@@ -33,10 +33,12 @@ class Waits(Progress):
     def __init__(self) -> None:
         super().__init__("sample", 0, io.StringIO())
         self.waits: list[float] = []
+        self.seen: list[tuple[bool, int]] = []  # whether it waits, and the outages so far
         self.stop_after = 1_000
 
     def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)
+        self.seen.append((self.state.waiting, self.state.outages))
         if len(self.waits) >= self.stop_after:
             self.ask_to_stop()
         return self.stopping
@@ -103,7 +105,7 @@ def test_a_stop_ends_the_wait() -> None:
     progress = Waits()
     progress.stop_after = 3
     assert Outages(progress, None).ride_out(failing(*[AWAY] * 40), 0) == 0
-    assert len(progress.waits) == 3
+    assert progress.seen == [(True, 1), (True, 2), (True, 3)]
 
 
 def test_processes_that_die_again_and_again_have_a_reason() -> None:
@@ -162,6 +164,7 @@ def test_rows_are_counted_over_all_attempts() -> None:
 
     assert Outages(progress, None).ride_out(attempt, 1) == 0
     assert (progress.state.report.rows, progress.state.report.total) == (8, 15)
+    assert not progress.state.waiting
 
 
 def test_pauses_grow_until_something_was_done() -> None:

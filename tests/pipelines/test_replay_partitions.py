@@ -17,9 +17,8 @@ from penstock.nsqdapi.calls import Stage
 from penstock.pipelines import replay
 from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
-from spark.inlogs import bodies_of
 
-from .node import Node
+from .node import Node, bodies_of
 from .test_replay import Stopping
 
 if TYPE_CHECKING:

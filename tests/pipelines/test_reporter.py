@@ -16,7 +16,6 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import reporter
 from penstock.pipelines.archive import SETTINGS
-from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import (
     Ending,
@@ -300,10 +299,11 @@ def test_the_figures_of_a_run() -> None:
     assert f"penstock_pipeline_lag_rows{LABELS}" not in before  # nobody knows it yet
     progress.report(Report(12, rows_per_second=3.5, lag_rows=4, lag_seconds=1.25))
     progress.note(is_up=True, batch=3, committed_s=1.7e9, logs={("orders", 0): (10, 14)})
+    progress.note(waiting=True, outages=2)
     assert values(progress) == {
         f"penstock_pipeline_up{LABELS}": 1,
-        f"penstock_pipeline_waiting{LABELS}": 0,
-        f"penstock_pipeline_outages_total{LABELS}": 0,
+        f"penstock_pipeline_waiting{LABELS}": 1,
+        f"penstock_pipeline_outages_total{LABELS}": 2,
         f"penstock_pipeline_rows_total{LABELS}": 12,
         f"penstock_pipeline_rows_per_second{LABELS}": 3.5,
         f"penstock_pipeline_lag_rows{LABELS}": 4,
@@ -313,30 +313,6 @@ def test_the_figures_of_a_run() -> None:
         'penstock_pipeline_topic_lag_rows{name="nightly",partition="0",pipeline="archive",'
         'topic="orders"}': 4,
     }
-
-
-def test_an_outage_is_seen_while_it_lasts() -> None:
-    seen: list[tuple[float, float]] = []
-
-    class Looks(Progress):
-        def wait(self, seconds: float) -> bool:
-            found = values(self)
-            names = (f"penstock_pipeline_{n}{LABELS}" for n in ("waiting", "outages_total"))
-            waiting, outages = (found[name] for name in names)
-            seen.append((waiting, outages))
-            return False
-
-    progress, left = Looks("archive", 0, io.StringIO()), [1, 1]
-
-    def attempt() -> int:
-        if left:
-            left.pop()
-            raise FetchFailed("http://a", "refused")
-        return 0
-
-    assert Outages(progress, None).ride_out(attempt, 0) == 0
-    assert seen == [(1, 1), (1, 2)]
-    assert values(progress)[f"penstock_pipeline_waiting{LABELS}"] == 0
 
 
 def test_a_bad_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:

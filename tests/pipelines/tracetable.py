@@ -44,12 +44,9 @@ class Events:
     def drop(self, name: str, offset: int, channel: int = 0) -> None:
         keep = np.ones(len(self.kind), bool)
         keep[self.at(name, offset, channel)] = False
-        self._keep(keep)
+        self.keep_where(keep)
 
     def keep_where(self, keep: Numbers) -> None:
-        self._keep(keep)
-
-    def _keep(self, keep: Numbers) -> None:
         for column in ("kind", "offset", "time_us", "channel", "attempts"):
             setattr(self, column, getattr(self, column)[keep])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,11 +63,6 @@ class Stream:
     def rows(self) -> list[tuple[str, int]]:
         frame = self.spark.read.parquet(str(self.path / "data"))
         return sorted((row.topic, row.offset) for row in frame.collect())
-
-    def last_offsets(self) -> dict[str, Any]:
-        last = max((self.path / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name))
-        document: dict[str, Any] = json.loads(last.read_text().splitlines()[-1])
-        return document
 
 
 def batch_sizes(query: StreamingQuery) -> list[int]:

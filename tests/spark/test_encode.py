@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cases import each
 from penstock.errors import ConfigError
@@ -26,6 +28,8 @@ from penstock.spark.decode import decode
 from penstock.spark.encode import BadRow, encode, message_columns
 from penstock.spark.schema import COLUMNS, projection, source_schema
 from penstock.spark.stager import key_hashes
+
+from .test_options import TYPES
 
 UTC = datetime.UTC
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -150,8 +154,6 @@ def rows(data: bytes, low: int, high: int, schema: pa.Schema = ALL, **more: Any)
 
 
 def test_each_message_has_its_own_values() -> None:
-    from pyspark.sql.types import StructType
-
     sections = {
         Section.TIMESTAMP: {1: -1},
         Section.ID: {1: (1 << 64) - 1},
@@ -177,7 +179,7 @@ def test_each_message_has_its_own_values() -> None:
     assert found[9]["headers"] is None
     assert found[10]["headers"] == [("a", "ä"), ("n", "[1]")]
     assert found[12]["headers"] == [("", "no json")]
-    kafkas = projection(StructType().add("value", _parse("binary")))
+    kafkas = projection(StructType().add("value", TYPES["binary"]))
     assert rows(second, 50, 51, kafkas) == [{"value": b"a"}]
     as_bytes = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.binary()))])
     assert rows(second, 50, 51, as_bytes) == [{"headers": [("a", "ä".encode()), ("n", b"[1]")]}]
@@ -218,44 +220,23 @@ def test_a_hurt_batch_is_not_believed() -> None:
 
 @pytest.mark.parametrize("nullable", [True, False])
 def test_arrow_schemas_are_those_that_spark_expects(nullable: bool) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructField, StructType
-
     ddl = {name: column.sql_type for name, column in COLUMNS.items()}
     fields = [
-        StructField(name, _parse(sql), nullable or not COLUMNS[name].always)
+        StructField(name, TYPES[sql], nullable or not COLUMNS[name].always)
         for name, sql in ddl.items()
     ]
-    headers = StructType().add("headers", _parse("map<string,binary>"))
+    headers = StructType().add("headers", TYPES["map<string,binary>"])
     for schema in (StructType(fields), headers):
         assert projection(schema).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def _parse(sql: str) -> Any:
-    from pyspark.sql import types
-
-    simple = {
-        "string": types.StringType(),
-        "int": types.IntegerType(),
-        "bigint": types.LongType(),
-        "smallint": types.ShortType(),
-        "timestamp": types.TimestampType(),
-        "binary": types.BinaryType(),
-        "map<string,binary>": types.MapType(types.StringType(), types.BinaryType()),
-        "map<string,string>": types.MapType(types.StringType(), types.StringType()),
-    }
-    return simple[sql]
-
-
 def test_projections_that_cannot_be_are_named() -> None:
-    from pyspark.sql.types import LongType, StringType, StructType
-
     with pytest.raises(ConfigError, match=r"'price'.*columns are topic, .* body \(or value\), key"):
         projection(StructType().add("price", StringType()))
     with pytest.raises(ConfigError, match=r"'offset string'.*type is bigint"):
         projection(StructType().add("offset", StringType()))
     with pytest.raises(ConfigError, match=r"key.*can be null"):
-        projection(StructType().add("key", _parse("binary"), nullable=False))
+        projection(StructType().add("key", TYPES["binary"], nullable=False))
     assert projection(StructType().add("Offset", LongType())).names == ["Offset"]
     with pytest.raises(ConfigError, match=r"headers.*map<string,string> or map<string,binary>"):
         projection(StructType().add("headers", StringType()))

@@ -21,10 +21,10 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
+from pipelines.node import bodies_of
 
 from . import quickjvm
 from .faultproxy import Fault, FaultProxy
-from .inlogs import bodies_of
 
 pytestmark = [
     pytest.mark.spark,

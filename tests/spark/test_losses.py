@@ -55,15 +55,6 @@ def begun(broker: FakeBroker) -> tuple[StreamReader, dict[str, Any]]:
     return reader, start
 
 
-def test_a_topic_that_was_read_to_its_end_is_no_loss(broker: FakeBroker) -> None:
-    reader, start = begun(broker)
-    ended(broker, "payments", 4)
-    broker.topic("orders").publish([b"x"])
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert end["topics"] == {"orders": {"identity": "first", "partitions": {"0": 5}}}
-    assert read(reader, *reader.partitions(start, end)) == [4]
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_a_topic_that_was_not_read_to_its_end_is_one(
     broker: FakeBroker, known: bool, caplog: pytest.LogCaptureFixture

@@ -212,6 +212,7 @@ KINDS: tuple[DataType, ...] = (
     TimestampType(),
     TimestampNTZType(),
     MapType(StringType(), StringType()),
+    MapType(StringType(), BinaryType()),
     ArrayType(KAFKA_HEADER),
 )
 TYPES = {kind.simpleString(): kind for kind in KINDS}

@@ -219,8 +219,11 @@ def test_nothing_new_is_the_very_same_document(broker: FakeBroker) -> None:
     assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
 
 
-def test_a_new_topic_begins_at_its_earliest_offset(broker: FakeBroker) -> None:
-    reader = stream_reader(broker, startingOffsets="latest")
+@pytest.mark.parametrize("named", [{}, {"subscribe": "", "subscribePattern": "ord.*"}])
+def test_a_new_topic_begins_at_its_earliest_offset(
+    broker: FakeBroker, named: dict[str, str]
+) -> None:
+    reader = stream_reader(broker, startingOffsets="latest", **named)
     start = reader.initialOffset()
     assert end_of(start) == {}
     three_batches(broker)

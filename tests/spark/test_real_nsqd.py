@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.daemon import Daemon
-from e2e.lookupd import eventually
 from penstock.kernel import decode_columns
 from penstock.nsqdapi import calls
 from penstock.spark.brokerapi import BrokerApi
@@ -66,35 +65,3 @@ def test_a_stream_goes_on_after_nsqd_was_killed(
     nsqd.publish("orders", numbered(300))
     with pytest.raises(Exception, match="deleted and made again"):
         stream.run()
-
-
-@pytest.mark.spark
-def test_topics_that_are_made_while_a_stream_runs(spark: SparkSession, nsqd: Node) -> None:
-    """A pattern finds them, each from its first message on, and passes over the others."""
-    nsqd.publish("order.a", numbered(3))
-    nsqd.publish("payments", numbered(3))
-    query = (
-        spark.readStream.format("penstock")
-        .schema("topic string, offset bigint")
-        .options(url=nsqd.url, subscribePattern="order\\..*", startingOffsets="earliest")
-        .load()
-        .writeStream.format("memory")
-        .queryName("seen")
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-
-    def seen() -> list[tuple[str, int]]:
-        assert query.isActive, query.exception()
-        return sorted((row.topic, row.offset) for row in spark.table("seen").collect())
-
-    try:
-        wanted = [("order.a", n) for n in range(3)]
-        eventually(lambda: seen() == wanted)
-        for topic in ("order.b", "order", "order.c"):
-            nsqd.publish(topic, numbered(2))
-        nsqd.publish("order.a", numbered(1))
-        wanted = [*wanted, ("order.a", 3), *((f"order.{x}", n) for x in "bc" for n in range(2))]
-        eventually(lambda: seen() == wanted)
-    finally:
-        query.stop()

@@ -17,22 +17,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
-def test_a_batch_read_has_every_message_once(spark: SparkSession, broker: FakeBroker) -> None:
-    topic = broker.topic("orders")
-    topic.publish([b"a", b""], 1_700_000_000_123_456_789)
-    own = {Section.TIMESTAMP: {0: 5_000}, Section.ID: {0: 255}, Section.ATTEMPTS: {0: 3}}
-    topic.publish([b"c"], 0, sections=own)
-    rows = batch(spark, broker, minPartitions="2").orderBy("offset").collect()
-    assert [(r.topic, r.partition, r.offset, bytes(r.body)) for r in rows] == [
-        ("orders", 0, 0, b"a"),
-        ("orders", 0, 1, b""),
-        ("orders", 0, 2, b"c"),
-    ]
-    assert rows[0].timestamp.isoformat().endswith("22:13:20.123456")
-    assert (rows[1].id, rows[1].attempts) == ("0000000000400001", 0)
-    assert (rows[2].id, rows[2].attempts) == ("00000000000000ff", 3)
-
-
 def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -> None:
     sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"a":"x","n":2}'}}
     broker.topic("orders").publish([b"a", b"b"], sections=sections)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from penstock.errors import RowRefused, RowsRefused, SchemaMismatch
 from penstock.kernel import Section, decode_bodies, decode_header, decode_sections, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.delta_table import Place
 from penstock.spark.rejects import COLUMNS, RejectedTable, Rejects
 from penstock.spark.stager import Staged, Stager
 
@@ -276,8 +275,7 @@ def rejecting(
 
 
 def in_the_table(path: Path) -> list[dict[str, Any]]:
-    found = Place(str(path), {}).open()
-    assert found is not None
+    found = DeltaTable(path)
     assert pa.schema(found.schema().to_arrow()).names == COLUMNS.names
     return pa.table(found.to_pyarrow_table()).sort_by("rejected_at").to_pylist()
 

@@ -135,33 +135,18 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No archive in a Delta table: JAVA_HOME" in place.intro(place.nsqd())
 
 
-class Daemon:
-    """A process that is about to listen, or to end."""
-
-    def __init__(self, port: int, listens_at: int, ends_at: int) -> None:
-        self._port, self._listens_at, self._ends_at = port, listens_at, ends_at
-        self._polls = 0
-        self.server: socket.socket | None = None
-
-    @property
-    def state(self) -> str:
-        self._polls += 1
-        if self._polls == self._listens_at:
-            self.server = socket.create_server(("127.0.0.1", self._port))
-        return "ended with code 3" if self._polls == self._ends_at else "running"
-
-
 def test_a_daemon_is_waited_for_as_long_as_it_lives(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "STILL_STARTING_S", 0.1)
-    port = kept_port()
-    late, dead = Daemon(port, listens_at=6, ends_at=0), Daemon(port, listens_at=0, ends_at=3)
-    address = Address("127.0.0.1", port, "")
-    assert not demo.wait_until_it_listens(dead, address)  # type: ignore[arg-type]
-    assert demo.wait_until_it_listens(late, address)  # type: ignore[arg-type]
-    assert late.server is not None
-    late.server.close()
+    address = Address("127.0.0.1", kept_port(), "")
+    listens = f"socket.create_server(('127.0.0.1', {address.port})).accept()"
+    late = f"import socket, time; time.sleep(0.5); {listens}; time.sleep(60)"
+    for code, comes in (("raise SystemExit(3)", False), (late, True)):
+        daemon = up_fleet.Program("nsqd", [sys.executable, "-c", code], tmp_path / "said")
+        daemon.start()
+        assert demo.wait_until_it_listens(daemon, address) is comes
+        daemon.end()
     assert "nsqd is starting, since" in capsys.readouterr().out
 
 

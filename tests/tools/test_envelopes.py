@@ -6,10 +6,10 @@ import asyncio
 import gzip
 import json
 import os
-import threading
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +17,6 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import limits
-from penstock.client import Message
 from penstock.errors import ServerRefused
 from penstock.tools.archive_file import ArchiveFile, Layout
 from penstock.tools.envelopes import read_headers
@@ -27,7 +26,8 @@ from penstock.tools.nsq_to_nsq import Carrier, Unfit
 from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
-from .utilities import Utility, ask, http, is_done, listen, tcp, until
+from .test_nsq_to_nsq import to
+from .utilities import Utility, ask, finish, http, is_done, listen, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -67,11 +67,7 @@ def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> N
         listen(one, "along", f"{EXTENDED}&partition_num=3")
     publish(daemon, "along", b"one", HEADERS, "&partition=2")
     publish(daemon, "along", b"two", MARKED, "&partition=1")
-    to = f"--destination-nsqd-tcp-address=127.0.0.1:{other.tcp_port}"
-    command = [tcp(daemon), to, "--topic=along", "--channel=c", "--keep-partition"]
-    with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
-        until(partial(is_done, daemon, "along", "c"), "all finished")
-        assert utility.end() == 0
+    finish("nsq_to_nsq", daemon, "along", to(other), "--keep-partition", cwd=tmp_path)
     found = [said(stored(other, "along", number)) for number in range(3)]
     assert found == [[], [("two", MARKED)], [("one", HEADERS)]]
 
@@ -113,10 +109,8 @@ def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) 
 def test_nsq_to_http_sends_them_on(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     publish(daemon, topic, b"one", {**HEADERS, "##trace_id": "7", "a b": " x\r\ny%z w "})
     with Server() as server:
-        flags = [f"--topic={topic}", "--channel=c", f"--post={server.url}/in", tcp(daemon)]
-        with Utility("nsq_to_http", *flags, "--forward-headers", cwd=tmp_path) as utility:
-            until(partial(is_done, daemon, topic, "c"), "finished")
-            assert utility.end() == 0
+        flags = [f"--post={server.url}/in", "--forward-headers"]
+        finish("nsq_to_http", daemon, topic, *flags, cwd=tmp_path)
     assert server.seen == [b"one"]
     (headers,) = server.headers
     assert {name: headers[name] for name in headers if name.startswith("X-Nsqext-")} == {
@@ -180,18 +174,8 @@ def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixtu
 def test_tail_shows_them(daemon: Daemon, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"tailed-{form}"
     listen(daemon, topic, EXTENDED)
-
-    def later() -> None:
-        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
-        publish(daemon, topic, b"one", HEADERS)
-
-    thread = threading.Thread(target=later)
-    thread.start()
-    try:
-        more = ["--json"] if form == "json" else []
-        assert main(["tail", topic, "--count=1", *more, tcp(daemon)]) == 0
-    finally:
-        thread.join()
+    words = ["--count=1", *(["--json"] if form == "json" else [])]
+    assert tailed(daemon, topic, lambda: publish(daemon, topic, b"one", HEADERS), *words) == 0
     out = capsys.readouterr().out
     if form == "text":
         assert out.endswith(' {"key":"k","source":"shöp"} one\n')
@@ -208,29 +192,11 @@ NOT_EXTENDED = b"E_EXT_NOT_SUPPORT PUB_EXT topic is not extended"
 NOT_KNOWN = b"E_INVALID invalid command PUB_EXT"
 
 
-class Brought(Message):
-    """As from a consumer that asks for an envelope."""
-
-    def __init__(
-        self, headers: dict[str, Any], key: str | None = None, partition: int | None = 2
-    ) -> None:
-        self._brought = (headers, key, partition)
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return dict(self._brought[0])
-
-    @property
-    def key(self) -> str | None:
-        return self._brought[1] or super().key
-
-    @property
-    def partition(self) -> int | None:
-        return self._brought[2]
-
-    @property
-    def address(self) -> str:
-        return "source:4150"
+def brought(headers: dict[str, Any], key: str | None = None, partition: int | None = 2) -> Any:
+    """A message as from a consumer that asks for an envelope."""
+    return SimpleNamespace(
+        headers=dict(headers), key=key, partition=partition, address="source:4150"
+    )
 
 
 class Taker:
@@ -253,7 +219,7 @@ class Taker:
         self.published.append((body, to))
 
 
-def carry(taker: Taker, *messages: Message, drop: bool = False, keep: bool = False) -> None:
+def carry(taker: Taker, *messages: Any, drop: bool = False, keep: bool = False) -> None:
     async def story() -> None:
         producer: Any = taker
         carrier = Carrier(producer, "b:1", "t", drop_headers=drop, keep_place=keep)
@@ -265,7 +231,7 @@ def carry(taker: Taker, *messages: Message, drop: bool = False, keep: bool = Fal
 
 def test_headers_and_keys_go_along() -> None:
     taker = Taker()
-    carry(taker, Brought(HEADERS_CARRIER), Brought({}, "k"), Brought({}))
+    carry(taker, brought(HEADERS_CARRIER), brought({}, "k"), brought({}))
     assert taker.published == [
         (b"body", {"headers": HEADERS_CARRIER}),
         (b"body", {"headers": {"key": "k"}}),
@@ -275,19 +241,19 @@ def test_headers_and_keys_go_along() -> None:
 
 def test_a_partition_that_the_destination_does_not_have() -> None:
     with pytest.raises(Unfit, match=r"E_BAD_PARTITION.*topic t needs as many there"):
-        carry(Taker(partitions=2), Brought({}), keep=True)
+        carry(Taker(partitions=2), brought({}), keep=True)
 
 
 def test_a_partition_that_the_source_does_not_tell() -> None:
     with pytest.raises(Unfit, match="source:4150 does not tell the partition"):
-        carry(Taker(), Brought({}, partition=None), keep=True)
+        carry(Taker(), brought({}, partition=None), keep=True)
 
 
 @pytest.mark.parametrize("refusal", [NOT_EXTENDED, NOT_KNOWN])
 def test_headers_are_not_dropped_unasked(refusal: bytes) -> None:
     taker = Taker([refusal])
     with pytest.raises(Unfit, match=r"b:1 does not take the headers .* or give --drop-headers"):
-        carry(taker, Brought(HEADERS_CARRIER))
+        carry(taker, brought(HEADERS_CARRIER))
     assert taker.published == []
 
 
@@ -299,7 +265,7 @@ def test_what_is_dropped_is_said_once(
     refusal: bytes, left: dict[str, Any], tries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     taker = Taker([refusal])
-    carry(taker, *(Brought(HEADERS_CARRIER) for _ in range(3)), drop=True)
+    carry(taker, *(brought(HEADERS_CARRIER) for _ in range(3)), drop=True)
     assert taker.published == [(b"body", left)] * 3
     assert taker.tries == tries
     (record,) = caplog.records
@@ -312,7 +278,7 @@ def test_another_refusal_is_not_about_headers() -> None:
             raise ServerRefused("b:1", b"E_PUB_FAILED disk full")
 
     with pytest.raises(ServerRefused, match="disk full"):
-        carry(Full(), Brought(HEADERS_CARRIER), drop=True)
+        carry(Full(), brought(HEADERS_CARRIER), drop=True)
 
 
 S = limits.SECOND

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.tools.nsq_stat import FIELDS, main, row_text
 
 from .utilities import Utility, ask, channel_row, http, is_done, listen, publish, tcp, until
@@ -78,6 +79,20 @@ def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[
     rows = [line for line in lines if "|" in line and "depth" not in line and "total" not in line]
     assert len(rows) == 26
     assert rows[0].split() == ["0", "0", "|", "2", "2", "0", "0", "0", "|", "0", "0", "2", "0"]
+
+
+def test_rows_of_those_that_a_lookupd_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Lookupd(tmp_path / "l") as lookupd, nsqd(tmp_path / "d", lookupd.address) as daemon:
+        listen(daemon, "t")
+        publish(daemon, "t", [b"x"])
+        eventually(lambda: lookupd.knows("t", daemon))
+        lookupds = (f"--lookupd-http-address=127.0.0.1:{n}" for n in (1, lookupd.http_port))
+        assert main(["--topic=t", "--channel=c", "--interval=20ms", "--count=1", *lookupds]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split()[3:5] == ["1", "1"]
+    assert err.startswith("nsq_stat: WARNING: ")
 
 
 def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from e2e.daemon import Daemon
 from penstock import limits
 from penstock.tools.hostpool import HostPool
 
-from .utilities import Utility, channel_row, is_done, publish, tcp, until
+from .utilities import Utility, channel_row, finish, is_done, publish, tcp, until
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -68,10 +68,6 @@ def server() -> Iterator[Server]:
 second = server
 
 
-def flags(daemon: Daemon, topic: str, *more: str) -> list[str]:
-    return [f"--topic={topic}", "--channel=c", tcp(daemon), *more]
-
-
 QUICK = ("--status-every=1", "--consumer-opt=default_requeue_delay,10ms",
          "--consumer-opt=backoff_multiplier,10ms")  # fmt: skip
 BODIES = [b"message %d" % number for number in range(300)]
@@ -80,10 +76,8 @@ BODIES = [b"message %d" % number for number in range(300)]
 def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> None:
     publish(daemon, "posted", BODIES)
     more = [f"--post={server.url}/in", "--header=X-Team: pay, ments", "--content-type=text/plain"]
-    with Utility("nsq_to_http", *flags(daemon, "posted", *more), cwd=tmp_path) as utility:
-        until(lambda: is_done(daemon, "posted", "c"), "all finished")
-        assert utility.end() == 0
-        assert "finished 250" in utility.err  # --status-every
+    said = finish("nsq_to_http", daemon, "posted", *more, cwd=tmp_path)
+    assert "finished 250" in said  # --status-every
     assert Counter(server.seen) == Counter(BODIES)
     assert server.headers[0]["X-Team"] == "pay, ments"
     assert server.headers[0]["Content-Type"] == "text/plain"
@@ -93,10 +87,7 @@ def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> 
 def test_each_body_is_in_the_url(daemon: Daemon, server: Server, tmp_path: Path) -> None:
     odd = b"a b+c&c=%d/?%2B\xff\xc3\xa9"
     publish(daemon, "got", [odd])
-    more = [f"--get={server.url}/in?%s"]
-    with Utility("nsq_to_http", *flags(daemon, "got", *more), cwd=tmp_path) as utility:
-        until(lambda: is_done(daemon, "got", "c"), "finished")
-        assert utility.end() == 0
+    finish("nsq_to_http", daemon, "got", f"--get={server.url}/in?%s", cwd=tmp_path)
     assert server.seen == [odd]
 
 
@@ -109,7 +100,8 @@ def test_what_is_not_taken_comes_again_and_no_password_is_logged(
     publish(daemon, topic, [b"x"])
     address = server.url.replace("//", "//user:hidden@")
     target = f"--{method}={address}/in" + ("?%s" if method == "get" else "")
-    with Utility("nsq_to_http", *flags(daemon, topic, target, *QUICK), cwd=tmp_path) as utility:
+    flags = [f"--topic={topic}", "--channel=c", tcp(daemon), target, *QUICK]
+    with Utility("nsq_to_http", *flags, cwd=tmp_path) as utility:
         until(lambda: len(server.seen) >= 2, "a second try")
         assert channel_row(daemon, topic, "c")["requeue_count"] >= 1
         server.status = 200
@@ -128,10 +120,8 @@ def test_a_server_that_is_away_is_left_alone(
     publish(daemon, "pool", BODIES)
     more = [f"--post={server.url}", "--post=http://127.0.0.1:1", f"--post={second.url}"]
     more += ["--n=4", *QUICK]
-    with Utility("nsq_to_http", *flags(daemon, "pool", *more), cwd=tmp_path) as utility:
-        until(lambda: is_done(daemon, "pool", "c"), "all finished")
-        assert channel_row(daemon, "pool", "c")["requeue_count"] <= 4
-        assert utility.end() == 0
+    finish("nsq_to_http", daemon, "pool", *more, cwd=tmp_path)
+    assert channel_row(daemon, "pool", "c")["requeue_count"] <= 4
     assert Counter(server.seen + second.seen) == Counter(BODIES)
     assert min(len(server.seen), len(second.seen)) > 100
 
@@ -139,9 +129,7 @@ def test_a_server_that_is_away_is_left_alone(
 def test_to_all(daemon: Daemon, server: Server, second: Server, tmp_path: Path) -> None:
     publish(daemon, "both", BODIES[:50])
     more = [f"--post={server.url}", f"--post={second.url}", "--mode=all"]
-    with Utility("nsq_to_http", *flags(daemon, "both", *more), cwd=tmp_path) as utility:
-        until(lambda: is_done(daemon, "both", "c"), "all finished")
-        assert utility.end() == 0
+    finish("nsq_to_http", daemon, "both", *more, cwd=tmp_path)
     assert Counter(server.seen) == Counter(second.seen) == Counter(BODIES[:50])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from contextlib import nullcontext
 from typing import Any
 
@@ -19,7 +18,7 @@ from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import Run, as_json, ask, publish, until
+from .utilities import Run, as_json, ask, publish, tailed
 
 
 class Typed(io.StringIO):
@@ -52,14 +51,6 @@ def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None
     shown = as_json(run("stats", "lines", "--json"))["topics"]["lines"]
     assert shown["message_count"] == 2_501
     assert shown["channels"]["all"]["depth"] == 2_501
-
-
-def test_destroying_asks_first(run: Run) -> None:
-    run("topic", "create", "dear")
-    code, _, err = run("topic", "delete", "dear")
-    assert code == 1
-    assert "give --yes" in err
-    assert "dear" in run("topic", "list")[1].split()
 
 
 @pytest.mark.parametrize(
@@ -207,27 +198,12 @@ def test_what_is_no_id(text: str) -> None:
         read(text, LATER_MS)
 
 
-def run_while_publishing(daemon: Daemon, bodies: list[bytes], *arguments: str) -> int:
-    """The tail runs in this thread, because signals do; another publishes once it listens."""
-    topic = arguments[0]
-    ask(daemon, f"/topic/create?topic={topic}", b"")
-
-    def later() -> None:
-        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
-        for body in bodies:
-            ask(daemon, f"/pub?topic={topic}", body)
-
-    thread = threading.Thread(target=later)
-    thread.start()
-    try:
-        address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
-        return main(["tail", *arguments, f"--count={len(bodies)}", address])
-    finally:
-        thread.join()
-
-
 def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_while_publishing(daemon, [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600], "seen") == 0
+    def both() -> None:
+        publish(daemon, "seen", [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600])
+
+    ask(daemon, "/topic/create?topic=seen", b"")
+    assert tailed(daemon, "seen", both, "--count=2") == 0
     first, second = capsys.readouterr().out.splitlines()
     date, clock, message_id, body = first.split(" ")
     assert (len(date), len(clock), len(message_id), body) == (10, 12, 16, "a\\x1b[2Jb\\xff\u00e9")

@@ -21,14 +21,8 @@ from penstock.nsqadmin.upstream import Producer
 from penstock.tools import check
 from penstock.tools.channel import chosen
 from penstock.tools.main import VERBS, main
-from penstock.tools.nsq_stat import main as nsq_stat
-from penstock.tools.nsq_tail import main as nsq_tail
-from penstock.tools.nsq_to_file import main as nsq_to_file
-from penstock.tools.nsq_to_http import main as nsq_to_http
-from penstock.tools.nsq_to_nsq import main as nsq_to_nsq
 from penstock.tools.reports import consumers, empty_s, with_rates
 from penstock.tools.stats import Look
-from penstock.tools.to_nsq import main as to_nsq
 
 from .utilities import Run, as_json
 
@@ -237,21 +231,13 @@ def test_a_topic_that_is_not_there(found: Found) -> None:
 
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "tools.md"
-UTILITIES = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
 NOBODY = "--nsqd-http-address=127.0.0.1:1"
-
-
-def code_of(arguments: list[str]) -> int:
-    try:
-        return main(arguments)
-    except SystemExit as leaving:  # of argparse, in the benchmarks
-        return int(str(leaving.code or 0))
 
 
 @each("verb", VERBS)
 def test_an_unknown_flag(verb: str) -> None:
-    assert code_of([verb, "--nix"]) == (3 if verb == "check" else 2)
-    assert code_of([verb, "--help"]) == 0
+    assert main([verb, "--nix"]) == (3 if verb == "check" else 2)
+    assert main([verb, "--help"]) == 0
 
 
 @each(
@@ -304,7 +290,7 @@ def test_an_unknown_flag(verb: str) -> None:
 def test_wrong_use_is_said(
     line: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert code_of(shlex.split(line)) == code
+    assert main(shlex.split(line)) == code
     assert said in capsys.readouterr().err
 
 
@@ -314,13 +300,6 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bundle", "gather"]) == 2
     assert main(["check"]) == 3
     assert main(["bundle", "analyze", "x"]) == 3
-
-
-@each("utility", UTILITIES)
-def test_an_nsq_utility_has_one_code(utility: object) -> None:
-    assert callable(utility)
-    assert utility(["--nix"]) == utility([]) == 1
-    assert utility(["--help"]) == 0
 
 
 def test_a_daemon_and_a_value_that_is_not_valid() -> None:

@@ -111,5 +111,9 @@ def test_all_messages_of_a_w3c_trace(
 
 def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert TOPIC not in nsqd.daemon.broker.topics
-    assert main(["trace", "0d1c000000000000", address(nsqd)]) == 1
-    assert "nothing is known of it" in capsys.readouterr().out
+    both = address(nsqd), "--nsqd-http-address=127.0.0.1:1"
+    assert main(["trace", "0d1c000000000000", *both]) == 1
+    out, err = capsys.readouterr()
+    assert "nothing is known of it" in out
+    assert err.startswith("the log of 127.0.0.1:1 can't be read: ")
+    assert err.count("\n") == 1

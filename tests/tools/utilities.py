@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,6 +78,22 @@ def is_done(daemon: Daemon, topic: str, channel: str) -> bool:
     return bool(row) and row["depth"] + row["in_flight_count"] + row["deferred_count"] == 0
 
 
+def tailed(daemon: Daemon, topic: str, publish: Callable[[], None], *words: str) -> int:
+    """The code of `penstock tail`, which runs in this thread, because signals do; `publish` is
+    called in another once it listens."""
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
+        publish()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        return main(["tail", topic, *words, tcp(daemon)])
+    finally:
+        thread.join()
+
+
 def until(condition: Callable[[], object], what: str) -> None:
     eventually(condition, WAIT_S_MAX, lambda: what)
 
@@ -128,3 +145,12 @@ class Utility:
     @property
     def err(self) -> str:
         return Path(str(self._err.name)).read_text("utf-8", "replace")
+
+
+def finish(name: str, daemon: Daemon, topic: str, *flags: str, cwd: Path) -> str:
+    """Let a utility finish all of the topic's channel c. What it said on stderr."""
+    flags = (f"--topic={topic}", "--channel=c", tcp(daemon), *flags)
+    with Utility(name, *flags, cwd=cwd) as utility:
+        until(lambda: is_done(daemon, topic, "c"), "all finished")
+        assert utility.end() == 0
+        return utility.err

@@ -80,6 +80,17 @@ class Flag:
         base = self.name.replace("-", "_")
         return base + "_ns" if self.kind is Kind.DURATION else base
 
+    def check(self, value: Any) -> None:
+        """Raises ConfigError when it is out of the bounds."""
+        lowest, highest = self.bounds or (None, None)
+        if (lowest is not None and value < lowest) or (highest is not None and value > highest):
+            least, most, shown = map(self._shown, (lowest, highest, value))
+            rule = f"{least} at least" if highest is None else f"{least} to {most}"
+            raise ConfigError(self.name, shown, rule)
+
+    def _shown(self, value: Any) -> Any:
+        return format_duration(value) if self.kind is Kind.DURATION and value else value
+
 
 @dataclass
 class Resolved:
@@ -259,13 +270,7 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
 def check_bounds(options: object, flags: Sequence[Flag]) -> None:
     """Raises ConfigError for the first option that is out of its bounds."""
     for flag in flags:
-        if flag.bounds is None:
-            continue
-        (lowest, highest), value = flag.bounds, getattr(options, flag.attribute)
-        if value < lowest or (highest is not None and value > highest):
-            rule = f"{lowest} at least" if highest is None else f"{lowest} to {highest}"
-            unit = " nanoseconds" if flag.kind is Kind.DURATION else ""
-            raise ConfigError(flag.name, value, rule + unit)
+        flag.check(getattr(options, flag.attribute) if flag.bounds else None)
 
 
 # --- environment and file ---

@@ -161,8 +161,8 @@ def _as_in_table(event: Event) -> Event:
 
 log = logging.getLogger("penstock.nsqadmin.traces")
 
-_ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
-_TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for in the log
+ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
+TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for in the log
 _NEWEST_MAX = 100  # events' messages that are committed and not durable yet
 
 _asking = asyncio.Semaphore(1)  # one process for tables at a time, whoever looks
@@ -211,12 +211,12 @@ def wanted(text: str, since: str = "") -> Wanted:
     trace_id = read_trace_id(text.removeprefix("trace:"))
     if trace_id and (text.startswith("trace:") or len(text) == W3C_DIGITS):
         from_ms = _midnight_ms(since) if since.strip() else 0
-        recent_ms = max(0, time.time_ns() // limits.MS - _TRACE_ID_MS)
+        recent_ms = max(0, time.time_ns() // limits.MS - TRACE_ID_MS)
         return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
         raise IdInvalid(text)
-    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - _ID_AHEAD_MS), True)
+    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS), True)
 
 
 def only_in(topic: str, partition: str) -> Only:
@@ -241,9 +241,13 @@ class Seeker:
     """Looks for one thing in the log and in the tables."""
 
     def __init__(
-        self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, only: Only
-    ) -> None:
+        self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, only: Only,
+        bytes_max: int = limits.ADMIN_TRACE_BYTES,
+    ) -> None:  # fmt: skip
+        """`bytes_max`: of one node's log."""
         self._upstream = upstream
+        self._bytes_max = bytes_max
+        self.failures: list[str] = []  # of nodes; they are among the notes
         self._nodes = nodes
         self.tables = tuple(tables)
         self._ask = ask
@@ -273,7 +277,8 @@ class Seeker:
         try:
             await work
         except PenstockError as error:
-            self.log_notes.append(f"the log of {node} can't be read: {error}")
+            self.failures.append(f"the log of {node} can't be read: {error}")
+            self.log_notes.append(self.failures[-1])
 
     async def _of_node(self, node: str) -> None:
         upstream, at_ms = self._upstream, self._ask.from_ms
@@ -288,7 +293,7 @@ class Seeker:
         if 0 < span.earliest == offset:
             self.log_notes.append(f"the log of {node} may no longer hold the beginning")
         search = self._searches[node] = Search(self._ask.message_id, self._ask.trace_id, self._only)
-        left = limits.ADMIN_TRACE_BYTES
+        left = self._bytes_max
         while offset < span.end and left > 0:
             call = calls.fetch(TOPIC, offset, span.end, limits.ADMIN_FETCH_BYTES)
             data = (await upstream.call(node, call)).data
@@ -300,7 +305,7 @@ class Seeker:
             if offset == before:
                 break
         if left <= 0:
-            read = limits.ADMIN_TRACE_BYTES // limits.MIB
+            read = self._bytes_max // limits.MIB
             self.log_notes.append(f"of the log of {node} the first {read} MiB were read, not all")
         first = max(offset, span.committed - _NEWEST_MAX)
         await self._newest(node, first, span.committed, search)

@@ -92,10 +92,11 @@ SETTINGS = (
     Setting("share-files", Kind.BOOL, False, "of a new table: topics share files; without a word"
          f" they do when there are {limits.LAKE_TOPICS_APART_MAX} of them at the start"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
-    Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
-    Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
+    Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", bounds=(0, None)),
+    Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most",
+         bounds=(1, None)),
     Setting("max-bytes-per-trigger", Kind.INT, limits.PIPELINE_BATCH_BYTES, "bytes of log of a"
-         " batch at most, roughly", least=1),
+         " batch at most, roughly", bounds=(1, None)),
     Setting("fail-on-data-loss", Kind.BOOL, True, "stop when messages are gone before they were"
          " archived"),
     Setting("on-topic-deleted", Kind.STRING, "fail", "a topic that is deleted before its end was"

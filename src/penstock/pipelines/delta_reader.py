@@ -32,10 +32,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.spark.delta_table import NULL_DIRECTORY, local_path, partition_text
+from penstock.errors import ConfigError, TableUnreadable
+from penstock.spark.delta_table import (
+    NULL_DIRECTORY,
+    Place,
+    cannot_open,
+    local_path,
+    partition_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -133,7 +138,10 @@ class LakeTable:
     ) -> None:
         self.path = path
         self.options = dict(options or {})
-        self.delta = _open(path, self.options)
+        found = Place(path, self.options).open()
+        if found is None:
+            raise TableUnreadable(path, "it is no Delta table")
+        self.delta = found
         self.root = local_path(self.delta.table_uri)
         _refuse_unreadable(path, self.delta)
         self._files: list[LakeFile] | None = None
@@ -184,7 +192,7 @@ def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
     try:
         return bool(DeltaTable.is_deltatable(place, dict(options or {}) or None))
     except OSError as error:
-        raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
+        raise cannot_open(path, error) from error
 
 
 def is_remote(path: str) -> bool:
@@ -220,20 +228,6 @@ def tables_below(directory: str) -> dict[str, str]:
 def _has_parquet(directory: str) -> bool:
     with os.scandir(directory) as entries:
         return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
-
-
-def _open(path: str, options: Mapping[str, str]) -> DeltaTable:
-    try:
-        return DeltaTable(local_path(path), storage_options=dict(options) or None)
-    except (DeltaError, OSError, ValueError) as error:
-        if is_remote(path) and isinstance(error, OSError):  # the store, which may come back
-            raise LakeFailed(path, f"it can't be opened: {_one_line(error)}") from error
-        reason = str(error).partition("\n")[0]
-        raise TableUnreadable(path, f"it is no Delta table: {reason}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _refuse_unreadable(path: str, table: DeltaTable) -> None:

@@ -103,7 +103,7 @@ class _Writer:
 
     def _unnamed(self) -> str:
         """What the batches are counted under when nobody says it."""
-        raise NotImplementedError
+        return f"penstock-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         logs: set[tuple[str, str]] = set()
@@ -142,9 +142,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Once, when the caller names the write (`txnAppId`, `txnVersion`); Spark itself may repeat a
     commit otherwise."""
-
-    def _unnamed(self) -> str:
-        return f"penstock-{uuid.uuid4()}"
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._options.txn_version)

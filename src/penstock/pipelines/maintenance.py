@@ -46,14 +46,14 @@ def care_settings() -> tuple[Setting, ...]:
     hour = _HOUR_S * limits.SECOND
     return (
         Setting("compact-after", Kind.INT, limits.LAKE_COMPACT_FILES, "rewrite this many small"
-             " files of a partition of the table as one; 0: never", least=0),
+             " files of a partition of the table as one; 0: never", bounds=(0, None)),
         Setting("vacuum-every", Kind.DURATION, hour, "time between removals of old files; 0: never",
-             least=0),
+             bounds=(0, None)),
         Setting("retain", Kind.DURATION, 24 * hour, "how long replaced files stay, for readers that"
-             " still use them; of a new table", least=hour),
+             " still use them; of a new table", bounds=(hour, None)),
         Setting("retain-log", Kind.DURATION, 7 * 24 * hour, "how long the table's old versions are"
              " known, for readers that follow it; of many batches the last"
-             f" {limits.LAKE_LOG_VERSIONS_MAX:,} at most", least=60 * limits.SECOND),
+             f" {limits.LAKE_LOG_VERSIONS_MAX:,} at most", bounds=(60 * limits.SECOND, None)),
     )  # fmt: skip
 
 

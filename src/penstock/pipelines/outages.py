@@ -90,9 +90,7 @@ class Outages:
         return pause_s
 
 
-# --- what went wrong ---
-#
-# One line out of what Spark throws.
+# --- what went wrong, in one line ---
 #
 # An error in one of our data sources reaches the driver as text within a Java exception within a
 # Python exception, a hundred lines long. What a person needs is the one line that our code wrote.

@@ -71,15 +71,19 @@ SETTINGS = (
     Setting("broker", Kind.STRING, "", "only of this nsqd (host:port), in a table of several"),
     Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or 24h: ago"),
     Setting("until", Kind.STRING, "", "before this time"),
-    Setting("partition", Kind.INT, _NONE, "only of this partition (default: all)", least=_NONE),
-    Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic", least=_NONE),
-    Setting("to-offset", Kind.INT, _NONE, "before this offset", least=_NONE),
+    Setting("partition", Kind.INT, _NONE, "only of this partition (default: all)",
+         bounds=(_NONE, None)),
+    Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic",
+         bounds=(_NONE, None)),
+    Setting("to-offset", Kind.INT, _NONE, "before this offset", bounds=(_NONE, None)),
     Setting("ids", Kind.STRINGS, (), "only messages with these ids"),
     Setting("where", Kind.STRING, "", "only messages that meet this, in SQL, over the columns"),
     Setting("timestamps", Kind.STRING, "keep", "the messages' own times, or new ones of the replay",
          choices=("keep", "new")),
-    Setting("rate", Kind.INT, 0, "messages a second at most, on average; 0: no bound", least=0),
-    Setting("chunk", Kind.INT, 500_000, "messages that are committed in one step", least=1),
+    Setting("rate", Kind.INT, 0, "messages a second at most, on average; 0: no bound",
+         bounds=(0, None)),
+    Setting("chunk", Kind.INT, 500_000, "messages that are committed in one step",
+         bounds=(1, None)),
     Setting("plans", Kind.STRING, "", "directory of plans (default: in the table,"
          " _penstock/replay, or ~/.local/state/penstock)"),
     Setting("rejected-table", Kind.STRING, "", "a Delta table for messages that nsqd refuses;"
@@ -194,11 +198,6 @@ class _Source:
             spans = api.positions([to]).topics.get(to)
         return spans.identity if spans else ""
 
-    def target_partitions(self) -> int:
-        """It is made when it is not there."""
-        with nsqd_of(self.settings) as api:
-            return api.shape(self.settings.text("to")).partitions
-
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
         """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
         is_lean = lean and not self.settings.text("where")  # that may be about any column
@@ -300,8 +299,10 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
         rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
         raise ConfigError("name", source.settings.text("name"), f"{rule}: take another name")
     progress.say("counting what is wanted")
-    chunks = _chunks(source)
-    partitions = source.target_partitions() if chunks else 1
+    chunks, partitions = _chunks(source), 1
+    if chunks:
+        with nsqd_of(source.settings) as api:
+            partitions = api.shape(source.settings.text("to")).partitions  # made when not there
     made_ns = micros(source.now) * 1000
     plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)

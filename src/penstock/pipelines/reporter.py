@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -31,6 +30,7 @@ from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
+from penstock.net.listener import parse_address
 from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Log, Progress, Report, RunState
@@ -306,11 +306,13 @@ class RunMetrics(Collector):
 @contextmanager
 def served(address: str, metrics: Collector) -> Iterator[int]:
     """At host:port, in a thread; gives the port. ConfigError when it can't listen."""
-    host, port = _host_and_port(address)
+    at = parse_address(address, "metrics-address")
+    if at.path or not at.host:
+        raise ConfigError("metrics-address", address, "host:port, as 127.0.0.1:9209")
     registry = CollectorRegistry()
     registry.register(metrics)
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, thread = start_http_server(at.port, at.host, registry)
     except OSError as error:
         rule = f"it can't be listened on: {error}"
         raise ConfigError("metrics-address", address, rule) from error
@@ -322,19 +324,7 @@ def served(address: str, metrics: Collector) -> Iterator[int]:
         thread.join()
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{address}")
-        if parts.port is not None and parts.hostname:
-            return parts.hostname, parts.port
-    except ValueError:
-        pass
-    raise ConfigError("metrics-address", address, "host:port, as 127.0.0.1:9209")
-
-
 # --- what is shown of settings ---
-#
-# What of a run's settings others may see.
 #
 # The report of a run is read by everybody who may look at nsqadmin, or read the topic. So the
 # values of `conf` and `storage-option` are hidden, whatever they are: who can tell which of them

@@ -38,25 +38,14 @@ CONF_TABLE = "conf"
 
 @dataclass(frozen=True)
 class Setting(Flag):
-    """A flag with its rule."""
+    """A flag that may be needed."""
 
     required: bool = False
-    least: int | None = None  # of numbers; of durations in nanoseconds
-    most: int | None = None
 
     def check(self, value: Any) -> None:
-        """ConfigError when the value breaks the rule."""
         if self.required and value in ("", ()):
             raise ConfigError(self.name, value, f"it is needed: {self.help}")
-        if isinstance(value, int) and not isinstance(value, bool):
-            low, high = self.least, self.most
-            if (low is not None and value < low) or (high is not None and value > high):
-                bounds = ((low, "at least"), (high, "at most"))
-                rule = ", ".join(f"{self._shown(n)} {how}" for n, how in bounds if n is not None)
-                raise ConfigError(self.name, self._shown(value), rule)
-
-    def _shown(self, value: int) -> object:
-        return f"{value / limits.SECOND:g}s" if self.kind is Kind.DURATION else value
+        super().check(value)
 
 
 COMMON: tuple[Setting, ...] = (
@@ -72,12 +61,12 @@ COMMON: tuple[Setting, ...] = (
          choices=("off", "error", "warn", "info")),
     Setting("outage-wait", Kind.DURATION, 60 * limits.SECOND, "how long a run that ends by itself"
          " waits for nsqd, the table or the disk to come back; one that goes on waits as long as"
-         " it takes", least=0),
+         " it takes", bounds=(0, None)),
     Setting("metrics-address", Kind.STRING, "", "host:port where Prometheus may ask for the"
          " figures of this run; default: nowhere"),
     Setting("json", Kind.BOOL, False, "progress as JSON on stdout, one report a line"),
     Setting("report-every", Kind.DURATION, 10 * limits.SECOND, "time between reports, where no"
-         " terminal watches", least=limits.SECOND // 10),
+         " terminal watches", bounds=(limits.SECOND // 10, None)),
     Setting("no-report", Kind.BOOL, False, "do not tell nsqadmin about this run, by messages of"
          " nsqd's topic _pipelines"),
 )  # fmt: skip
@@ -151,7 +140,9 @@ def resolve(
     in_file = document.get(CONF_TABLE, {}).items()
     in_file = tuple(f"{name}={_conf_text(name, value)}" for name, value in in_file)
     values["conf"] = (*in_file, *values["conf"])  # of two the later one counts
-    _check_conf(values["conf"])
+    for text in values["conf"]:
+        if not text.partition("=")[1] or not text.partition("=")[0].strip():
+            raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
     for setting in settings:
         setting.check(values[setting.name])
     return Settings(values, explicit)
@@ -183,12 +174,6 @@ def nsqd_of(
         secret_file=settings.text("http-secret-file") or None,
         **more,
     )
-
-
-def _check_conf(conf: Iterable[str]) -> None:
-    for text in conf:
-        if not text.partition("=")[1] or not text.partition("=")[0].strip():
-            raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
 
 
 def _conf_text(name: str, value: Any) -> str:

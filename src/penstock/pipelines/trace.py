@@ -62,16 +62,17 @@ SETTINGS = (
     Setting("checkpoint", Kind.STRING, "", "where Spark notes how far it is (default: in the"
          " table, _penstock/trace)"),
     Setting("once", Kind.BOOL, False, "stop when all is there that was traced at the start"),
-    Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
-    Setting("max-bodies-per-trigger", Kind.INT, 20_000, "bodies of a batch at most", least=1),
+    Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", bounds=(0, None)),
+    Setting("max-bodies-per-trigger", Kind.INT, 20_000, "bodies of a batch at most",
+         bounds=(1, None)),
     Setting("lifecycles", Kind.STRING, "", "keep a table there, a row for each message and channel"
          " (with report: TABLE_lives)"),
     Setting("lifecycles-every", Kind.DURATION, 60 * limits.SECOND, "time between updates of it",
-         least=limits.SECOND),
+         bounds=(limits.SECOND, None)),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
     Setting("from", Kind.STRING, "", "report on what was published since: a time, or this long ago"
          ),
-    Setting("slowest", Kind.INT, 10, "messages in that list", least=1, most=10_000),
+    Setting("slowest", Kind.INT, 10, "messages in that list", bounds=(1, 10_000)),
     *care_settings(),
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -131,12 +131,14 @@ class BrokerApi:
         while the caller does. Nothing else may be asked meanwhile. BrokerRefused when one is gone,
         beyond the end, or damaged."""
 
+        def call_from(offset: int) -> Call[Fetched]:
+            return calls.fetch(topic, offset, to_offset, bytes_max, partition, identity)
+
         position, deadline_s = from_offset, 0.0
         while position < to_offset:
             leader = self.at(topic, partition)
             try:
-                where = topic, partition, identity, position, to_offset, bytes_max
-                for fetched in leader._fetches(*where):
+                for fetched in leader._fetches(call_from, position, to_offset):
                     yield fetched
                     position, deadline_s = max(fetched.next_offset, position), 0.0
                 return
@@ -149,20 +151,10 @@ class BrokerApi:
                     time.sleep(limits.SPARK_LEADER_PAUSE_S)
 
     def _fetches(
-        self,
-        topic: str,
-        partition: int,
-        identity: str,
-        from_offset: int,
-        to_offset: int,
-        bytes_max: int,
+        self, call_from: Callable[[int], Call[Fetched]], position: int, to_offset: int
     ) -> Iterator[Fetched]:
         """Of this node."""
-
-        def call_from(offset: int) -> Call[Fetched]:
-            return calls.fetch(topic, offset, to_offset, bytes_max, partition, identity)
-
-        position, asked = from_offset, False
+        asked = False
         try:
             while position < to_offset:
                 call = call_from(position)

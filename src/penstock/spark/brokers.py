@@ -127,7 +127,9 @@ class Brokers:
         asked = {*listed, *known} - set(self._options.gone)
         for broker in sorted(asked, key=lambda one: (self._failed_s.get(one, 0.0), one)):
             try:
-                if broker in spokesmen and self._was_silent(broker):
+                silent_s = time.monotonic() - self._failed_s.get(broker, -math.inf)
+                if broker in spokesmen and silent_s < limits.SPARK_LEADER_WAIT_S:
+                    # it was asked not long ago: the others need not wait for it
                     failed[broker] = FetchFailed(broker, "it did not answer a moment ago")
                     continue
                 if broker in spokesmen:
@@ -154,10 +156,6 @@ class Brokers:
         at = relocated(begun, have)
         self._check_failed(failed, [log for log in at if _id(log) not in found.offline])
         return found
-
-    def _was_silent(self, node: str) -> bool:
-        """When it was asked last, and that is not long ago: the others need not wait for it."""
-        return time.monotonic() - self._failed_s.get(node, -math.inf) < limits.SPARK_LEADER_WAIT_S
 
     def _own_topics(
         self, spokesman: BrokerApi, node: str, topics: Collection[str], pattern: str | None

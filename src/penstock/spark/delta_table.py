@@ -89,6 +89,10 @@ def local_path(path: str) -> str:
     return path.rstrip("/") if "://" in path else os.path.abspath(path)
 
 
+def cannot_open(uri: str, error: Exception) -> LakeFailed:
+    return LakeFailed(uri, f"it can't be opened: {' '.join(str(error).split())}")
+
+
 def partition_text(value: Any) -> str | None:
     """As the Delta log writes a partition value."""
     if value is None or isinstance(value, str):
@@ -118,7 +122,7 @@ class Place:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
-            raise LakeFailed(self.uri, f"it can't be opened: {error}") from error
+            raise cannot_open(self.uri, error) from error
 
     def version(self) -> int | None:
         """Of the table as it is now; None when there is none."""

@@ -40,16 +40,10 @@ def require_java() -> str:
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(name, path, f"{error}; {_RULE}") from error
-    version = java_version(said)
-    if version is None or version < JAVA_VERSION_MIN:
+    version = re.search(r'version "(?:1\.)?(\d+)', said)  # Java 8 says 1.8
+    if version is None or int(version[1]) < JAVA_VERSION_MIN:
         raise ConfigError(name, said.partition("\n")[0] or path, _RULE)
     return path
-
-
-def java_version(said: str) -> int | None:
-    """The feature version in what `java -version` says; Java 8 says 1.8."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else None
 
 
 def open_session(

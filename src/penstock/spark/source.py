@@ -148,12 +148,12 @@ class _Log:
         together = min(limits.SPARK_TASK_ROWS, rows_max or limits.SPARK_TASK_ROWS)
         return [Task(each) for each in offsets.packed(pieces, together, options.min_partitions)]
 
-    def _read(self, task: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Where nothing was planned, Spark makes a partition of its own: of no range."""
-        if not isinstance(task, Task):
+        if not isinstance(partition, Task):
             return
         with Brokers(self._options) as brokers:
-            for range_ in task.ranges:
+            for range_ in partition.ranges:
                 yield from self._read_range(brokers, range_)
 
     def _read_range(self, brokers: Brokers, range_: Range) -> Iterator[pa.RecordBatch]:
@@ -241,9 +241,6 @@ class BatchReader(_Log, DataSourceReader):
         have = found.have
         return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
 
-    def read(self, partition: Any) -> Iterator[Any]:
-        return self._read(partition)
-
 
 class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: pa.Schema) -> None:
@@ -311,9 +308,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = self._options.gone
         found = offsets.planned(begun, finish, have, self._on_loss, self._on_deleted, gone)
         return self._tasks(found)
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        return self._read(partition)
 
     def _left_out(self, brokers: Brokers, begun: Offsets, found: Found) -> set[tuple[str, int]]:
         """Partitions of the checkpoint that are there, and that the query does not ask for.

@@ -281,9 +281,7 @@ def abort(api: BrokerApi, stages: list[Stage]) -> None:
             logger.warning("stages that are not wanted will expire: %s", error)
 
 
-# --- topics with headers ---
-#
-# What is special about messages of an extended topic: consumers see their headers.
+# --- messages of an extended topic, whose headers consumers see ---
 #
 # A key is a header there, as it is of nsqd's own `/pub?key=`: a row with a key and no headers
 # gets `{"key":...}`. A frame has two bytes for the length of the headers, and leaves longer ones

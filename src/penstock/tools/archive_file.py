@@ -27,6 +27,7 @@ from typing import BinaryIO, cast
 
 from penstock import limits
 from penstock.errors import ConfigError
+from penstock.log.disk import OsDisk
 
 REVISIONS_MAX = 1_000_000
 DIRECTORY_MODE = 0o770
@@ -188,7 +189,7 @@ class ArchiveFile:
         if 0 < self._layout.rotate_bytes <= size:
             os.close(descriptor)
             return None
-        _sync_directory(path.parent)
+        OsDisk().sync_directory(str(path.parent))
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 16)
         self.path, self._bytes, self._opened_ns, self._fresh = path, size, self._now_ns(), True
         return self._file
@@ -201,7 +202,7 @@ class ArchiveFile:
                 _link(path, final)
             except FileExistsError:
                 continue
-            _sync_directory(final.parent)
+            OsDisk().sync_directory(str(final.parent))
             path.unlink()
             return
         raise FileExistsError(f"{self._layout.output_dir}: no name is left for {path.name}")
@@ -222,11 +223,3 @@ def _link(path: Path, final: Path) -> None:
             os.link(partial, final)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

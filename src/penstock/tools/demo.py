@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.request import urlopen
 
 import typer
 
@@ -28,6 +27,7 @@ from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
 from penstock.net.listener import Address, parse_address
 from penstock.tools.app import group, opt, switch, verb
+from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, WrongUse
 from penstock.tools.up_fleet import Program, daemon, lacks_web, taken
 from penstock.tools.utility import pause
@@ -323,11 +323,10 @@ def _news_of(admin: Program, address: Address) -> str:
     if admin.state != "running":
         return f"No web UI: nsqadmin {admin.state}."
     try:
-        with urlopen(f"http://{address}/ping", timeout=0.5) as answer:
-            answers = bool(answer.status == 200)
-    except OSError:
+        Node(str(address), 0.5).get("/ping")
+    except NodeFailed:
         return ""
-    return f"See and steer it all in a browser:  http://{address}" if answers else ""
+    return f"See and steer it all in a browser:  http://{address}"
 
 
 def archive_line(archive: Program) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 from penstock import limits
 from penstock.command.flags import Flag, Kind
-from penstock.errors import FetchFailed, PenstockError
-from penstock.net.fetch import Fetcher
-from penstock.nsqdapi.calls import bracketed, stats_query, target
+from penstock.errors import PenstockError
+from penstock.nsqadmin.upstream import NSQD, Upstream
+from penstock.nsqdapi.calls import stats_query
 from penstock.tools import utility
 from penstock.tools.output import WrongUse
 from penstock.tools.utility import Values
@@ -27,7 +27,7 @@ FLAGS = (
     utility.VERSION,
     utility.TOPIC,
     Flag("channel", Kind.STRING, "", "NSQ channel"),
-    Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows"),
+    Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows", bounds=(1, None)),
     Flag("count", Kind.STRING, "", "number of rows to print (nothing: no end)"),
     Flag("nsqd-http-address", Kind.STRINGS, (), "nsqd HTTP address (may be repeated)"),
     utility.LOOKUPD_HTTP,
@@ -62,8 +62,6 @@ def row_text(now: Mapping[str, int], before: Mapping[str, int], interval_s: floa
 def _check(values: Values) -> None:
     utility.need_names("topic", values["topic"])
     utility.need_names("channel", values["channel"])
-    if values["interval_ns"] <= 0:
-        raise WrongUse("--interval must be positive")
     count = values["count"]
     if count and not (count.isascii() and count.isdigit()):
         raise WrongUse(f"--count {count!r}: must be a number, 0 or more")
@@ -74,11 +72,12 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     rows = range(int(values["count"])) if values["count"] else itertools.count()
     interval_s = values["interval_ns"] / limits.SECOND
     async with utility.fetching(values) as fetcher:
-        before = await _sum(fetcher, values)
+        upstream = Upstream(fetcher, values["lookupd_http_address"], values["nsqd_http_address"])
+        before = await _sum(upstream, values)
         for row in rows:
             if not await utility.pause(stop, interval_s):
                 break
-            now = await _sum(fetcher, values)
+            now = await _sum(upstream, values)
             if row % HEADING_EVERY_ROWS == 0:
                 print(HEADING)
             print(row_text(now, before, interval_s), flush=True)
@@ -86,43 +85,25 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     return 0
 
 
-async def _sum(fetcher: Fetcher, values: Values) -> Mapping[str, int]:
+async def _sum(upstream: Upstream, values: Values) -> Mapping[str, int]:
     """Raises PenstockError when no nsqd has the channel."""
     topic, channel = values["topic"], values["channel"]
-    addresses = await _addresses(fetcher, values)
-    path = target("/stats", stats_query(topic, channel))
-    urls = [f"http://{address}{path}" for address in addresses]
+    addresses, warning = values["nsqd_http_address"], ""
+    if upstream.lookupds:
+        found, warning = await upstream.producers_of(topic)
+        addresses = [one.address for one in found if one.http_port > 0]  # not on a unix socket
+    query = stats_query(topic, channel)
+    asked = await upstream.ask(NSQD, addresses, lambda at: upstream.document(at, "/stats", query))
+    for said in filter(None, (warning, *asked.errors)):
+        print(f"{PROGRAM}: {said}", file=sys.stderr)
     total = Counter[str]()
-    for document in await asyncio.gather(*map(fetcher.get_json, urls), return_exceptions=True):
-        if isinstance(document, FetchFailed):
-            print(f"{PROGRAM}: {document}", file=sys.stderr)
-            continue
-        if isinstance(document, BaseException):
-            raise document
+    for document in asked.answers.values():
         for topic_row in document["topics"] or ():
             for row in topic_row["channels"]:
                 total.update({name: row[name] for name in FIELDS})
     if not total:
         raise PenstockError(f"no nsqd has channel {channel} of topic {topic}")
     return total
-
-
-async def _addresses(fetcher: Fetcher, values: Values) -> list[str]:
-    if values["nsqd_http_address"]:
-        return list(values["nsqd_http_address"])
-    found: set[str] = set()
-    for lookupd in values["lookupd_http_address"]:
-        url = f"http://{lookupd}{target('/lookup', {'topic': values['topic']})}"
-        try:
-            document = await fetcher.get_json(url)
-        except FetchFailed as error:
-            print(f"{PROGRAM}: {error}", file=sys.stderr)
-            continue
-        for producer in document["producers"]:
-            if producer["http_port"] <= 0:
-                continue  # one that serves HTTP on a unix socket, or not at all
-            found.add(f"{bracketed(producer['broadcast_address'])}:{producer['http_port']}")
-    return sorted(found)
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)

@@ -25,7 +25,7 @@ FLAGS = (
     utility.TOPICS,
     Flag("channel", Kind.STRING, "", "NSQ channel (default: an ephemeral one of its own)"),
     utility.IN_FLIGHT,
-    Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)"),
+    Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)", bounds=(0, None)),
     Flag("print-topic", Kind.BOOL, False, "print the topic's name before each message"),
     Flag("print-headers", Kind.BOOL, False, "print key and headers as JSON before each message"),
     *utility.SOURCE,
@@ -70,7 +70,6 @@ class Printer:
 def _check(values: Values) -> None:
     values["channel"] = values["channel"] or f"tail{random.randrange(10**6):06d}#ephemeral"
     utility.need_names("topic", *values["topic"])
-    utility.at_least(0, values, "n")
     if values["n"]:
         values["max_in_flight"] = min(values["max_in_flight"], values["n"])
     utility.check_consumers(PROGRAM, values, envelope=values["print_headers"])

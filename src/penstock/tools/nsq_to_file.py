@@ -42,7 +42,8 @@ FLAGS = (
     utility.TOPICS,
     Flag("topic-pattern", Kind.STRING, "", "also topics that match this regular expression; new "
          "ones are looked for (needs --lookupd-http-address)"),
-    Flag("topic-refresh", Kind.DURATION, 60 * limits.SECOND, "how often they are looked for"),
+    Flag("topic-refresh", Kind.DURATION, 60 * limits.SECOND, "how often they are looked for",
+         bounds=(1, None)),
     Flag("channel", Kind.STRING, "nsq_to_file", "NSQ channel"),
     utility.IN_FLIGHT,
     Flag("output-dir", Kind.STRING, "/tmp", "directory of complete files"),
@@ -55,11 +56,14 @@ FLAGS = (
     Flag("output-format", Kind.STRING, RAW, "of a line: raw (the body), or json (an object with "
          "key, headers, partition, id and time, too)", choices=(RAW, JSON)),
     Flag("gzip", Kind.BOOL, False, "gzip the files"),
-    Flag("gzip-level", Kind.INT, 6, "1 to 9"),
+    Flag("gzip-level", Kind.INT, 6, "1 to 9", bounds=(1, 9)),
     Flag("skip-empty-files", Kind.BOOL, False, "make no file before there is a message for it"),
-    Flag("rotate-size", Kind.INT, 0, "a new file when this many bytes are written (0: off)"),
-    Flag("rotate-interval", Kind.DURATION, 0, "a new file after this long (0: off)"),
-    Flag("sync-interval", Kind.DURATION, 30 * limits.SECOND, "the longest time between fsyncs"),
+    Flag("rotate-size", Kind.INT, 0, "a new file when this many bytes are written (0: off)",
+         bounds=(0, None)),
+    Flag("rotate-interval", Kind.DURATION, 0, "a new file after this long (0: off)",
+         bounds=(0, None)),
+    Flag("sync-interval", Kind.DURATION, 30 * limits.SECOND, "the longest time between fsyncs",
+         bounds=(1, None)),
     *utility.SOURCE,
     utility.REQUEST_TIMEOUT,
 )  # fmt: skip
@@ -79,10 +83,6 @@ def _check(values: Values) -> None:
         values["pattern"] = re.compile(pattern) if pattern else None
     except re.error as error:
         raise WrongUse(f"--topic-pattern {pattern!r}: {error}") from error
-    utility.at_least(1, values, "topic_refresh_ns", "sync_interval_ns")
-    utility.at_least(0, values, "rotate_size", "rotate_interval_ns")
-    if values["gzip"] and not 1 <= values["gzip_level"] <= 9:
-        raise WrongUse(f"--gzip-level {values['gzip_level']}: must be 1 to 9")
     values["layout"] = _layout(values)
     _need_directories(values["layout"])
 
@@ -149,18 +149,15 @@ class Archiver:
                 await self._rotate_if_due()
                 first = self._file.write(self._line(message))
                 self._waiting.append(message)
-                if first or len(self._waiting) >= self._enough:
+                # so many stand still on one connection at most: it must not run dry
+                enough = self._in_flight_max // max(1, len(self.consumer.addresses))
+                if first or len(self._waiting) >= max(1, enough):
                     await self._safely(self._file.sync)
 
     def _line(self, message: Message) -> bytes:
         if not self._is_json:
             return message.body
         return as_text({"topic": message.topic, **as_json(message)}).encode()
-
-    @property
-    def _enough(self) -> int:
-        """So many messages stand still on one connection at most: it must not run dry."""
-        return max(1, self._in_flight_max // max(1, len(self.consumer.addresses)))
 
     async def _look(self) -> None:
         """What time alone brings about."""

@@ -47,7 +47,7 @@ FLAGS = (
     Flag("get", Kind.REPEATED, (), "URL to GET, with one %s for the body (may be repeated)"),
     Flag("mode", Kind.STRING, "hostpool", "which address: hostpool, epsilon-greedy, round-robin, "
          "or all", choices=(*MODES, ALL)),
-    Flag("n", Kind.INT, 100, "number of requests at once"),
+    Flag("n", Kind.INT, 100, "number of requests at once", bounds=(1, None)),
     Flag("sample", Kind.FLOATS, (), "share of the messages to send, above 0 to 1 (default 1)"),
     Flag("content-type", Kind.STRING, "", f"of a POST (default {CONTENT_TYPE})"),
     Flag("header", Kind.REPEATED, (), 'header of the requests, as "Name: value" (may be repeated)'),
@@ -66,7 +66,6 @@ class NotTaken(PenstockError):
 def _check(values: Values) -> None:
     utility.need_names("topic", values["topic"])
     utility.check_consumers(PROGRAM, values, envelope=values["forward_headers"])
-    utility.at_least(1, values, "n")
     if bool(values["post"]) == bool(values["get"]):
         raise WrongUse("give --post or --get, one of them")
     for url in (*values["post"], *values["get"]):

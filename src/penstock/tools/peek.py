@@ -11,7 +11,7 @@ import base64
 import heapq
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
 
@@ -56,7 +56,10 @@ def peek(
             return _from(node, topic, "offset", offset, next(iter(spans)), count)
         if since:
             return _from_time(node, topic, since, spans, count)
-        newest = [_back(node, topic, number, span, count) for number, span in spans.items()]
+        newest = []
+        for number, span in spans.items():
+            last = range(max(span.earliest, span.committed - count), span.committed)
+            newest.append(_at(node, topic, number, reversed(last)))
         merged = heapq.merge(*newest, key=_time_ns, reverse=True)
         return list(islice(merged, count))[::-1]
 
@@ -84,7 +87,7 @@ def _from(
 ) -> list[Row]:
     first = node.ask(calls.message(topic, place, value, partition))
     start = first["offset"] + 1
-    return [first, *_onward(node, topic, first["partition"], start, start + count - 1)]
+    return [first, *_at(node, topic, first["partition"], range(start, start + count - 1))]
 
 
 def _spans(node: Node, topic: str, wanted: int | None) -> dict[int, calls.Span]:
@@ -107,26 +110,19 @@ def _from_time(
     found = []
     for partition in spans:
         start = node.ask(calls.offset_at(topic, at_ms, partition, committed=True))
-        found.append(_onward(node, topic, partition, start, start + count))
+        found.append(_at(node, topic, partition, range(start, start + count)))
     return list(islice(heapq.merge(*found, key=_time_ns), count))
 
 
-def _onward(node: Node, topic: str, partition: int, start: int, end: int) -> Iterator[Row]:
+def _at(node: Node, topic: str, partition: int, offsets: Iterable[int]) -> Iterator[Row]:
     """As many as there are."""
-    for offset in range(start, end):
+    for offset in offsets:
         try:
             yield node.ask(calls.message(topic, "offset", offset, partition))
         except NodeFailed as error:
             if error.status == _BEYOND_END:
                 return
             raise
-
-
-def _back(node: Node, topic: str, partition: int, span: calls.Span, count: int) -> Iterator[Row]:
-    """The newest first."""
-    first = max(span.earliest, span.committed - count)
-    for offset in range(span.committed - 1, first - 1, -1):
-        yield node.ask(calls.message(topic, "offset", offset, partition))
 
 
 def _time_ns(message: Row) -> int:

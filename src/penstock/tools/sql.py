@@ -22,6 +22,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
@@ -166,7 +167,8 @@ def _write(result: Result, form: Form) -> None:
 
 def _ask(source: Source, form: Form) -> int:
     """Statements of a person, until the end of input. An error ends the statement alone."""
-    _edit_lines()
+    with suppress(ImportError):
+        import readline  # noqa: F401 (its import gives input() editing and a history)
     code = DONE
     for statement in _statements():
         try:
@@ -199,13 +201,6 @@ def _statements() -> Iterator[str]:
         if text.endswith(";") and text.strip("; \n"):
             yield text
             text = ""
-
-
-def _edit_lines() -> None:
-    try:
-        import readline  # noqa: F401 (its import gives input() editing and a history)
-    except ImportError:
-        return
 
 
 # --- rows ---

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from penstock.client import Consumer, ConsumerOptions, Message
 from penstock.command import terminal
-from penstock.command.run import loop_factory
+from penstock.command.run import run
 from penstock.tools.app import Json, Partition, Topic, group, opt, switch, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.envelopes import as_json as row_of
@@ -39,7 +39,7 @@ def tail(
     options = ConsumerOptions(envelope=True, **at.where.client_options())
     channel = f"tail{random.randrange(10**6):06d}#ephemeral"
 
-    async def run() -> None:
+    async def follow() -> int:
         left = count
         async with Consumer(
             topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
@@ -59,10 +59,9 @@ def tail(
                 left -= 1
                 if left == 0:
                     consumer.stop()
+        return DONE
 
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run())
-    return DONE
+    return run(follow)
 
 
 def _line(message: Message, full: bool) -> str:

@@ -36,7 +36,7 @@ FLAGS = (
     Flag("delimiter", Kind.STRING, "\n", "byte that ends a record (default: newline)"),
     Flag("key", Kind.STRING, "", "key of all messages: it chooses their partition"),
     Flag("header", Kind.REPEATED, (), "header of all messages, as NAME=VALUE (may be repeated)"),
-    Flag("rate", Kind.INT, 0, "records a second (0: as fast as it goes)"),
+    Flag("rate", Kind.INT, 0, "records a second (0: as fast as it goes)", bounds=(0, None)),
     utility.NSQD_TCP,
     utility.PRODUCER_OPT,
 )
@@ -52,7 +52,6 @@ def _check(values: Values) -> None:
     values["delimiter_byte"] = delimiter.encode("utf-8", "surrogateescape")
     if len(values["delimiter_byte"]) != 1:
         raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
-    utility.at_least(0, values, "rate")
     values["headers"] = read_headers(values["header"], values["key"] or None)
     utility.check_producers(PROGRAM, values)
 

@@ -1,16 +1,17 @@
 """`penstock trace`: what happened to a message, from the events in topic `_trace`.
 
-The events are read from the logs of the nodes, over HTTP, or from a data directory without a
-daemon. A search begins where the message's id says that it was made, and looks at a bounded part of
-the log. What was noted in the last moment and is not durable yet is asked for message by message.
+The events are read from the logs of the nodes, over HTTP, as nsqadmin reads them (`traces`), or
+from a data directory without a daemon. A search begins where the message's id says that it was
+made, and looks at a bounded part of the log.
 """
 
 from __future__ import annotations
 
-import base64
+import asyncio
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 from penstock import limits
 from penstock.command import terminal
@@ -20,46 +21,18 @@ from penstock.kernel import hex_to_id
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_places
-from penstock.nsqdapi import calls
+from penstock.nsqadmin import traces
+from penstock.nsqadmin.traces import ID_AHEAD_MS, TRACE_ID_MS, Found, Seeker, Wanted
 from penstock.tools import completion
 from penstock.tools.app import Partition, arg, group, opt, verb
 from penstock.tools.connection import Http
-from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import FAILED, Output, WrongUse, when
+from penstock.tools.definitions import NodeUpstream
+from penstock.tools.output import DONE, FAILED, Output, WrongUse, when
 from penstock.tools.peek import given_time
 from penstock.trace.events import TOPIC, Event
-from penstock.trace.search import (
-    RULE,
-    Only,
-    Search,
-    bodies_of,
-    context_of,
-    copies,
-    read_trace_id,
-    row_of,
-)
+from penstock.trace.search import RULE, Only, Search, read_trace_id, row_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
-FETCH_BYTES = 4 << 20
-NEWEST_MAX = 200  # messages that are committed and not durable yet
-ID_AHEAD_MS = 10_000  # an id may be ahead of the clock that wrote the event
-TRACE_ID_MS = 2 * 3600 * 1000  # how far back a trace id is looked for
-_NOT_FOUND = 404
-# Deleted, removed by retention, of a topic that was made again, or corrupt.
-_NOT_THERE = (_NOT_FOUND, 410, 416, 422)
-
-
-class Wanted(NamedTuple):
-    message_id: int
-    trace_id: int
-    only: Only
-    from_ms: int
-
-
-class Found(NamedTuple):
-    node: str
-    event: Event
-
 
 app = group("")
 
@@ -77,26 +50,30 @@ def trace(
     data_path: Annotated[str, opt("PATH", "read this directory, without a daemon")] = "",
 ) -> Output:
     """What happened to a message, as a timeline."""
-    wanted = _wanted(message_id, trace_id, since, Only(topic, partition))
-    found = list[Found]()
-    contexts = dict[int, str]()
+    wanted, only = _wanted(message_id, trace_id, since), Only(topic, partition)
+    contexts, failures = dict[int, str](), list[str]()
     if data_path:
-        found += _pick("", _cold_bodies(data_path, wanted), wanted)
+        search = Search(wanted.message_id, wanted.trace_id, only)
+        search.feed(_cold_bodies(data_path, wanted.from_ms))
+        found = traces.merged([("", event) for event in search.events()], ())
     else:
-        asked = {node.address: node for node in at.nodes()}
+        upstream = NodeUpstream(at.where.tls())
+        nodes = [node.address for node in at.nodes()]
+        seeker = Seeker(upstream, nodes, (), wanted, only, SEARCH_BYTES_MAX)
         with terminal.Progress("searching"):
-            for address, node in asked.items():
-                found += _pick(address, _bodies(node, wanted), wanted)
-            contexts = _contexts(asked, found)
-    found.sort(key=lambda one: one.event.time_ns)
-    rows = [row_of(event, node, contexts.get(event.message_id, "")) for node, event in found]
+            asyncio.run(seeker.look_in_log())
+            found, failures = seeker.life().found, seeker.failures
+            contexts = asyncio.run(traces.contexts(upstream, found, ()))
+    if failures:
+        print("\n".join(failures), file=sys.stderr)
+    rows = [row_of(one.event, one.node, contexts.get(one.event.message_id, "")) for one in found]
     if found:
-        return Output(rows, _timelines(found, contexts))
+        return Output(rows, _timelines(found, contexts), FAILED if failures else DONE)
     nothing = "nothing is known of it: was it traced, and does `_trace` still hold that time?"
     return Output(rows, [nothing], FAILED)
 
 
-def _wanted(message_id: str, trace_id: str, since: str, only: Only) -> Wanted:
+def _wanted(message_id: str, trace_id: str, since: str) -> Wanted:
     if bool(message_id) == bool(trace_id):
         raise WrongUse("give a message id, or --trace-id")
     message = hex_to_id(message_id.encode("utf-8", "replace")) if message_id else 0
@@ -108,34 +85,10 @@ def _wanted(message_id: str, trace_id: str, since: str, only: Only) -> Wanted:
     made_ms = parse(message).time_ns // limits.MS - ID_AHEAD_MS if message else 0
     begin_ms = made_ms or time.time_ns() // limits.MS - TRACE_ID_MS
     from_ms = given_time(since) // limits.MS if since else max(begin_ms, 0)
-    return Wanted(message, number, only, from_ms)
+    return Wanted(message, number, from_ms, True)
 
 
-# --- where the events are ---
-
-
-def _bodies(node: Node, wanted: Wanted) -> Iterator[bytes]:
-    """Of one node, from the time that is wanted on."""
-    try:
-        offset = node.ask(calls.offset_at(TOPIC, wanted.from_ms, committed=True))
-    except NodeFailed as error:
-        if error.status == _NOT_FOUND:
-            return  # it has not traced anything
-        raise
-    span = node.ask(calls.positions([TOPIC])).topics[TOPIC].partitions[0]
-    left = SEARCH_BYTES_MAX
-    while offset < span.end and left > 0:
-        data = node.ask(calls.fetch(TOPIC, offset, span.end, FETCH_BYTES)).data
-        left -= len(data)
-        for base_offset, bodies in bodies_of(data, offset):
-            yield from bodies[max(offset - base_offset, 0) :]
-            offset = base_offset + len(bodies)
-    for newest in range(max(offset, span.committed - NEWEST_MAX), span.committed):
-        message = node.ask(calls.message(TOPIC, "offset", newest))
-        yield base64.b64decode(message["body_base64"])
-
-
-def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
+def _cold_bodies(path: str, from_ms: int) -> Iterator[bytes]:
     disk = OsDisk()
     try:
         places = find_places(disk, path, TOPIC).places
@@ -143,34 +96,8 @@ def _cold_bodies(path: str, wanted: Wanted) -> Iterator[bytes]:
         raise PenstockError(f"{path} holds no topic {TOPIC}") from error
     for place in places:
         for row in dump_partition(disk, place):
-            if "body" in row and row["timestamp_ns"] // limits.MS >= wanted.from_ms:
+            if "body" in row and row["timestamp_ns"] // limits.MS >= from_ms:
                 yield row["body"]
-
-
-# --- which of them are about it ---
-
-
-def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
-    search = Search(wanted.message_id, wanted.trace_id, wanted.only)
-    search.feed(bodies)
-    return [Found(node, one) for one in search.events()]
-
-
-def _contexts(asked: Mapping[str, Node], found: Sequence[Found]) -> dict[int, str]:
-    """The `traceparent` of messages that are still there, by message id."""
-    contexts = dict[int, str]()
-    for node, event in copies(found):
-        call = calls.message(event.topic, "offset", event.offset, event.partition)
-        try:
-            message = asked[node].ask(call)
-        except NodeFailed as error:
-            if error.status in _NOT_THERE:
-                continue
-            raise
-        context = context_of(event, int(message["id"], 16), message["headers"] or {})
-        if context is not None:
-            contexts[event.message_id] = context
-    return contexts
 
 
 # --- how it is shown ---

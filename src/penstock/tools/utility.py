@@ -23,9 +23,17 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.client import Consumer, ConsumerOptions, Message, ProducerOptions
 from penstock.command import logs
-from penstock.command.flags import Flag, HelpWanted, Kind, UsageError, resolve, usage
+from penstock.command.flags import (
+    LOG_LEVELS,
+    Flag,
+    HelpWanted,
+    Kind,
+    UsageError,
+    resolve,
+    usage,
+)  # fmt: skip
 from penstock.command.program import version_line
-from penstock.command.run import loop_factory, raise_descriptor_limit
+from penstock.command.run import run
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.fetch import Fetcher
@@ -122,11 +130,11 @@ def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
 EXIT_FAILED = 1
 
 VERSION = Flag("version", Kind.BOOL, False, "print version string")
-LOG_LEVEL = Flag("log-level", Kind.STRING, "info", "set log verbosity",
-                 choices=("debug", "info", "warn", "error", "fatal"))  # fmt: skip
+LOG_LEVEL = Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS)
 TOPIC = Flag("topic", Kind.STRING, "", "NSQ topic")
 TOPICS = Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)")
-IN_FLIGHT = Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight")
+IN_FLIGHT = Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight",
+                 bounds=(1, None))  # fmt: skip
 NSQD_TCP = Flag("nsqd-tcp-address", Kind.STRINGS, (), "nsqd TCP address (may be repeated)")
 LOOKUPD_HTTP = Flag(
     "lookupd-http-address", Kind.STRINGS, (), "nsqlookupd HTTP address (may be repeated)"
@@ -159,52 +167,43 @@ def entry(
     """The `main` of a console script. `check` raises WrongUse; `main` gets the values of the flags
     by attribute name, and an event that a signal sets."""
 
+    async def until_signal(values: Values) -> int:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await main(values, stop)
+
     def start(argv: Sequence[str] | None = None) -> int:
-        return _start(program, flags, sys.argv[1:] if argv is None else argv, check, main)
+        try:  # they have never read the environment
+            values = resolve(flags, sys.argv[1:] if argv is None else argv, {}).values
+            if values["version"]:
+                print(version_line(program))
+                return 0
+            for flag in flags:
+                flag.check(values[flag.attribute])
+            check(values)
+        except HelpWanted:
+            print(usage(program, flags), end="")
+            return 0
+        except UsageError as error:
+            print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
+            return EXIT_FAILED
+        except (ConfigError, WrongUse) as error:
+            print(f"{program}: {error}", file=sys.stderr)
+            return EXIT_FAILED
+        handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
+        try:
+            return run(lambda: until_signal(values))
+        except BrokenPipeError:
+            sys.stderr.close()  # whoever read our output has seen enough
+            return 0
+        except (PenstockError, OSError) as error:
+            print(f"{program}: {error}", file=sys.stderr)
+            return EXIT_FAILED
+        finally:
+            logs.tear_down(handler)
 
     return start
-
-
-def _start(
-    program: str, flags: Sequence[Flag], arguments: Sequence[str],
-    check: Callable[[Values], None], main: Main,
-) -> int:  # fmt: skip
-    try:
-        values = resolve(flags, arguments, {}).values  # they have never read the environment
-        if values["version"]:
-            print(version_line(program))
-            return 0
-        check(values)
-    except HelpWanted:
-        print(usage(program, flags), end="")
-        return 0
-    except UsageError as error:
-        print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
-        return EXIT_FAILED
-    except (ConfigError, WrongUse) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
-    raise_descriptor_limit()
-    try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_until_signal(values, main))
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has seen enough
-        return 0
-    except (PenstockError, OSError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    finally:
-        logs.tear_down(handler)
-
-
-async def _until_signal(values: Values, main: Main) -> int:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return await main(values, stop)
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:
@@ -261,19 +260,10 @@ def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
         raise WrongUse(f"use --{name} or --lookupd-http-address not both")
 
 
-def at_least(least: int, values: Values, *names: str) -> None:
-    for name in names:
-        if values[name] < least:
-            flag = name.removesuffix("_ns").replace("_", "-")
-            rule = "above 0" if name.endswith("_ns") and least else f"{least} or more"
-            raise WrongUse(f"--{flag} {values[name]}: must be {rule}")
-
-
 def check_consumers(program: str, values: Values, **own: Any) -> None:
     """Of a utility that consumes; `own` are options of its consumers."""
     need_names("channel", values["channel"])
     need_source(values)
-    at_least(1, values, "max_in_flight")
     values["changes"] = {
         **own, "user_agent": user_agent(program), "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),

@@ -1,25 +1,22 @@
-"""The audit over trace tables with planted faults. DuckDB counts the same in its own words."""
+"""The audit over trace tables with planted faults."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 
-from ..tracetable import T0_US, Events, healthy, write
+from ..tracetable import KIND, T0_US, Events, healthy, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +35,6 @@ class Audited:
         audit.check(settings)
         self.code = audit.run(spark, settings, Progress("audit", stream=io.StringIO()))
         self.report: dict[str, Any] = json.loads(capsys.readouterr().out)["audit"]
-
-    def counts(self) -> dict[tuple[str, str | None], int]:
-        return {(f["kind"], f["channel"]): f["count"] for f in self.report["findings"]}
-
-    def offsets(self, kind: str) -> list[int]:
-        return [e["offset"] for f in self.report["findings"] if f["kind"] == kind
-                for e in f["examples"]]  # fmt: skip
 
     def channel(self, name: str = "billing") -> dict[str, Any]:
         found: dict[str, Any] = next(c for c in self.report["channels"] if c["name"] == name)
@@ -70,69 +60,24 @@ def plant(events: Events) -> dict[int, int]:
     return {500_005: 500_004}
 
 
-def duck(path: Path, query: str) -> list[tuple[Any, ...]]:
-    files = [uri.removeprefix("file://") for uri in DeltaTable(path).file_uris()]
-    with duckdb.connect() as door:
-        door.read_parquet(files).create_view("e")
-        return door.execute(re.sub(r"\boffset\b", '"offset"', query)).fetchall()
-
-
-DUCK_LOST = """
-SELECT offset FROM e WHERE event = 'published' AND offset NOT IN
-    (SELECT offset FROM e WHERE event <> 'published')
-"""
-DUCK_STUCK = """
-SELECT offset FROM e WHERE event = 'sent'
-EXCEPT SELECT offset FROM e WHERE event = 'finished'
-"""
-DUCK_TWICE = """
-SELECT offset FROM (
-    SELECT offset, list(event ORDER BY trace_offset, trace_index) AS steps
-    FROM e WHERE event <> 'published' GROUP BY offset HAVING count(*) > 2)
-WHERE array_to_string(steps, ' ') LIKE '%sent sent%'
-"""
-DUCK_SWAPPED = """
-SELECT offset FROM (
-    SELECT offset, lag(offset) OVER (ORDER BY trace_offset, trace_index) AS before
-    FROM e WHERE event = 'sent' AND attempts = 1) WHERE offset < before
-"""
-DUCK_SAME_ID = """
-SELECT max(offset) FROM e WHERE event = 'published' GROUP BY message_id HAVING count(*) > 1
-"""
-DUCK_LATENCY = """
-SELECT quantile_cont(f - p, [0.5, 0.9, 0.99, 0.999]), max(f - p) FROM (
-    SELECT offset, message_id, min(epoch_us(time)) FILTER (event = 'published') AS p,
-        min(epoch_us(time)) FILTER (event = 'finished') AS f
-    FROM e GROUP BY ALL)
-"""
-
-
 @pytest.mark.timeout(600)
-def test_faults_among_a_million_are_found_and_duckdb_agrees(audited: Any, tmp_path: Path) -> None:
+def test_faults_among_a_million_are_found(audited: Any) -> None:
     events = healthy(MILLION)
-    same_ids = plant(events)
-    found = audited(events.table(same_ids))
+    found = audited(events.table(plant(events)))
     assert found.code == audit.FINDINGS
-    table = tmp_path / "trace"
-    for kind, query in {
-        "lost": DUCK_LOST,
-        "stuck": DUCK_STUCK,
-        "sent_again": DUCK_TWICE,
-        "out_of_order": DUCK_SWAPPED,
-        "same_id": DUCK_SAME_ID,
-    }.items():
-        assert found.offsets(kind) == [offset for (offset,) in duck(table, query)], kind
-    assert found.counts() == {
-        ("lost", "billing"): 1,
-        ("stuck", "billing"): 1,
-        ("sent_again", "billing"): 1,
-        ("out_of_order", "billing"): 1,
-        ("same_id", None): 1,
+    assert {f["kind"]: [e["offset"] for e in f["examples"]] for f in found.report["findings"]} == {
+        "lost": [100_000],
+        "stuck": [200_001],
+        "sent_again": [300_002],
+        "out_of_order": [400_003],
+        "same_id": [500_005],
     }
-    ((percentiles, most),) = duck(table, DUCK_LATENCY)
+    done = events.kind == KIND["finished"]
+    took = events.time_us[done] - (T0_US + events.offset[done] * 100)
     total = found.channel()["waits"]["total"]
+    percentiles = np.percentile(took, [50, 90, 99, 99.9])
     assert list(total["percentiles"].values()) == pytest.approx(percentiles, rel=0.02)
-    assert total["most"] == pytest.approx(most, rel=0.01)
+    assert total["most"] == pytest.approx(took.max(), rel=0.01)
     assert found.channel()["judged"] == MILLION
     assert found.report["coverage"]["share"] == 1.0
 
@@ -144,31 +89,6 @@ def test_an_audit_of_nothing_is_refused(audited: Any, tmp_path: Path) -> None:
         audit.check(defaults(audit.SETTINGS, topic="orders", trace="x", to="yesterday"))
     with pytest.raises(DataLost, match="nothing can be judged"):
         audited(healthy(10).table(), to="2020-01-01T00:00:00Z", **{"from": "2019-01-01T00:00:00Z"})
-
-
-def test_offsets_of_the_archive_are_checked(
-    audited: Any, spark: SparkSession, tmp_path: Path
-) -> None:
-    """A hole, a row twice, and an id at two offsets, over several stripes."""
-    events = healthy(100)
-    rows = spark.range(0, 40_000).selectExpr(
-        "'orders' AS topic", "0 AS partition", "id AS offset",
-        "lower(lpad(hex(if(id = 20001, 20000, id) + (1L << 40)), 16, '0')) AS id",
-        f"timestamp_micros({T0_US} + id) AS timestamp",
-    )  # fmt: skip
-    archive = tmp_path / "archive"
-    kept = rows.where("offset NOT BETWEEN 16383 AND 16384")
-    kept.union(rows.where("offset = 30000")).write.parquet(str(archive))
-    found = audited(events.table(), archive=str(archive))
-    counts = {(f["kind"], f["place"]): f["count"] for f in found.report["findings"]}
-    places = {key: count for key, count in counts.items() if key[1] == "the archive"}
-    assert {kind: count for (kind, _), count in places.items()} == {
-        "gap": 2,
-        "repeated_offset": 1,
-        "same_id": 1,
-    }
-    assert found.offsets("gap") == [16_385]
-    assert found.report["coverage"]["messages"] == 39_999
 
 
 # --- audits of a topic with four partitions ---
@@ -233,6 +153,7 @@ def test_findings_name_their_partition(audited: Any, spark: SparkSession, tmp_pa
     assert examples["gap"] == [(3, 25)]
     (same,) = (f for f in found.report["findings"] if f["kind"] == "same_id")
     assert same["examples"][0]["note"] == "also at offset 7 of partition 0"
+    assert found.report["coverage"]["basis"] == "only 996 of them counted in the archive"
     assert found.report["partitions"] == [
         {"partition": 0, "traced": 40, "archived": 40, "logged": None},
         {"partition": 1, "traced": 900, "archived": 901, "logged": None},

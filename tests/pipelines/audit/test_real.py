@@ -37,30 +37,16 @@ class Bench:
         self.daemon, self.node = daemon, Node(daemon)
         self._spark, self._path, self._capsys = spark, path, capsys
 
-    def traced(self, topic: float = 1, channel: float | None = None) -> None:
+    def traced(self) -> None:
         self.daemon.post("/topic/create?topic=orders")
         self.daemon.post("/channel/create?topic=orders&channel=mail")
-        self.daemon.post(f"/topic/config?topic=orders&trace_rate={topic}")
-        if channel is not None:
-            self.channel_rate(channel)
-
-    def channel_rate(self, rate: float) -> None:
-        self.daemon.post(f"/channel/config?topic=orders&channel=mail&trace_rate={rate}")
+        self.daemon.post("/topic/config?topic=orders&trace_rate=1")
 
     def consumer(self, timeout_ms: int = 60_000) -> V2Client:
         client = self.daemon.client()
         client.identify(msg_timeout=timeout_ms)
         client.sub("orders", "mail")
         return client
-
-    def consume(self, count: int) -> None:
-        """All of it, by one consumer."""
-        with self.consumer() as consumer:
-            consumer.rdy(count)
-            taken = consumer.messages(count)
-            consumer.rdy(0)  # first: a finish makes room for a message
-            consumer.fin(*(message.id for message in taken))
-            consumer.settle()
 
     def audited(self, **given: Any) -> tuple[int, dict[str, Any]]:
         """Exit code and report, after the trace pipeline has taken in all there is."""

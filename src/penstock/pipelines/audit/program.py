@@ -52,12 +52,12 @@ SETTINGS = (
     Setting("as-of", Kind.STRING, "", "what is known up to this time, or now (default: the last"
          " event in the trace table)"),
     Setting("msg-timeout", Kind.DURATION, 60 * limits.SECOND, "nsqd's message timeout",
-         least=limits.MS),
+         bounds=(limits.MS, None)),
     Setting("stuck-after", Kind.INT, 5, "a message is stuck when this many message timeouts have"
-         " passed since its first delivery", least=1),
+         " passed since its first delivery", bounds=(1, None)),
     Setting("settle", Kind.DURATION, 60 * limits.SECOND, "a message younger than this is never"
-         " called lost", least=0),
-    Setting("examples", Kind.INT, 10, "of each finding that are shown", least=1, most=1000),
+         " called lost", bounds=(0, None)),
+    Setting("examples", Kind.INT, 10, "of each finding that are shown", bounds=(1, 1000)),
     Setting("html", Kind.STRING, "", "write the report to this file too, as one page"),
 )  # fmt: skip
 

@@ -221,10 +221,6 @@ class LifeKeeper(Beside):
 
 
 # --- notes ---
-#
-# What is remembered of lifecycles beside their rows: a file for each version of the table.
-#
-# It is written before the commit, and counts only when its version is in the table.
 
 _FOLDER = "_penstock/lives"
 
