@@ -161,6 +161,7 @@ class Proposals:
     def away(self) -> None:
         self.failure_detector.away()
         self._may_act = False
+        self._keyless.clear()  # they are looked at again
 
     def linked(self, node: int, incarnation: int) -> None:
         self._leavers.discard(node)
