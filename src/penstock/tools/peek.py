@@ -49,7 +49,9 @@ def peek(
     def ask(node: Node) -> list[Row]:
         if message_id:
             return _from(node, topic, "id", message_id, partition, count)
-        spans = _spans(node, topic, partition)
+        spans = _spans(node, topic, partition, alone=len(members) == 1)
+        if not spans:
+            return []  # other nodes lead it
         if offset is not None and len(spans) > 1:
             raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
         if offset is not None:
@@ -90,17 +92,26 @@ def _from(
     return [first, *_at(node, topic, first["partition"], range(start, start + count - 1))]
 
 
-def _spans(node: Node, topic: str, wanted: int | None) -> dict[int, calls.Span]:
-    """The partitions that are wanted."""
-    found = node.ask(calls.positions([topic])).topics.get(topic)
-    if found is None:
+def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int, calls.Span]:
+    """The partitions that are wanted, of those that the node leads."""
+    told = node.ask(calls.positions([topic]))
+    found, elsewhere = told.topics.get(topic), told.elsewhere.get(topic)
+    here = found.partitions if found is not None else {}
+    there = elsewhere.partitions if elsewhere is not None else {}
+    if found is None and elsewhere is None:
         raise NodeFailed(node.address, f"no such topic: {topic}", _NOT_FOUND)
-    if wanted is None:
-        return found.partitions
-    if wanted not in found.partitions:
-        text = f"topic {topic} has no partition {wanted}"
+    if wanted is not None and wanted not in here and wanted not in there:
+        raise NodeFailed(node.address, f"topic {topic} has no partition {wanted}", _NOT_FOUND)
+    spans = {number: here[number] for number in here if wanted in (None, number)}
+    if alone and not spans:
+        led = (
+            f"partition {number} by {there[number] or 'nobody'}"
+            for number in there
+            if wanted in (None, number)
+        )
+        text = f"topic {topic} is led elsewhere: {', '.join(led)}"
         raise NodeFailed(node.address, text, _NOT_FOUND)
-    return {wanted: found.partitions[wanted]}
+    return spans
 
 
 def _from_time(

@@ -11,6 +11,7 @@ import pytest
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
 from e2e.v2client import V2Client
+from penstock.tools.main import main
 
 from .processes import Cluster, Node
 
@@ -27,7 +28,9 @@ def cluster(tmp_path: Path) -> Cluster:
     return cluster
 
 
-def test_a_cluster_goes_on_with_the_topics_of_a_node(cluster: Cluster) -> None:
+def test_a_cluster_goes_on_with_the_topics_of_a_node(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     with cluster:
         first, second, third = cluster.nodes
         cluster.until(lambda: cluster.leader("orders") is first)
@@ -37,6 +40,9 @@ def test_a_cluster_goes_on_with_the_topics_of_a_node(cluster: Cluster) -> None:
         got = Counter(_received([first], "one", COUNT - FINISHED + 2))
         assert got == Counter([b"%d" % n for n in range(FINISHED, COUNT)] + [b"late", b"new"])
         assert third.ask("/topic/config?topic=orders")["topic_name"] == "orders"
+        address = f"--nsqd-http-address={third.host}:{third.ports[1]}"
+        assert main(["topic", "peek", "orders", address]) == 1
+        assert "topic orders is led elsewhere: partition 0 by" in capsys.readouterr().err
         third.ask("/channel/delete?topic=orders&channel=one", "POST")
         first.stop()
         first.start()  # the flag is still there
