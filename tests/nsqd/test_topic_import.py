@@ -3,6 +3,7 @@ each step, and after a start that was interrupted."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from penstock.broker.topics.topic_file import (
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Reading, Settled, Transaction
 from penstock.cluster.documents import CHANNEL, EPOCH_FLOOR, RECORD, TOPIC, EpochFloor
-from penstock.errors import Refused
+from penstock.errors import Refused, StorageError
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.log.disk import OsDisk
 from penstock.log.replica_file import read_replica
@@ -130,6 +131,22 @@ async def test_nothing_changes_while_etcd_does_not_answer(world: World) -> None:
     with pytest.raises(Refused, match="nobody is there"):
         await world.run()
     assert not world.is_placed
+
+
+async def test_a_full_disk_is_named_and_the_next_start_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.nsqd.topic_import.write_replica", full)
+        with pytest.raises(StorageError, match=r"topics are not imported: .*No space left"):
+            await world.run()
+    assert not world.is_placed
+    assert not world.transactions
+    await world.run()
+    assert world.is_placed
 
 
 async def test_another_node_makes_it_meanwhile(world: World) -> None:

@@ -120,21 +120,25 @@ class TopicImport:
         self._read, self._transact = read, transact
 
     async def run(self, data_path: str, own: list[OwnTopic]) -> None:
-        """While no other process has the directory. Raises Refused, OSError and StorageError."""
+        """While no other process has the directory. Raises Refused and StorageError."""
         lock = lock_directory(self._disk, data_path)
         try:
-            there = {one.file.name: await self._find(one.file) for one in own}
-            for one in own:
-                replicas = self._replicas(one)
-                if not there[one.file.name]:
-                    await self._put(one.file, replicas)
-                placed = msgspec.structs.replace(
-                    one.file, placed=True, hash_partitions=one.file.hash_count
-                )
-                write_topic_file(self._disk, one.directory, placed)
-                log.info("TOPIC(%s): it is a topic of the cluster now", one.file.name)
+            await self._run(own)
+        except OSError as error:
+            raise StorageError(data_path, f"topics are not imported: {error}") from error
         finally:
             lock.release()
+
+    async def _run(self, own: list[OwnTopic]) -> None:
+        there = {one.file.name: await self._find(one.file) for one in own}
+        for directory, file in own:
+            replicas = self._replicas(directory, file)
+            if not there[file.name]:
+                await self._put(file, replicas)
+            spread = file.hash_count
+            placed = msgspec.structs.replace(file, placed=True, hash_partitions=spread)
+            write_topic_file(self._disk, directory, placed)
+            log.info("TOPIC(%s): it is a topic of the cluster now", file.name)
 
     async def _find(self, file: TopicFile) -> bool:
         """Did an earlier start put it? Raises Refused where the name is another topic's."""
@@ -156,17 +160,17 @@ class TopicImport:
             raise Refused(f"topics are not imported, since etcd does not answer: {found.reason}")
         return found.entry
 
-    def _replicas(self, own: OwnTopic) -> list[int]:
+    def _replicas(self, directory: str, file: TopicFile) -> list[int]:
         """Their ids, by partition, durable."""
         found = []
-        for number in range(own.file.partitions):
-            path = partition_directory(own.directory, number)
-            file = read_replica(self._disk, path)
-            if file is None:
+        for number in range(file.partitions):
+            path = partition_directory(directory, number)
+            there = read_replica(self._disk, path)
+            if there is None:
                 new = replica_id(secrets.randbits(63))
-                file = ReplicaFile(replica_id=new, identity=own.file.identity, state="alone")
-                write_replica(self._disk, path, file)
-            found.append(int(file.replica_id, 16))
+                there = ReplicaFile(replica_id=new, identity=file.identity, state="alone")
+                write_replica(self._disk, path, there)
+            found.append(int(there.replica_id, 16))
         return found
 
     async def _put(self, file: TopicFile, replicas: list[int]) -> None:
