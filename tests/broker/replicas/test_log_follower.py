@@ -161,9 +161,7 @@ def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced() -> N
     lab.threads.run()
     lab.turn()
     assert lab.own.state == "in_sync"
-    file = read_replica(lab.disk, PATH)
-    assert file is not None
-    assert file.state == "in_sync"
+    assert state_on_disk(lab) == "in_sync"
 
 
 def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() -> None:
@@ -193,6 +191,11 @@ def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() 
     assert lab.followed.machine.committed == 0
 
 
+def state_on_disk(lab: Lab) -> str:
+    file = read_replica(lab.disk, PATH)
+    return file.state if file is not None else "none"
+
+
 def write_state(lab: Lab) -> None:
     """And not sync the log."""
     sync, state = lab.threads.waiting
@@ -216,9 +219,7 @@ def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written()
     lab.turn()
     assert not lab.own.busy
     assert lab.own.state == "stopped"
-    file = read_replica(lab.disk, PATH)
-    assert file is not None
-    assert file.state == "stopped"
+    assert state_on_disk(lab) == "stopped"
 
 
 def test_a_hello_waits_for_a_mark_that_is_being_written() -> None:
