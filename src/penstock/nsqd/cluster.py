@@ -8,7 +8,8 @@
 | after each turn of the node | carries out what the turn has begun |
 | ten times a second | links, metadata, registration, elections |
 | `hand_over` | gives its leaderships to other members |
-| `stop` | closes links and ledger |
+| `disconnect`, before the logs are closed | closes the links |
+| `stop` | closes etcd's connection and the ledger |
 
 A node that has met its cluster before starts without etcd, and follows; a new one waits for it. A
 registration that is refused for good ends the daemon with the reason: `on_refused`.
@@ -498,13 +499,17 @@ class ClusterMember:
         self._soon()
         return bool(given)
 
-    async def stop(self) -> None:
-        """After the broker's files are closed."""
+    async def disconnect(self) -> None:
+        """Before the logs are closed: a row for a closed one would count as a failed disk, and the
+        replica would be copied again."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if hasattr(self, "links"):
             await self.links.close()
+
+    async def stop(self) -> None:
+        """After the broker's files are closed."""
         await self.coordinator.close()
         if hasattr(self, "ledger") and not self.ledger.stopped:
             self.ledger.close()

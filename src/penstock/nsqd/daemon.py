@@ -297,6 +297,8 @@ class Daemon:
             await self._until(self._is_answered, limits.SHUTDOWN_NS)
             await self._hang_up()
         self.node.turn.stop()
+        if self.member is not None:
+            await self.member.disconnect()
         if not self.broken:
             self.broker.close()
         if self.member is not None:

@@ -60,6 +60,9 @@ class Node(Daemon):
         lines = self._stderr_path.read_text().splitlines()[self.forgotten :]
         return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
+    def said(self, text: str) -> list[str]:
+        return [line for line in self._stderr_path.read_text().splitlines() if text in line]
+
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
         status, data = self._request(path, method, body)
         assert status < 400, f"{path}: {status} {data!r}"
