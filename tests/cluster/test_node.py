@@ -376,6 +376,23 @@ def test_no_commit_waits_for_a_follower_that_can_write_nothing(cluster: JoinedCl
     assert cluster.record("orders").member_on(follower.number) is None
 
 
+def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(
+    cluster: JoinedCluster,
+) -> None:
+    """The change is refused, and the word of the node that stops came in the midst of it."""
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    leader = cluster.led_by("orders")
+    one, other = (node.number for node in cluster.nodes if node is not leader)
+    proposals = leader.cluster_node.participant.proposals
+    machine = proposals.machines[ORDERS]
+    machine.drop((one,))
+    cluster.want("orders", 0, machine.record.wanted)  # the same, in a new revision
+    proposals.leaving(other)
+    cluster.until(lambda: cluster.record("orders").member_on(other) is None, 2)
+    assert cluster.record("orders").member_on(one) is not None
+
+
 # --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
 
 

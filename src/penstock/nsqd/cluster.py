@@ -474,14 +474,18 @@ class ClusterMember:
             await asyncio.sleep(poll_s)
 
     def _is_waited_for(self) -> bool:
-        """By a leader on another node, which could do without it."""
-        own, links = self.cluster.own, self.cluster.participant.links
+        """By a leader on another node, which could do without it. Whose leadership has ended here,
+        and stands in the metadata yet, has a successor that the view has not seen."""
+        own, participant = self.cluster.own, self.cluster.participant
+        records = {name: held.document for name, held in self.view.partitions.items()}
+        waiting = participant.links.keys() | {own}
         return any(
-            one.leader is not None
-            and one.leader.node in links
-            and one.member_on(own) is not None
-            and len(one.members) > one.members_min
-            for one in (held.document for held in self.view.partitions.values())
+            record.leader is not None
+            and record.leader.node in waiting
+            and record.member_on(own) is not None
+            and len(record.members) > record.members_min
+            for name, record in records.items()
+            if name not in participant.proposals.machines
         )
 
     def _hand_over_some(self, given: set[PartitionName], at_once: int) -> bool:
