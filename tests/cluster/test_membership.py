@@ -145,6 +145,23 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
     assert desk.proposed() == (A, B, C)
 
 
+def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level() -> None:
+    """However often. Until then it is not fed, though its link lasts a while."""
+    desk = Desk()
+    for _ in range(3):
+        desk.members.leaving(3, desk.now_ns)
+        desk.done((A, B))
+        desk.acknowledge(C)
+        desk.pass_to(desk.now_ns + 60 * SECOND)
+        assert desk.proposed() is None
+        desk.machine.unlinked(3)
+        desk.members.unlinked(3, desk.now_ns)
+        desk.members.linked(3, desk.now_ns)
+        desk.link(C)
+        desk.pass_to(desk.now_ns + SECOND)
+        desk.done((A, B, C))
+
+
 def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> None:
     desk = Desk(RECORD._replace(members=(A, B), members_min=2, wanted=(1, 2)))
     desk.machine._demand(C)

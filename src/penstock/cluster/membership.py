@@ -19,8 +19,8 @@ read yet, and a leader that wakes would drop all of them.
 **Readmission.** A node that is dropped and level again a second later, for ever, costs two
 transactions a partition each time. So it is fed, and not demanded, until its link has been steady
 for READMISSION_NS times two to the power of how often it was dropped lately. A first drop because
-the link broke costs no waiting: mostly the process was started again. An hour without a drop, and
-it begins at its shortest.
+the link broke costs no waiting: mostly the process was started again. Nor does an orderly stop,
+which the node announces, however often. An hour without a drop, and it begins at its shortest.
 
 **Slowness.** A member that is merely slow is never late. A disk that takes half a second for each
 sync, or a link that brings less than is published, stays below `--replica-timeout` for ever, and
@@ -64,6 +64,7 @@ class Members:
         self._resign = resign
         self._moved = moved
         self._links: set[int] = set()
+        self._leavers: set[int] = set()  # nodes that have said that they stop
         self._unlinked_ns: dict[int, int] = {}
         self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
         self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
@@ -77,6 +78,8 @@ class Members:
         machine.held_off = self.readmission.held_off
         if machine.end > machine.committed:
             self._busy_ns[name] = mono_ns
+        for node in self._leavers:
+            self._drop_from_all(node, mono_ns)
 
     def leadership_ended(self, name: PartitionName) -> None:
         self.machines.pop(name, None)
@@ -99,6 +102,7 @@ class Members:
 
     def linked(self, node: int, mono_ns: int) -> None:
         self._links.add(node)
+        self._leavers.discard(node)
         self._unlinked_ns.pop(node, None)
         self.readmission.linked(node, mono_ns)
         for name in tuple(self._busy_ns):
@@ -118,7 +122,13 @@ class Members:
         return list(self._unlinked_ns)
 
     def gone(self, node: int, mono_ns: int) -> None:
-        """Its process has ended, or is about to."""
+        """Its process has ended."""
+        self._drop_from_all(node, mono_ns)
+
+    def leaving(self, node: int, mono_ns: int) -> None:
+        """It is about to stop: no fault of its own, so it counts again as soon as it is back."""
+        self._leavers.add(node)
+        self.readmission.leaving(node)
         self._drop_from_all(node, mono_ns)
 
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
@@ -132,6 +142,8 @@ class Members:
     def tick(self, mono_ns: int) -> None:
         """Some ten times a second, after what has come was read."""
         self._excuse(mono_ns)
+        for node in self._leavers:  # again: the records of some were just changing
+            self._drop_from_all(node, mono_ns)
         for node, since_ns in tuple(self._unlinked_ns.items()):
             if mono_ns - since_ns >= self.timeout_ns:
                 self._drop_from_all(node, mono_ns)
@@ -190,7 +202,7 @@ class Members:
         if not machine.drop(gone):
             return False
         self._moved.add(name)
-        for node in gone:
+        for node in set(gone) - self._leavers:
             self.readmission.dropped(node, node in self._links, mono_ns)
         return True
 
@@ -203,6 +215,9 @@ class _Past:
         self.dropped_ns = 0
         self.hold_ns = 0
         self.steady_since_ns: int | None = None
+
+    def leave(self) -> None:
+        self.hold_ns, self.steady_since_ns = 0, None
 
 
 class Readmission:
@@ -225,6 +240,12 @@ class Readmission:
                 self.held_off.add(node)
         past.dropped_ns = mono_ns
         past.steady_since_ns = mono_ns if is_linked else None
+
+    def leaving(self, node: int) -> None:
+        """It is not fed until it is linked again, and then at once."""
+        if node not in self.held_off:
+            self.held_off.add(node)
+            self._past.setdefault(node, _Past()).leave()
 
     def linked(self, node: int, mono_ns: int) -> None:
         past = self._past.get(node)

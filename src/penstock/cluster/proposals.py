@@ -114,7 +114,6 @@ class Proposals:
         self._local = local
         self._may_act = False
         self._keyless: set[int] = set()  # nodes that were taken for gone, though they are linked
-        self._leavers: set[int] = set()  # nodes that are about to stop
         self._leaving: dict[PartitionName, int] = {}  # leaderships that ended here, unwritten yet
         self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
         self.handing: dict[PartitionName, int] = {}  # leaderships that are handed over, until when
@@ -164,7 +163,6 @@ class Proposals:
         self._keyless.clear()  # they are looked at again
 
     def linked(self, node: int, incarnation: int) -> None:
-        self._leavers.discard(node)
         self.failure_detector.linked(node, incarnation)
         self.members.linked(node, self.now_ns)
         self.preferred_leaders.linked(node, self.now_ns)
@@ -180,9 +178,8 @@ class Proposals:
 
     def leaving(self, node: int) -> None:
         """It is about to stop: no commit waits for it, and no leadership goes there."""
-        self._leavers.add(node)
         self.preferred_leaders.unlinked(node)
-        self.members.gone(node, self.now_ns)
+        self.members.leaving(node, self.now_ns)
 
     def refused(self, witness: int, node: int, incarnation: int) -> None:
         self.failure_detector.refused(witness, node, incarnation, self.now_ns)
@@ -191,8 +188,6 @@ class Proposals:
 
     def leadership_began(self, name: PartitionName, machine: PartitionLeader) -> None:
         self.members.leadership_began(name, machine, self.now_ns)
-        for node in self._leavers:
-            self.members.gone(node, self.now_ns)
         self.preferred_leaders.record_changed(name, machine.record)
 
     def leadership_ended(self, name: PartitionName) -> None:
@@ -292,9 +287,9 @@ class Proposals:
             self.elections.absence_counts()
         self._leave_keyless(mono_ns)
         self._leave_restored()
-        for node in {*self.members.unlinked_nodes, *self._leavers}:
-            if node in self._leavers or self._is_gone(node):
-                self.members.gone(node, mono_ns)  # again: of some the record was just changing
+        for node in self.members.unlinked_nodes:
+            if self._is_gone(node):
+                self.members.gone(node, mono_ns)
         for node, names in self.corrupt_replicas.failed_of_node.items():
             for name in names & self.machines.keys():
                 self.members.failed(name, node, mono_ns)
