@@ -81,29 +81,36 @@ def test_witnesses_of_different_times_do_not_count_together() -> None:
     assert failure_detector.why_gone(2, 20, REFUSAL_NS + 1) == ""
 
 
-def test_refusals_of_a_node_count_once_in_a_while() -> None:
+def test_refusals_of_a_life_count_once_in_a_while() -> None:
     failure_detector = FailureDetector(1, View())
     alive(failure_detector.view, 2, 20)
 
-    def refuse(now_ns: int) -> str:
-        failure_detector.refused(1, 2, 20, now_ns)
-        failure_detector.refused(3, 2, 20, now_ns)
-        return failure_detector.why_gone(2, 20, now_ns)
+    def refuse(now_ns: int, life: int = 20) -> str:
+        failure_detector.refused(1, 2, life, now_ns)
+        failure_detector.refused(3, 2, life, now_ns)
+        return failure_detector.why_gone(2, life, now_ns)
 
     assert refuse(0) != ""
     failure_detector.linked(2, 20)  # it lives after all
     failure_detector.unlinked(2)
     assert refuse(SECOND) == ""
     assert refuse(REFUSAL_PAUSE_NS) != ""
+    alive(failure_detector.view, 2, 21)
+    failure_detector.linked(2, 21)  # so the life before was over indeed
+    failure_detector.unlinked(2)
+    assert refuse(REFUSAL_PAUSE_NS + SECOND, 21) == "node 2 refuses connections"
 
 
 # --- when who was dropped comes back ---
 
 
 def test_a_first_drop_for_a_broken_link_costs_no_waiting() -> None:
+    """It is one drop, from whatever number of partitions, and whenever their records can change."""
     readmission = Readmission()
-    readmission.dropped(2, False, 0)
+    for partition in range(50):
+        readmission.dropped(2, False, partition)
     assert readmission.held_off == set()
+    readmission.linked(2, 10 * SECOND)
     readmission.dropped(2, False, 20 * SECOND)
     assert readmission.held_off == {2}
 

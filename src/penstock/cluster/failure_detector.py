@@ -19,8 +19,9 @@ first: who acted then would take every leadership for the first node that came b
 
 **A refused connection** is quick and may lie: a firewall, a proxy, an address that belongs to
 another machine now. So it counts from the address of an authenticated link of that life, seen by
-two nodes within REFUSAL_NS, and once in REFUSAL_PAUSE_NS for a node. Who acts on it removes the
-node's key in the same transaction, and a node that lives after all registers again.
+two nodes within REFUSAL_NS, and once in REFUSAL_PAUSE_NS for a life. Who acts on it removes the
+node's key in the same transaction, and a node that lives after all registers again. A new life
+shows that the last one was over: it is believed at once when that refuses, too.
 
 Nothing here guards commits: a wrong conclusion costs an election.
 
@@ -71,7 +72,7 @@ class FailureDetector:
         self._followed_since_ns: int | None = None
         self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when
         self._refused: dict[int, int] = {}  # node: the life that two found refusing
-        self._refusal_ns: dict[int, int] = {}  # when that was concluded last
+        self._concluded: dict[int, tuple[int, int]] = {}  # node: the last such life, and when
         self._keyless_ns: dict[int, int] = {}  # since when a node's key is gone
 
     # --- what is seen ---
@@ -107,8 +108,9 @@ class FailureDetector:
         fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
         if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self._refused:
             return
-        if mono_ns - self._refusal_ns.get(node, NEVER_NS) >= REFUSAL_PAUSE_NS:
-            self._refusal_ns[node] = mono_ns
+        life, at_ns = self._concluded.get(node, (incarnation, NEVER_NS))
+        if life != incarnation or mono_ns - at_ns >= REFUSAL_PAUSE_NS:
+            self._concluded[node] = incarnation, mono_ns
             self._refused[node] = incarnation
 
     # --- what follows from it ---

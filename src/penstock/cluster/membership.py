@@ -208,12 +208,13 @@ class Members:
 
 
 class _Past:
-    __slots__ = ("count", "dropped_ns", "hold_ns", "steady_since_ns")
+    __slots__ = ("count", "dropped_ns", "hold_ns", "is_away", "steady_since_ns")
 
     def __init__(self) -> None:
         self.count = 0
         self.dropped_ns = 0
         self.hold_ns = 0
+        self.is_away = False  # it was dropped, and not linked since
         self.steady_since_ns: int | None = None
 
     def leave(self) -> None:
@@ -228,8 +229,11 @@ class Readmission:
         self._past: dict[int, _Past] = {}
 
     def dropped(self, node: int, is_linked: bool, mono_ns: int) -> None:
-        """Once for all partitions that it is dropped from in a turn."""
+        """From one partition. Those that it is dropped from while it has no link are one drop."""
         past = self._past.setdefault(node, _Past())
+        if past.is_away and not is_linked:
+            return
+        past.is_away = not is_linked
         if past.count and mono_ns - past.dropped_ns > READMISSION_FORGET_NS:
             past.count = 0
         if node not in self.held_off:
@@ -250,7 +254,7 @@ class Readmission:
     def linked(self, node: int, mono_ns: int) -> None:
         past = self._past.get(node)
         if past is not None:
-            past.steady_since_ns = mono_ns
+            past.is_away, past.steady_since_ns = False, mono_ns
 
     def unlinked(self, node: int) -> None:
         past = self._past.get(node)
