@@ -18,7 +18,7 @@ from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Transaction
+from penstock.cluster.coordinator import Delete, Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Heartbeat
@@ -374,6 +374,19 @@ def test_no_commit_waits_for_a_follower_that_can_write_nothing(cluster: JoinedCl
     assert cluster.until(lambda: outcome.told) < REPLICA_TIMEOUT_NS / SECOND / 2
     assert outcome.told == [None]
     assert cluster.record("orders").member_on(follower.number) is None
+
+
+def test_no_commit_waits_for_a_node_that_dies_just_after_the_start(cluster: JoinedCluster) -> None:
+    """Who is elected in its place removes its key, whose absence says nothing yet."""
+    cluster.make("orders", 3)
+    cluster.until(lambda: all(cluster.is_whole("orders", number) for number in range(3)))
+    dead = cluster.led_by("orders", 0)
+    other = cluster.led_by("orders", 1)
+    assert dead is not other
+    cluster.do(Transaction((), (Delete(keys.node(dead.number)),)))
+    cluster.until(lambda: dead.number not in other.view.nodes, 2)
+    cluster.kill(dead.number)
+    cluster.until(lambda: cluster.record("orders", 1).member_on(dead.number) is None, 2)
 
 
 def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(

@@ -71,7 +71,7 @@ class FailureDetector:
         self.links: dict[int, int] = {}  # to the incarnation of the process on the other side
         self._followed_since_ns: int | None = None
         self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when
-        self._refused: dict[int, int] = {}  # node: the life that two found refusing
+        self.refused_lives: dict[int, int] = {}  # node: the life that two found refusing
         self._concluded: dict[int, tuple[int, int]] = {}  # node: the last such life, and when
         self._keyless_ns: dict[int, int] = {}  # since when a node's key is gone
 
@@ -79,7 +79,7 @@ class FailureDetector:
 
     def linked(self, node: int, incarnation: int) -> None:
         self.links[node] = incarnation
-        self._refused.pop(node, None)
+        self.refused_lives.pop(node, None)
         for key in [key for key in self._witnesses if key[0] == node]:
             del self._witnesses[key]
 
@@ -106,12 +106,12 @@ class FailureDetector:
         seen = self._witnesses.setdefault((node, incarnation), {})
         seen[witness] = mono_ns
         fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
-        if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self._refused:
+        if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self.refused_lives:
             return
         life, at_ns = self._concluded.get(node, (incarnation, NEVER_NS))
         if life != incarnation or mono_ns - at_ns >= REFUSAL_PAUSE_NS:
             self._concluded[node] = incarnation, mono_ns
-            self._refused[node] = incarnation
+            self.refused_lives[node] = incarnation
 
     # --- what follows from it ---
 
@@ -143,7 +143,7 @@ class FailureDetector:
         return self.may_act(mono_ns)
 
     def is_refused(self, node: int, incarnation: int) -> bool:
-        return self._refused.get(node) == incarnation
+        return self.refused_lives.get(node) == incarnation
 
     def is_missing(self, node: int, mono_ns: int) -> bool:
         """No life of this node is known."""

@@ -325,10 +325,10 @@ class Proposals:
 
     def _is_gone(self, node: int) -> bool:
         """Its process has ended, for certain: no commit need wait for it."""
-        held = self.view.nodes.get(node)
-        if held is None:
-            return self.failure_detector.may_act(self.now_ns)
-        return bool(self.failure_detector.why_gone(node, held.document.incarnation, self.now_ns))
+        detector, held = self.failure_detector, self.view.nodes.get(node)
+        if held is None:  # who was elected in its place may have removed the key
+            return detector.may_act(self.now_ns) or node in detector.refused_lives
+        return bool(detector.why_gone(node, held.document.incarnation, self.now_ns))
 
     def _give_way(self) -> None:
         """Leaderships whose log is corrupt here go to sound members."""
