@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.replication.effects import Acknowledge, Tell
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Member, Record, broken_rule
+from penstock.replication.record import Member, Record
 from sim.histories import Breach
+from sim.protocol.record_rules import broken_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

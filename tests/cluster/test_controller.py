@@ -36,12 +36,12 @@ from penstock.replication.record import (
     Member,
     Record,
     Seat,
-    broken_rule,
     elected,
     regrouped,
     successor,
     superfluous,
 )
+from sim.protocol.record_rules import broken_rule
 from sim.store import Store
 
 T0 = PartitionName("t", 0)

@@ -23,7 +23,8 @@ from penstock.limits import (
 from penstock.replication.election import Report
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat, broken_rule
+from penstock.replication.record import Member, Record, Seat
+from sim.protocol.record_rules import broken_rule
 
 NAME = PartitionName("orders", 0)
 KEY = keys.partition(*NAME)

@@ -21,12 +21,12 @@ from penstock.replication.record import (
     Member,
     Record,
     Seat,
-    broken_rule,
     elected,
     regrouped,
     successor,
     superfluous,
 )
+from sim.protocol.record_rules import broken_rule
 
 NAME = PartitionName("t", 0)
 

@@ -16,7 +16,6 @@ from penstock.replication.record import (
     Record,
     Seat,
     arranged,
-    broken_rule,
     elected,
     regrouped,
     resigned,
@@ -24,6 +23,7 @@ from penstock.replication.record import (
     touched,
 )
 from sim.protocol.modellog import ModelLog
+from sim.protocol.record_rules import broken_rule
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 SEAT_A, SEAT_B = Seat(1, 11, 101), Seat(2, 12, 102)
