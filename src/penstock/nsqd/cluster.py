@@ -474,18 +474,17 @@ class ClusterMember:
             await asyncio.sleep(poll_s)
 
     def _is_waited_for(self) -> bool:
-        """By a leader on another node, which could do without it. Whose leadership has ended here,
-        and stands in the metadata yet, has a successor that the view has not seen."""
+        """By a leader on another node, which could do without it. A record that names this node,
+        whose leadership has ended, has a successor that the view has not seen."""
         own, participant = self.cluster.own, self.cluster.participant
-        records = {name: held.document for name, held in self.view.partitions.items()}
-        waiting = participant.links.keys() | {own}
+        machines, waiting = participant.proposals.machines, participant.links.keys() | {own}
+        others = (h.document for name, h in self.view.partitions.items() if name not in machines)
         return any(
             record.leader is not None
             and record.leader.node in waiting
             and record.member_on(own) is not None
             and len(record.members) > record.members_min
-            for name, record in records.items()
-            if name not in participant.proposals.machines
+            for record in others
         )
 
     def _hand_over_some(self, given: set[PartitionName], at_once: int) -> bool:
