@@ -132,6 +132,16 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     assert B in record.members
 
 
+def test_the_last_member_waits_for_nobody() -> None:
+    """The others are gone, or refuse connections: none of them would do better."""
+    desk = Desk()
+    desk.failure_detector.unlinked(3)
+    for witness in (1, 2):
+        desk.failure_detector.refused(witness, 3, 31, 0)
+    desk.lose(1)
+    assert desk.asked(0) is not None
+
+
 def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
     desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
     record = desk.asked(0)

@@ -116,6 +116,17 @@ def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
     assert desk.proposed() == (A, B)
 
 
+def test_a_node_that_was_cut_off_is_not_slow() -> None:
+    desk = Desk()
+    desk.write()
+    desk.acknowledge(B)
+    desk.members.unlinked(3, 0)
+    for _ in range(SLOW_LOOKS):
+        desk.members.waited([NAME])
+    desk.members.linked(3, 0)
+    assert desk.members.slowness.slow_nodes() == []
+
+
 def test_a_leadership_in_which_nothing_can_be_committed_is_given_up() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.write()
@@ -143,6 +154,20 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
     assert desk.proposed() is None
     desk.pass_to(60 * SECOND)
     assert desk.proposed() == (A, B, C)
+
+
+def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer() -> None:
+    desk = Desk()
+    desk.members.failed(NAME, 3, 0)
+    desk.done((A, B))
+    desk.acknowledge(C)
+    desk.members.unlinked(2, 0)
+    desk.machine.unlinked(2)
+    desk.members.gone(2, 0)
+    desk.pass_to(0)
+    desk.done((A, B, C))
+    desk.members.gone(2, 0)
+    assert desk.proposed() == (A, C)
 
 
 def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level() -> None:

@@ -9,10 +9,10 @@ A leadership is **vacant** when
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
-out that are missing. A member that reaches fewer members than a commit needs waits OFFICE_TAKEN_NS
-longer, and so does one that has just given this leadership up: another may do better. One whose log
-is corrupt lets sound ones go first (`failure_detector`). The coordinator's comparison decides
-between two that ask at once.
+out that are missing or refuse connections. A member that reaches fewer members than a commit needs
+waits OFFICE_TAKEN_NS longer, unless no other is left that might do better; so does one that has
+just given this leadership up. One whose log is corrupt lets sound ones go first
+(`failure_detector`). The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replication.election`), each sends the
 others what it has, until all have reported; the one with the most asks for the leadership.
@@ -223,9 +223,7 @@ class Elections:
         return self.failure_detector.why_gone(leader.node, leader.incarnation, self.now_ns)
 
     def _due_ns(self, name: PartitionName, record: Record) -> int:
-        missing = {
-            m.node for m in record.members if self.failure_detector.is_missing(m.node, self.now_ns)
-        }
+        missing = {m.node for m in record.members if self._is_missing(m.node)}
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
         order = [node for node in _by_preference(record) if node not in missing]
@@ -235,9 +233,15 @@ class Elections:
         gave_up_ns = self._given_up_ns.get(name)
         if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
             due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)
-        if self._reached(record) < record.members_min:
+        if self._reached(record) < record.members_min and order != [self.own]:
             due_ns += OFFICE_TAKEN_NS
         return due_ns
+
+    def _is_missing(self, node: int) -> bool:
+        held, detector = self.view.nodes.get(node), self.failure_detector
+        if held is not None and detector.is_refused(node, held.document.incarnation):
+            return True
+        return detector.is_missing(node, self.now_ns)
 
     def _is_first(self, name: PartitionName) -> bool:
         """Its replicas are being made, which takes a node a while: else whoever is done first would

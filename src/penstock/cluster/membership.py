@@ -20,14 +20,16 @@ read yet, and a leader that wakes would drop all of them.
 transactions a partition each time. So it is fed, and not demanded, until its link has been steady
 for READMISSION_NS times two to the power of how often it was dropped lately. A first drop because
 the link broke costs no waiting: mostly the process was started again. Nor does an orderly stop,
-which the node announces, however often. An hour without a drop, and it begins at its shortest.
+which the node announces, however often. Nor is anybody held off while a set is at its minimum and
+one of its members is away: then nothing can be committed without a newcomer. An hour without a
+drop, and it begins at its shortest.
 
 **Slowness.** A member that is merely slow is never late. A disk that takes half a second for each
 sync, or a link that brings less than is published, stays below `--replica-timeout` for ever, and
 each commit waits for it. So it is looked ten times a second for which nodes commits wait: a row
 that has waited from one look to the next, and that all members but one have, waits for that one. A
 node for which some row waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
-nobody is: then it is the network, or the load.
+nobody is: then it is the network, or the load. Nor is one without a link: that is another matter.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ class Members:
         """The rows of these are in flight since the last tick, or longer."""
         machines = [self.machines[name] for name in names]
         late = [machine.late_members() for machine in machines if len(machine.record.members) > 2]
-        self.slowness.looked(frozenset(nodes[0] for nodes in late if len(nodes) == 1))
+        lone = {nodes[0] for nodes in late if len(nodes) == 1}
+        self.slowness.looked(lone & self._links)
 
     def committed(self, name: PartitionName) -> None:
         """All of it."""
@@ -177,6 +180,8 @@ class Members:
                 continue
             if not self._drop(name, (node,), mono_ns):
                 self._busy_ns.setdefault(name, mono_ns)
+                if len(machine.record.members) <= machine.record.members_min:
+                    self.readmission.need()
 
     def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
         machine = self.machines[name]
@@ -250,6 +255,11 @@ class Readmission:
         if node not in self.held_off:
             self.held_off.add(node)
             self._past.setdefault(node, _Past()).leave()
+
+    def need(self) -> None:
+        """Nothing can be committed without a newcomer: whoever is linked counts at once."""
+        for node in self.held_off:
+            self._past[node].hold_ns = 0
 
     def linked(self, node: int, mono_ns: int) -> None:
         past = self._past.get(node)

@@ -14,7 +14,7 @@ from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Topic
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
-from penstock.replication.record import Seat, elected
+from penstock.replication.record import Seat, elected, regrouped
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
@@ -144,6 +144,24 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     assert node.role() == "Leading"
     node.replica_host.assign(target(), 1000, before)
     assert node.role() == "Leading"  # of before the restoration
+
+
+def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster: Cluster) -> None:
+    """It has a row of which it does not know that it is committed, so it cannot serve; a learner
+    needs its channel journal before it counts."""
+    record = cluster.known[target()].record
+    learner = record.members[2]
+    cluster.nodes[0].leader().leadership.machine.held_off.add(2)
+    cluster.write(target(), regrouped(record, gone=(learner,)))
+    cluster.nodes[0].put(b"one")
+    cluster.run()
+    cluster.kill(0)
+    cluster.elect(1)
+    assert cluster.nodes[1].role() == "Elected"
+    assert learner not in cluster.known[target()].record.members
+    cluster.nodes[1].replica_host.tick(cluster.clock.mono_ns())
+    cluster.run()
+    assert learner in cluster.known[target()].record.members
 
 
 def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster) -> None:

@@ -8,10 +8,10 @@ pending ones have an unknown outcome.
 `ElectedJournal`, of a replica that was elected and cannot serve yet. A leadership serves when all
 that its log had before is committed. If the set has shrunk to its minimum and one of its members is
 lost for good, only a learner can help with that, and a learner becomes a member only with the
-journal. An elected replica that has waited for a while therefore begins a generation with its
-inherited state, and feeds it to learners as a leader does. It contains what it would contain first
-if the replica served: nothing newer than what the set has. The generation that it begins when it
-serves is the next one of the same epoch.
+journal. An elected replica that waits for a member without a link, or has waited for a while,
+therefore begins a generation with its inherited state, and feeds it to learners as a leader does.
+It contains what it would contain first if the replica served: nothing newer than what the set has.
+The generation that it begins when it serves is the next one of the same epoch.
 
 `JournalReceiver`, of a follower: the leader sends its hello for the journal when this replica's log
 is level, so the log's machine has durably promised the epoch in it: a frame of any other epoch is

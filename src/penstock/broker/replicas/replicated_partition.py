@@ -234,12 +234,16 @@ class ReplicatedPartition:
     # --- a leadership that cannot begin ---
 
     def _look_at_elected(self, leadership: Leadership) -> None:
-        """See `inherited`: it has waited for a while, and a learner has all of the log."""
+        """See `ElectedJournal`: a learner has all of the log, and a member has no link, or has not
+        acknowledged for a while."""
         mono_ns = self._context.clock.mono_ns()
         if self._elected is None or self._elected[0] is not leadership:
             self._elected = leadership, mono_ns
         waited_ns, machine = mono_ns - self._elected[1], leadership.machine
-        if self._inherited is not None or waited_ns < REPLICA_TIMEOUT_NS or self.channels.busy:
+        is_cut_off = any(node not in machine.peers for node in machine.late_members())
+        if self._inherited is not None or self.channels.busy:
+            return
+        if not is_cut_off and waited_ns < REPLICA_TIMEOUT_NS:
             return
         lacking = any(_is_lacking(machine, node, peer) for node, peer in machine.peers.items())
         if lacking and machine.end > machine.committed:
