@@ -98,6 +98,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         window=8,
         batch_is_the_point=True,
     ),
+    Scenario(
+        "mpub64",
+        "MPUB of 200, 64 outstanding: rows of 1,000 messages and more",
+        Kind.PUBLISH,
+        2_000_000,
+        batch=BATCH,
+        window=64,
+        batch_is_the_point=True,
+    ),
     Scenario("pub500", "pipelined PUB, window 500", Kind.PUBLISH, 1_000_000, window=500),
     Scenario("pub1", "one PUB per round trip, 1 connection", Kind.PUBLISH, 100_000),
     Scenario(
@@ -121,6 +130,17 @@ SCENARIOS: tuple[Scenario, ...] = (
         window=8,
         channels=1,
         lag_max=LAG_MAX,
+        batch_is_the_point=True,
+    ),
+    Scenario(
+        "e2e64",
+        "MPUB, 64 outstanding, and one consumer, lag at most 40,000",
+        Kind.BOTH,
+        2_000_000,
+        batch=BATCH,
+        window=64,
+        channels=1,
+        lag_max=40_000,
         batch_is_the_point=True,
     ),
     *(
