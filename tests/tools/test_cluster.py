@@ -39,6 +39,7 @@ class Nodes:
         self.partitions = [partition(0, 0, [0, 1, 2]), partition(1, 1, [0, 1, 2])]
         self.alive = [True] * 3
         self.states = ["active"] * 3
+        self.health = "OK"
         self.failure: NodeFailed | None = None
         self.posted: list[str] = []
 
@@ -63,7 +64,8 @@ class Nodes:
             for node, alive in enumerate(self.alive)
         ]
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
-                    "trouble": "", "nodes": nodes, "partitions": self.partitions}  # fmt: skip
+                    "trouble": "", "health": self.health, "nodes": nodes,
+                    "partitions": self.partitions}  # fmt: skip
         return Answer(200, json.dumps(document).encode(), {})
 
     def run(self, verb: str, *words: str) -> int:
@@ -108,6 +110,17 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     assert "down" in said()
     assert nodes.run("topics", "--json") == 0
     assert json.loads(said())["rows"][0]["under_replicated"] == 5
+
+
+def test_a_node_that_is_not_well(nodes: Nodes, said: Any) -> None:
+    nodes.health = "NOK - free disk is below 1 GiB"
+    assert nodes.run("check") == 1
+    assert said().startswith("PENSTOCK WARNING - node 0: NOK - free disk is below 1 GiB")
+
+
+def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, said: Any) -> None:
+    assert main(["cluster", "nodes", "--nsqd-http-address=https://node0:4152"]) == 0
+    assert "not asked: node 1, node 2, whose addresses for HTTPS are not known" in said()
 
 
 def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> None:

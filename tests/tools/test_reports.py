@@ -22,7 +22,7 @@ from penstock.tools import check
 from penstock.tools.channel import chosen
 from penstock.tools.main import VERBS, main
 from penstock.tools.reports import consumers, empty_s, with_rates
-from penstock.tools.stats import Look, led_elsewhere
+from penstock.tools.stats import Look
 
 from .utilities import Run, as_json
 
@@ -45,17 +45,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def here(daemon: Daemon) -> str:
     return f"127.0.0.1:{daemon.http_port}"
-
-
-def test_stats_of_one_node_of_a_cluster_say_that_others_lead_partitions() -> None:
-    def node(*roles: str) -> dict[str, Any]:
-        replicas = [{"partition": number, "role": role} for number, role in enumerate(roles)]
-        return {"topics": [{"topic_name": "orders", "replicas": replicas}]}
-
-    said = led_elsewhere([node("leader", "follower")])
-    assert "name them too" in said[-1]
-    assert led_elsewhere([node("leader", "follower"), node("follower", "leader")]) == []
-    assert led_elsewhere([{"topics": None}]) == []
 
 
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:

@@ -403,7 +403,8 @@ class ClusterMember:
         return self.cluster.participant.view
 
     def document(self) -> dict[str, Any]:
-        return self.state.document(self.ledger.node.generation, self.trouble())
+        health = self._broker.context.health.text
+        return self.state.document(self.ledger.node.generation, self.trouble(), health)
 
     def extend(self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]) -> None:
         """Verbs about messages reach the leaders of all partitions, and nodes have a state."""

@@ -123,7 +123,7 @@ class ClusterState:
 
     # --- documents ---
 
-    def document(self, generation: int, trouble: str) -> Row:
+    def document(self, generation: int, trouble: str, health: str) -> Row:
         self._due_ns = 0
         self.look(time.monotonic_ns())
         view = self._cluster.participant.view
@@ -132,6 +132,7 @@ class ClusterState:
             "node": self._cluster.own,
             "generation": generation,
             "trouble": trouble,
+            "health": health,
             "nodes": [self._node(number) for number in sorted(view.memberships)],
             "partitions": [self._partition(*one) for one in sorted(self.records())],
         }

@@ -57,7 +57,7 @@ app = group(
 @verb(app, "penstock channel list orders", name="list")
 def list_channels(topic: Topic, at: Http) -> Output:
     """List the channels of a topic."""
-    state = look(at.nodes(), topic)
+    state = look(at.members(), topic)
     if not state.rows:
         raise PenstockError(state.reasons() or f"no such topic: {topic}")
     found = state.as_json()
@@ -85,7 +85,7 @@ def report(
     """Report depth, age of the oldest, rates, time until empty.
 
     For one channel it lists partitions and consumers, too."""
-    members = at.nodes()
+    members = at.members()
 
     def show(now: Snapshot, before: Snapshot) -> Output:
         found = chosen(now, sort, limit)

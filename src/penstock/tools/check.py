@@ -59,7 +59,7 @@ def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel 
     """Check health. Exit code 0: well, 1: warning, 2: critical, 3: unknown (wrong use)."""
 
     def found() -> Iterator[Finding]:
-        now = look(at.nodes(), topic, channel)
+        now = look(at.members(), topic, channel)
         yield from _about_nodes(now)
         if topic and not now.rows and now.documents:
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())

@@ -15,16 +15,15 @@ from typing import Annotated, NamedTuple, TypeVar
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import bracketed
-from penstock.tools import check, nodes
+from penstock.tools import check
 from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS, Finding
 from penstock.tools.connection import Http
-from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.nodes import Node, NodeFailed, ask_all, ask_cluster, ask_each
 from penstock.tools.output import DONE, FAILED, Output, Row, WrongUse, columns_table, confirm, plain
 
 T = TypeVar("T")
 NAMES_SHOWN, RESTORED_SHOWN = 3, 10
-ANSWER_SECONDS_MAX = 3.0
 
 app = group(
     "A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
@@ -60,22 +59,12 @@ class Cluster(NamedTuple):
 def gather(at: Http) -> Cluster:
     """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
     try:
-        node, answer = _first(at.nodes(), ask)
+        node, answer = _first(at.nodes(), ask_cluster)
     except NodeFailed as error:
         raise NoCluster(error.address) if error.code == "NO_CLUSTER" else error from None
-    answers, failures = ask_all(_others(at, node, answer))
+    others = {number: one for (_, number), one in at.others({node.address: answer}).items()}
+    answers, failures = ask_numbered(others)
     return merge([answer, *answers], failures)
-
-
-def _others(at: Http, node: Node, answer: Row) -> dict[int, Node]:
-    """The nodes that this one says to live, beside itself."""
-    scheme = "https://" if node.address.startswith("https://") else ""
-    tls, secret = at.where.tls(), at.where.http_secret()
-    return {
-        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, tls=tls, secret=secret)
-        for row in answer["nodes"]
-        if row["alive"] and row["http_port"] and row["node"] != answer["node"]
-    }
 
 
 def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
@@ -87,14 +76,9 @@ def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
     return last, ask(last)
 
 
-def ask(node: Node) -> Row:
-    found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
-    return found
-
-
-def ask_all(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
+def ask_numbered(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
     """At once. What they answer, and why others do not."""
-    found = nodes.ask_all(list(members.values()), ask)
+    found = ask_all(list(members.values()), ask_cluster)
     failures = {number: str(found.bad[node.address]) for number, node in members.items()
                 if node.address in found.bad}  # fmt: skip
     return list(found.good.values()), failures
@@ -135,6 +119,9 @@ def findings(found: Cluster) -> Iterator[Finding]:
     for number, answer in found.answers.items():
         if answer["trouble"]:
             yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, "Look at etcd")
+        elif answer["health"] != "OK":
+            do = "penstock stats and the log of that node say more"
+            yield Finding(WARNING, f"node {number}: {answer['health']}", 0, do)
         apart = [row["node"] for row in answer["nodes"]
                  if row["alive"] and not row["linked"] and row["node"] != number]  # fmt: skip
         if apart:
@@ -348,11 +335,12 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     # Each node says what it remembers; one of them compares that with etcd, and puts the newest
     # there.
     members = at.nodes(changes=True)
-    node, answer = _first(members, ask)
+    node, answer = _first(members, ask_cluster)
     named = {one.address for one in members}
-    members += [one for one in _others(at, node, answer).values() if one.address not in named]
+    others = at.others({node.address: answer}).values()
+    members += [one for one in others if one.address not in named]
     keys = "node", "records", "topics", "channels"
-    answers = nodes.ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
+    answers = ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
     memories = {one["node"]: one for one in answers.good.values()}
     asked = next(one for one in members if one.address in answers.good)
     body = json.dumps({"memories": list(memories.values())}).encode()

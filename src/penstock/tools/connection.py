@@ -25,12 +25,13 @@ from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Answers, Node, ask_all, ask_each, tls_context
-from penstock.tools.output import WrongUse, confirm
+from penstock.tools.nodes import Answers, Node, ask_all, ask_cluster, ask_each, tls_context
+from penstock.tools.output import Row, WrongUse, confirm
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
 HTTP = ("nsqd_http_address", "lookupd_http_address")
 TCP = ("nsqd_tcp_address", "lookupd_http_address", "nsqd_http_address")  # which tells its TCP port
+OTHERS_SECONDS_MAX = 3.0  # for nodes that nobody named: one may just have died
 _SECRET_BYTES_MAX = 65536
 SELECTED = "selected"
 
@@ -237,6 +238,34 @@ class Connection(Options):
             self.where.announce()
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
+
+    def members(self) -> list[Node]:
+        """The nodes, and the others of a cluster that one of them is in: any may lead what is asked
+        about."""
+        nodes = self.nodes()
+        return [*nodes, *self.others(ask_all(nodes, ask_cluster).good).values()]
+
+    def others(self, answers: Mapping[str, Row]) -> dict[tuple[str, int], Node]:
+        """The nodes that live, by cluster and number, beside those that gave these answers."""
+        asked = {(one["cluster"]["uuid"], one["node"]) for one in answers.values()}
+        found: dict[tuple[str, int], Node] = {}
+        unknown: set[str] = set()
+        for address, answer in answers.items():
+            for row in answer["nodes"]:
+                key = answer["cluster"]["uuid"], row["node"]
+                if not row["alive"] or key in asked or key in found:
+                    continue
+                if address.startswith("https://") or not row["http_port"]:
+                    unknown.add(f"node {row['node']}")  # its HTTPS port is not in the metadata
+                    continue
+                found[key] = Node(
+                    f"{calls.bracketed(row['host'])}:{row['http_port']}", OTHERS_SECONDS_MAX,
+                    self.where.tls(), self.where.http_secret(),
+                )  # fmt: skip
+        if unknown:
+            print(f"not asked: {', '.join(sorted(unknown))}, whose addresses for HTTPS are not"
+                  " known: name them, too", file=sys.stderr)  # fmt: skip
+        return found
 
     def confirmed(self, yes: bool, question: str, name: str) -> list[Node]:
         """The nodes, once somebody wants it on all of them."""

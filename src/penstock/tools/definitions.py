@@ -64,7 +64,7 @@ def export(
     as_json: Annotated[bool, switch("--json", "changes nothing: it is JSON")] = False,
 ) -> int:
     """Write all topics and channels, as JSON."""
-    snapshot = _seen(at.nodes())
+    snapshot = _seen(at.members())
     text = definitions.to_text(
         asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
     )

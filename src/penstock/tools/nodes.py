@@ -16,7 +16,7 @@ from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
-from penstock.tools.output import DONE, FAILED, Output
+from penstock.tools.output import DONE, FAILED, Output, Row
 
 T = TypeVar("T")
 Parameters = Mapping[str, Any] | None  # of a request: those that are None are left out
@@ -144,6 +144,12 @@ def tls_context(
 
 def _no_password() -> str:
     raise ssl.SSLError("the key is encrypted; passphrases are not supported")
+
+
+def ask_cluster(node: Node) -> Row:
+    """What a node of a cluster says of it."""
+    found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
+    return found
 
 
 class Answers(NamedTuple):

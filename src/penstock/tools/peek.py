@@ -44,7 +44,7 @@ def peek(
     if (offset is not None) + bool(message_id) + bool(since) > 1:
         raise WrongUse("--offset, --id and --time are three places: give one of them")
     count = count or (1 if message_id else 10)
-    members = at.nodes()
+    members = at.members()
 
     def ask(node: Node) -> list[Row]:
         if message_id:
@@ -66,7 +66,7 @@ def peek(
         return list(islice(merged, count))[::-1]
 
     def lines(address: str, messages: list[Row]) -> Iterator[str]:
-        if len(members) > 1:
+        if len(members) > 1 and messages:
             yield f"{address}:"
         is_split = any(one["partition"] for one in messages)
         yield from (_line(one, is_split) for one in messages)

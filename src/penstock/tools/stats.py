@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Annotated, Literal, TypeVar
 
@@ -147,7 +147,7 @@ def stats(
     sort: Annotated[Sort, opt("", "most first")] = "name",
     limit: Limit = 0,
 ) -> int:
-    """Show depth, counts and rates, summed over the nodes."""
+    """Show depth, counts and rates, summed over the nodes; one node speaks for its cluster."""
 
     def show(now: Look, before: Look | None) -> Output:
         if not now.documents and not pace.goes_on:
@@ -155,10 +155,10 @@ def stats(
         rows = _rows(now, before, sort, bool(topic))[: limit or None]
         table = columns_table(COLUMNS, rows) if rows else ["no topics"]
         code = FAILED if now.failures else DONE
-        lines = [*_node_lines(now), "", *table, *led_elsewhere(now.documents.values())]
+        lines = [*_node_lines(now), "", *table]
         return Output(now.as_json(before), lines, code)
 
-    members = at.nodes()
+    members = at.members()
     return pace.watch(lambda: look(members, topic, channel), show, None)
 
 
@@ -172,20 +172,6 @@ def _node_lines(now: Look) -> list[str]:
         lines.append(f"{address}  v{document['version']}  up {up}  {shown}")
     failures = now.failures.items()
     return lines + [f"{one}  {terminal.painted(why, terminal.RED)}" for one, why in failures]
-
-
-def led_elsewhere(documents: Iterable[Row]) -> list[str]:
-    """Depths are those of leaders: who names one node of a cluster should know that others lack."""
-    replicas = [
-        ((topic["topic_name"], one["partition"]), one["role"])
-        for document in documents
-        for topic in document["topics"] or ()
-        for one in topic.get("replicas") or ()
-    ]
-    if {part for part, _ in replicas} == {part for part, role in replicas if role == "leader"}:
-        return []
-    return ["", "Other nodes of the cluster lead partitions of these topics, which are not counted"
-                " here: name them too, or --lookupd-http-address."]  # fmt: skip
 
 
 def _rows(now: Look, before: Look | None, sort: str, with_parts: bool) -> list[Row]:

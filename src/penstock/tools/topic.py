@@ -38,7 +38,7 @@ app = group(
 @verb(app, "penstock topic list --json", name="list")
 def list_topics(at: Http) -> Output:
     """List the topics."""
-    state = look(at.nodes())
+    state = look(at.members())
     if not state.documents:
         raise PenstockError(state.reasons())
     return state.output(state.as_json(), [topic for topic, of in sorted(state.rows) if not of])
@@ -47,7 +47,7 @@ def list_topics(at: Http) -> Output:
 @verb(app, "penstock topic show orders", "penstock topic show orders --watch --count 2")
 def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int:
     """Show its partitions, and how far each channel is behind."""
-    members = at.nodes()
+    members = at.members()
 
     def output(now: Snapshot, before: Snapshot) -> Output:
         if topic not in now.topics:

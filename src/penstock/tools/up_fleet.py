@@ -220,7 +220,7 @@ class Fleet:
     def look(self) -> Cluster | None:
         """None: nobody answers."""
         asked = {n: node for n, node in self.asked.items() if self.nodes[n].state == "running"}
-        answers, failures = cluster.ask_all(asked)
+        answers, failures = cluster.ask_numbered(asked)
         return cluster.merge(answers, failures) if answers else None
 
     def act(self, key: str, number: int) -> str:
