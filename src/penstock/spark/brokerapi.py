@@ -57,6 +57,7 @@ _NOT_READY = (502, 503, 504)
 _PAUSE_S_MAX = 5.0
 _TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
 _MOVED = ("PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND", "OFFSET_BEYOND_END")  # of a leader, perhaps
+_NO_TOPIC = "_"  # to ask about, where the cluster is all that matters
 _PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
 
 
@@ -327,6 +328,19 @@ class BrokerApi:
     def _public(self, path: str) -> str:
         at = self._address
         return f"{'https' if at.secure else 'http'}://{at.host}:{at.port}{at.prefix}{path}"
+
+
+def answers_for_cluster(api: BrokerApi) -> bool:
+    """Is there a node of a cluster? ConfigError for another nsqd: its messages would be others."""
+    try:
+        found = api.positions([_NO_TOPIC], only_here=True)
+    except FetchFailed as error:
+        logger.info("a node of the cluster does not answer: %s", error)
+        return False
+    if not found.nodes:
+        rule = "several addresses are those of nodes of a cluster, and this nsqd is in none"
+        raise ConfigError("url", api._public(""), rule)
+    return True
 
 
 def _latest(listed: Iterable[Ends]) -> Ends:

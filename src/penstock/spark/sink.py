@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
-from penstock.spark.brokerapi import BrokerApi, name_of
-from penstock.spark.options import FROM_SPARK, Named, Natural, Positive
+from penstock.spark.brokerapi import BrokerApi, answers_for_cluster, name_of
+from penstock.spark.options import FROM_SPARK, Named, Natural, Positive, comma_separated
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.stager import Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -59,6 +59,10 @@ class SinkOptions(Named, frozen=True, kw_only=True, rename="camel"):
     rejected_table: str | None = None  # of rows that cannot be messages; else they are errors
     rejected_rows_max: Natural | None = None  # of one batch
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return comma_separated(self.url)
+
 
 def read_sink_options(
     given: Mapping[str, str], streaming: bool, overwrite: bool = False
@@ -83,7 +87,7 @@ def read_sink_options(
         ("topic", topic, topic is not None and not is_valid_name(topic.encode()),
          "1 to 64 of . a-z A-Z 0-9 _ -"),
         ("topic", topic, is_ephemeral(topic or ""), "an ephemeral topic keeps nothing on the disk"),
-        ("url", None, not found.url,
+        ("url", None, not found.urls,
          'it has to be nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
         ("stageBytes", str(size), size > limits.STAGE_BYTES_MAX,
          f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"),
@@ -119,12 +123,23 @@ class _Writer:
         self._attempt = uuid.uuid4().hex  # of this batch: the same in all of its tasks
 
     def _api(self, timeout_ms_min: int = 0) -> BrokerApi:
+        """Of the first node that answers, where several of a cluster are named. It has the stages
+        of this batch; if it dies, the batch is done again, at the next one."""
+        urls = self._options.urls
+        there = urls if len(urls) == 1 else filter(self._answers, urls)
+        url = next(iter(there), urls[-1])
+        return self._opened(url, max(self._options.timeout_ms, timeout_ms_min))
+
+    def _answers(self, url: str) -> bool:
+        with self._opened(url, limits.SPARK_LEADER_MS, 0) as api:
+            return answers_for_cluster(api)
+
+    def _opened(self, url: str, timeout_ms: int, retries: int | None = None) -> BrokerApi:
         options = self._options
-        timeout_ms = max(options.timeout_ms, timeout_ms_min)
         return BrokerApi(
-            options.url,
+            url,
             timeout_ms,
-            options.retries,
+            options.retries if retries is None else retries,
             options.retry_ms,
             options.ca_file,
             options.secret_file,
@@ -175,7 +190,7 @@ class _Writer:
         rejected = [message.rejected for message in messages if message.rejected.rows]
         if self._rejected is not None and rejected:
             self._rejected.check(sum(each.rows for each in rejected), rejected[0].reason)
-            counted = f"{name_of(self._options.url)}/{self._scoped(app)}"
+            counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
             self._rejected.commit(counted, version, rejected)
 
     def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:

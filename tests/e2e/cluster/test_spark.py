@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
-from penstock.nsqdapi.calls import Owner, Stage
-from penstock.spark.brokerapi import BrokerApi
+from penstock.errors import ConfigError
 from penstock.spark.options import read_options
+from penstock.spark.sink import BatchWriter, read_sink_options
 from penstock.spark.source import BatchReader, StreamReader
-from penstock.spark.stager import Stager
 
-from .processes import Cluster, Node
+from .processes import Cluster
 from .traffic import Publisher
 
 SCHEMA = pa.schema([pa.field("body", pa.binary())])
@@ -83,40 +83,47 @@ def test_a_version_is_stored_once_whatever_dies(cluster: Cluster) -> None:
     make(cluster, "written")
     leader = cluster.leader("written")
     first, second = (node for node in cluster.nodes if node is not leader)
-    with api_of(first) as api:
-        stages = staged(api)
-        leader.kill()
-        assert not api.commit("app", 0, stages).repeated
-        assert api.commit("app", 0, stages).repeated  # the answer was lost, perhaps
+    writer = sink(first, second)
+    staged = writer.write(rows())
+    leader.kill()
+    writer.commit([staged])
+    writer.commit([staged])  # the answer was lost, perhaps
     leader.start()
     cluster.until(lambda: is_whole(cluster, "written"))
     first.kill()
-    with api_of(second) as api:
-        api.commit("app", 0, staged(api))
+    writer.commit([writer.write(rows())])
     options = {"url": f"http://127.0.0.1:{second.ports[1]}", "subscribe": "written"}
     reader = BatchReader(read_options(options, streaming=False), SCHEMA)
     found = Counter(
         body
         for task in reader.partitions()
-        for rows in reader.read(task)
-        for body in rows.column(0).to_pylist()
+        for batch in reader.read(task)
+        for body in batch.column(0).to_pylist()
     )
     assert found == Counter(BODIES)
     first.start()
 
 
+def test_several_addresses_are_those_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    with Daemon(tmp_path) as alone:
+        writer = sink(alone, cluster.nodes[0])
+        with pytest.raises(ConfigError, match="this nsqd is in none"):
+            writer.write(rows())
+
+
 BODIES = [b"%05d" % number * 10 for number in range(3_000)]
 
 
-def api_of(node: Node) -> BrokerApi:
-    return BrokerApi(f"http://127.0.0.1:{node.ports[1]}", retries=20)
+def sink(*nodes: Daemon) -> BatchWriter:
+    """As a task has it: in blocks for all partitions."""
+    given = {"url": ",".join(f"127.0.0.1:{node.http_port}" for node in nodes), "topic": "written",
+             "txnAppId": "app", "txnVersion": "0", "stageBytes": "10000",
+             "numRetries": "20"}  # fmt: skip
+    return BatchWriter(read_sink_options(given, streaming=False), {"body": "body"}, {})
 
 
-def staged(api: BrokerApi) -> tuple[Stage, ...]:
-    """In blocks for all partitions, as a task stages them."""
-    stager = Stager(api, {"body": "body"}, "written", "a task", 10_000, Owner("app", 0, "first"))
-    stager.add(pa.RecordBatch.from_pydict({"body": BODIES}))
-    return stager.finish().stages
+def rows() -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"body": BODIES})
 
 
 def make(cluster: Cluster, topic: str) -> None:
