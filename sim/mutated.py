@@ -424,7 +424,7 @@ BROKERS = (
         _LEADING,
         "        return peer.counted\n\n    def advance",
         "        return self.end\n\n    def advance",
-        16,
+        32,
         world="brokers",
     ),
     Mutant(

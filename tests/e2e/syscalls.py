@@ -13,6 +13,7 @@ import random
 import struct
 import subprocess
 from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,14 +76,15 @@ class Trace:
         return bisect_right(self._ends, size)
 
     def _match_syncs(self) -> dict[int, int]:
-        """Where a sync that begins there has succeeded."""
-        begun: dict[int, int] = {}
+        """Where a sync that begins there has succeeded. Of two of one file at a time, whichever
+        ends first shows what was written before both."""
+        begun: dict[int, deque[int]] = defaultdict(deque)
         found = {}
         for number, call in enumerate(self.calls):
             if call.kind == "s":
-                begun[call.fd] = number
+                begun[call.fd].append(number)
             elif call.kind == "e":
-                found[begun.pop(call.fd)] = number
+                found[begun[call.fd].popleft()] = number
         return found
 
     def syncs(self, part: str, cut: int) -> list[int]:

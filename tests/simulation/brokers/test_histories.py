@@ -11,7 +11,7 @@ from sim.brokers.observer import Feed
 from sim.brokers.timeline import brokers_timeline
 from sim.brokers.trouble import TROUBLE
 from sim.brokers.world import BrokersWorld
-from sim.histories import Breach, play_block
+from sim.histories import Breach, find, play_block
 from sim.timeline import as_html, as_text
 
 HISTORIES_LONG = 30
@@ -69,8 +69,8 @@ def test_a_message_that_a_late_channel_loses_is_noticed() -> None:
 
 @pytest.mark.long
 def test_consumers_get_partitions_that_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not so if the consumers that are there do not get the partitions that come later."""
-    assert play(11).tally.histories == 1
+    """Not so if the consumers that are there do not get the partitions that come later: in which
+    history that shows depends on all that the product does."""
     follow = Channel.follow
 
     def follow_the_first(channel: Channel, partition: int) -> None:
@@ -78,8 +78,9 @@ def test_consumers_get_partitions_that_come_later(monkeypatch: pytest.MonkeyPatc
             follow(channel, partition)
 
     monkeypatch.setattr(Channel, "follow", follow_the_first)
-    with pytest.raises(Breach, match="log never got"):
-        play(11)
+    found = find(play, 0, 16)
+    assert found is not None
+    assert "log never got" in found.text
 
 
 @pytest.mark.long
