@@ -106,9 +106,6 @@ class MemoryCoordinator:
             return Granted(lease, self.store.leases[lease])
         return LeaseGone(lease)
 
-    def revoke(self, lease: int) -> None:
-        self._calls.append(lambda: self.store.revoke(lease))
-
     def run(self) -> bool:
         """Answer what was asked until now, and hand out changes. True: there was something."""
         self.store.run_out(self._mono_ns())

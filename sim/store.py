@@ -118,7 +118,7 @@ class Store:
         self.deadlines_ns[lease] = mono_ns + self.leases[lease]
         return True
 
-    def revoke(self, lease: int) -> None:
+    def _end_lease(self, lease: int) -> None:
         if self.leases.pop(lease, None) is None:
             return
         del self.deadlines_ns[lease]
@@ -129,7 +129,7 @@ class Store:
         """Leases whose time is over go."""
         over = [lease for lease, deadline in self.deadlines_ns.items() if deadline <= mono_ns]
         for lease in over:
-            self.revoke(lease)
+            self._end_lease(lease)
 
     # --- reading ---
 

@@ -122,9 +122,6 @@ class Port:
 
         self._call(run, done, Failed("no answer"))
 
-    def revoke(self, lease: int) -> None:
-        self._call(lambda: self.store.revoke(lease), lambda answer: None, None)
-
     # --- time ---
 
     def pending(self) -> Iterator[Transaction]:

@@ -96,6 +96,21 @@ def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     assert leadership.machine.possible_sets == [(A, B, C)]
 
 
+def test_what_a_replica_has_acknowledged_is_forgotten_when_it_is_not_wanted_any_more() -> None:
+    """Its node moves it aside, and makes another one when it is wanted again."""
+    leadership = Leadership(RECORD._replace(wanted=(1, 2)))
+    leadership.match(B, 2)
+    session = leadership.match(C, 2)
+    machine = leadership.machine
+    machine.seen(41, RECORD._replace(wanted=(1, 2), members_min=2))
+    leadership.acknowledge(C, session, 2)
+    machine.seen(42, RECORD)
+    assert machine.possible_sets == [(A, B)]
+    assert not any(isinstance(one, Propose) for one in leadership.effects())
+    leadership.match(C._replace(replica=104), 2)
+    assert leadership.proposal().record.members == (A, B, C._replace(replica=104))
+
+
 def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_committed() -> None:
     leadership = Leadership(RECORD._replace(members=(A,)), MemoryLog([4, 4]))
     leadership.sync()

@@ -351,7 +351,13 @@ class Controller:
             change = _another_minimum(name, seen)
             if change is not None and name not in planned:
                 planned[name] = change
+        if planned.keys() & taken.keys():
+            self.plan_again()
         return {name: change for name, change in planned.items() if name not in taken}
+
+    def plan_again(self) -> None:
+        """A part of the plan was left out, or could not be made, since its record has changed."""
+        self._planned_for = None
 
 
 def _begun(seen: PartitionSeen, change: PlannedChange) -> Change:

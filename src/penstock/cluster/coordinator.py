@@ -208,6 +208,3 @@ class Coordinator(Protocol):
 
     def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
         """Its time begins again."""
-
-    def revoke(self, lease: int) -> None:
-        """Its keys go at once, if the coordinator can be reached; else when it runs out."""

@@ -3,7 +3,7 @@
 | the view shows | here |
 |---|---|
 | a record that lists or wants this node | a replica, made when it is not there |
-| a record that neither lists nor wants it any more | the replica is moved aside |
+| a record that neither lists nor wants it any more | the replica is moved aside; clients stay |
 | the record of a replica that is here | assigned to it: its role follows |
 | a record without the replica that is here, stopped or corrupt | moved aside, another is copied |
 | a topic's settings, or one more partition | adopted |
@@ -202,7 +202,7 @@ class Reconciler:
         self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
         for target in self.replica_host.targets_of(name):
             if topic.deleted or target.identity != identity:
-                self._release(PartitionName(name, target.partition), target)
+                self._release(PartitionName(name, target.partition), target, stays=False)
 
     def confirm_deletions(self) -> None:
         """Nothing of these topics is here any more. The view shows when that was written."""
@@ -224,21 +224,21 @@ class Reconciler:
         replicated = self.replica_host.replica(target)
         if entry is None and self.own not in record.wanted:
             if replicated is not None:
-                self._release(name, target)
+                self._release(name, target, stays=True)
             return
         if self.replica_host.is_set_aside(target):
             return  # reported: commits count on it, and the other partitions are served
         if replicated is not None and self._is_given_up(name, replicated, entry):
             self._give_up(name, target, replicated)
             replicated = None
-            if record.leader is not None:
-                self._send(record.leader.node, Renewed(name))
         if replicated is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
             placed = cluster_topic(name.topic, topic, partitions)
             state: State = "in_sync" if is_new and entry is not None else "copying"
             self.replica_host.host(placed, name.number, replica, state)
+            if not is_new and record.leader is not None:
+                self._send(record.leader.node, Renewed(name))
         if self.targets.get(name) != target:
             self.targets[name], self.names[target] = target, name
             self.is_unchecked = True  # it may have been corrupt since the start, and rest by now
@@ -259,7 +259,7 @@ class Reconciler:
     ) -> None:
         self._renewed_ns[name] = self._now_ns
         reason = replicated.own.file.reason
-        place = self.replica_host.release(target)
+        place = self.replica_host.release(target, stays=True)
         self.is_unchecked = True
         _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
 
@@ -286,9 +286,9 @@ class Reconciler:
         self.replica_host.adopt_channels(placed.identity, channels, held)
         return True
 
-    def _release(self, name: PartitionName, target: Target) -> None:
+    def _release(self, name: PartitionName, target: Target, stays: bool) -> None:
         replicated = self.replica_host.replica(target)
-        place = self.replica_host.release(target)
+        place = self.replica_host.release(target, stays)
         _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
         self._report()  # its leadership is over
         held = self.view.topics.get(name.topic)

@@ -24,13 +24,14 @@ is what any daemon does that is known by a key with a lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
     NO_LEASE,
     Coordinator,
+    Delete,
     Failed,
     Granted,
     LeaseGone,
@@ -154,6 +155,15 @@ class Leased:
             self._due_ns = self._now_ns
         else:
             self._due_ns = min(self._due_ns, self._now_ns + COORDINATOR_RETRY_NS)
+
+
+def leave(coordinator: Coordinator, registered: Iterable[Leased], done: Callable[[], None]) -> None:
+    """The process ends: its keys go now, and others need not wait until its leases run out."""
+    held = tuple(Delete(one.key) for one in registered if one.phase is Registering.HELD)
+    if held:
+        coordinator.transact(Transaction((), held), lambda settled: done())
+    else:
+        done()
 
 
 class Registration(Leased):

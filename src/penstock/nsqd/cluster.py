@@ -8,7 +8,7 @@
 | after each turn of the node | carries out what the turn has begun |
 | ten times a second | links, metadata, registration, elections |
 | `hand_over` | gives its leaderships to other members |
-| `disconnect`, before the logs are closed | closes the links |
+| `disconnect`, before the logs are closed | closes the links, and takes the node's key away |
 | `stop` | closes etcd's connection and the ledger |
 
 A node that has met its cluster before starts without etcd, and follows; a new one waits for it. A
@@ -46,7 +46,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.node import ClusterNode
 from penstock.cluster.participant import Message
-from penstock.cluster.registration import Registering
+from penstock.cluster.registration import Registering, leave
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watching import Phase
 from penstock.command import memory
@@ -505,12 +505,16 @@ class ClusterMember:
 
     async def disconnect(self) -> None:
         """Before the logs are closed: a row for a closed one would count as a failed disk, and the
-        replica would be copied again."""
+        replica would be copied again. Then the node is away, for all to see."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if hasattr(self, "links"):
             await self.links.close()
+        if hasattr(self, "cluster"):
+            gone = asyncio.Event()
+            leave(self.coordinator, (self.cluster.participant.registration,), gone.set)
+            await gone.wait()
 
     async def stop(self) -> None:
         """After the broker's files are closed."""

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from penstock import __version__, limits
 from penstock.clock import Clock
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Coordinator, Delete, Settled, Transaction
+from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import LOOKUP, Lookup
-from penstock.cluster.registration import Leased, Registering
+from penstock.cluster.registration import Leased, leave
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.net.etcd.address import parse_address
@@ -179,20 +179,15 @@ class ClusterLookup:
     # --- stop ---
 
     async def stop(self) -> None:
-        """Others need not wait for the end of the lease."""
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self.controller.close()
         await self.relay.close()
-        left = [one.key for one in (self._own, self.controller.key)
-                if one.phase is Registering.HELD]  # fmt: skip
-        if left:
-            gone: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-            leave = Transaction((), tuple(Delete(key) for key in left))
-            self._coordinator.transact(leave, gone.set_result)
-            await gone
+        gone = asyncio.Event()
+        leave(self._coordinator, (self._own, self.controller.key), gone.set)
+        await gone.wait()
 
 
 @asynccontextmanager

@@ -124,7 +124,13 @@ class ControllerService:
             if isinstance(effect, Propose):
                 for change in effect.changes:
                     log.info("partition %s/%d: %s", *change.partition, _words(change))
-                self._coordinator.transact(transaction_of(effect), _settled)
+                self._coordinator.transact(transaction_of(effect), self._settled)
+
+    def _settled(self, settled: Settled) -> None:
+        """What was done comes through the view. What was not is decided anew."""
+        if settled.outcome is not Outcome.DONE:
+            log.info("controller of the cluster: a change was not made (%s)", settled.outcome.name)
+            self._controller.plan_again()
 
     # --- what it sees ---
 
@@ -229,9 +235,3 @@ def _words(change: PartitionChange) -> str:
 
 def _listed(nodes: Collection[int]) -> str:
     return ", ".join(map(str, nodes)) or "none"
-
-
-def _settled(settled: Settled) -> None:
-    """What was done comes through the view. What was not is decided anew."""
-    if settled.outcome is not Outcome.DONE:
-        log.info("controller of the cluster: a change was not made (%s)", settled.outcome.name)

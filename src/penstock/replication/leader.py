@@ -28,6 +28,9 @@ then. If it does not get there in time, it is demanded no more.
 | unknown | all sets stay possible; the record is read; if it is unchanged, it is touched |
 | touched: written unchanged | the revision has changed: no earlier proposal can be applied |
 
+A node that the record neither lists nor wants may move its replica aside, and make another one
+later: what such a peer has acknowledged is forgotten, and it is greeted anew when it is wanted.
+
 If the log has state `beside` it, a replica that has all of the log is level only once the shell
 reports that it has that state, too: `completed`, in this session.
 
@@ -298,11 +301,15 @@ class PartitionLeader:
         """Frames flow to and from this node. Each attempt to match it is a session of its own."""
         if self.over:
             return
-        self._session += 1
-        session = (self.record.epoch << _LEADERSHIP_BITS) + self._session
-        self.peers[node] = Peer(session, complete=not self.beside)
+        session = self._meet(node).session
         self.rests = False
         self.out.append(Hello(node, session, self.record.epoch))
+
+    def _meet(self, node: int) -> Peer:
+        self._session += 1
+        session = (self.record.epoch << _LEADERSHIP_BITS) + self._session
+        peer = self.peers[node] = Peer(session, complete=not self.beside)
+        return peer
 
     def unlinked(self, node: int) -> None:
         if self.peers.pop(node, None) is None:
@@ -575,8 +582,10 @@ class PartitionLeader:
         self._successor = None
         self._sets = [record.members]
         self._need()
-        for node, peer in self.peers.items():
-            if peer.counted != UNMATCHED:
+        for node, peer in tuple(self.peers.items()):
+            if peer.replica and node not in record.wanted and record.member_on(node) is None:
+                self._meet(node)
+            elif peer.counted != UNMATCHED:
                 self._consider(node, peer)
         self._renew_own_entry()
 

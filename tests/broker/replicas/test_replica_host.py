@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import NotFound, Refused, StorageError
+from penstock.limits import SECOND
 from penstock.replication.record import arranged
 from sim.disk import Fault
 
@@ -56,6 +58,39 @@ def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluste
     assert node.replica_host.release(target()) != place
     cluster.kill(1)
     assert list(cluster.start(1).broker.topics) == []
+
+
+def test_clients_stay_when_the_last_replica_goes_and_when_one_comes(cluster: Cluster) -> None:
+    cluster.place([0])
+    node = cluster.nodes[1]
+    topic, consumer = node.topic, node.consume()
+    outcome = node.put(b"on its way")
+    node.replica_host.release(target(), stays=True)
+    assert node.topic is topic
+    assert not node.disk.exists(topic.directory)
+    fault = node.disk.inject(Fault("write", errno.ENOSPC, "topic.json", times=0))
+    with pytest.raises(StorageError):
+        node.replica_host.host(ORDERS, 0, 55)
+    node.disk.faults.remove(fault)
+    assert topic.is_in_memory
+    node.replica_host.host(ORDERS, 0, 55)
+    cluster.pass_ns(2 * SECOND)
+    assert (node.topic, outcome.told) == (topic, [])
+    assert consumer.conn.serial in {conn.serial for conn in topic.find_channel("billing").consumers}
+    assert node.broker.health == "OK"
+    cluster.kill(1)
+    assert list(cluster.start(1).broker.topics) == ["orders"]
+
+
+def test_a_full_disk_leaves_no_trace_of_the_first_replica(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    fault = node.disk.inject(Fault("write", errno.ENOSPC, "orders/topic.json", times=0))
+    with pytest.raises(StorageError):
+        node.replica_host.host(ORDERS, 0, 7)
+    node.disk.faults.remove(fault)
+    node.replica_host.host(ORDERS, 0, 7)
+    cluster.pass_ns(2 * SECOND)  # housekeeping makes no more attempts
+    assert node.replica_host.targets() == [target()]
 
 
 def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:

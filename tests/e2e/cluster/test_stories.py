@@ -98,6 +98,7 @@ def test_the_leader_stops_in_order(cluster: Cluster) -> None:
     with Traffic(cluster, "stopped") as traffic:
         leader = cluster.leader("stopped")
         assert leader.stop() == 0
+        assert not cluster.is_alive(leader)  # no lease has to run out
         time.sleep(1)
         bring_back(cluster, leader, "stopped")
     check(traffic.told(leader))
@@ -210,6 +211,27 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
         for each in cluster.nodes
     ]
     assert len({one["end_offset"] for one in committed}) == 1
+
+
+@pytest.mark.long
+def test_a_node_is_drained_and_holds_replicas_again(cluster: Cluster, tmp_path: Path) -> None:
+    """Its clients stay, also while it has no replica of their topic."""
+    with Lookupd(tmp_path, f"--cluster=etcd://{cluster.etcd.endpoint}/stories"):
+        cluster.make("/topic/create?topic=moved&partition_num=6&replicator=2")
+        with Traffic(cluster, "moved") as traffic:
+            node = cluster.leader("moved")
+            for state, holds in (("draining", False), ("active", True)) * 2:
+                node.ask(f"/cluster/node?node={node.number}&state={state}", "POST")
+                cluster.until(lambda wanted=holds: holds_some(cluster, "moved", node) is wanted)
+    check(traffic.told())
+    assert not any(one.refused or one.unknown for one in traffic.publishers)
+
+
+def holds_some(cluster: Cluster, topic: str, node: Node) -> bool | None:
+    """Is it in sync for any partition? None: not yet, or not for long."""
+    rows = [row for row in node.ask("/cluster")["partitions"] if row["topic"] == topic]
+    found = {(node.number in row["in_sync"], node.number in row["preferred"]) for row in rows}
+    return True if (True, True) in found else False if found == {(False, False)} else None
 
 
 def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:

@@ -234,16 +234,6 @@ async def test_keys_go_with_their_lease(desk: Desk) -> None:
 
 
 @on_both
-async def test_a_lease_that_was_given_up_goes_at_once(desk: Desk) -> None:
-    granted = await desk.ask(desk.coordinator.grant, 60 * SECOND)
-    await desk.transact(Put("alive", b"", granted.lease))
-    desk.coordinator.revoke(granted.lease)
-    async with asyncio.timeout(ANSWER_S):
-        while await desk.read("alive") is not None:
-            pass
-
-
-@on_both
 async def test_a_watch_says_all_in_order(desk: Desk) -> None:
     first = (await desk.transact(Put("k/a", b"1"), Put("k/b", b"1"))).revision
     answers: list[Changes] = []

@@ -75,7 +75,6 @@ async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
         desk.coordinator.list("", pages.append)
         await desk.until(lambda: pages)
         assert isinstance(pages[0], Failed)
-        desk.coordinator.revoke(1)
         server.start()
         await answered(desk, Put("a", b"4"))
         assert isinstance(desk.coordinator, EtcdCoordinator)
@@ -86,15 +85,6 @@ async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
         values = [one.entry.value for one in answers[-1].events]
         assert values[0] == b"2"
         assert values[-1] == b"4"
-
-
-async def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(steady: Etcd) -> None:
-    async with etcd_desk(Address((steady.endpoint,))) as desk:
-        await desk.transact(Put("a", b"1"))
-        coordinator = desk.coordinator
-        assert isinstance(coordinator, EtcdCoordinator)
-        await coordinator._revoke(1)
-        assert coordinator.reason == ""
 
 
 async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> None:

@@ -198,7 +198,7 @@ class ReplicaHost:
         """A new, empty replica of a partition; nothing happens where it is here already. `state`:
         "in_sync" for the first members of a partition that was just made. Durable on return. Raises
         Refused and StorageError."""
-        self.leave_remote(placed.name)
+        self.leave_remote(placed.name, placed.identity)
         topic = self._topics.get(placed.name)
         if topic is not None and topic.identity != placed.identity:
             raise Refused(f"another topic {placed.name} is here, {topic.identity}")
@@ -214,8 +214,11 @@ class ReplicaHost:
         file = ReplicaFile(replica_id=replica_id(replica), identity=placed.identity, state=state)
         if topic is None:
             self._host_first(placed, partition, file)
+        elif topic.is_in_memory:
+            self._host_again(topic, partition, file)
         else:
             self._host_more(topic, partition, file)
+        self._files.note_made(placed.name)
 
     def _host_first(self, placed: ClusterTopic, partition: int, file: ReplicaFile) -> None:
         content = placed.file()
@@ -225,12 +228,28 @@ class ReplicaHost:
         topic.replicas[partition].producers.begin()
         self.add(topic)
 
+    def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
+        """Of a topic whose clients are here."""
+        (log,) = self._files.make(topic.file(), (partition,))
+        own = self._write_own(log, file)
+        try:
+            topic.keep_on_disk(self._files.topics_path)
+        except StorageError:
+            log.close()
+            self._files.remove_unmade(topic.name)
+            raise
+        self._take_in(topic, partition, log, own)
+
     def _host_more(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         path = directories.partition_directory(topic.directory, partition)
         if self._context.disk.is_directory(path):
             self._move_aside(path, f"{topic.name}-{partition}")
         (log,) = self._files.add(topic.file(), (partition,))
-        own = self._write_own(log, file)
+        self._take_in(topic, partition, log, self._write_own(log, file))
+
+    def _take_in(
+        self, topic: Topic, partition: int, log: PartitionLog, own: ReplicaFileStore
+    ) -> None:
         replica = Replica(self._context, topic, partition, log, kept=True, own=own)
         try:
             replica.producers.begin()
@@ -259,9 +278,10 @@ class ReplicaHost:
                 for node in self._linked:
                     replicated.assignment.linked(node)
 
-    def release(self, target: Target) -> str:
+    def release(self, target: Target, stays: bool = False) -> str:
         """It is not wanted here any more: its directory is moved aside. Returns where to. Raises
-        StorageError when that could not be done; it is let go all the same."""
+        StorageError when that could not be done; it is let go all the same. `stays`: with the last
+        replica only the topic's files go. Its clients stay, and publishes are handed on."""
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
         replicated.let_go("the replica was released")
@@ -275,10 +295,15 @@ class ReplicaHost:
             return self._move_aside(replica.path, aside)
         finally:
             if not topic.replicas:
-                self._started.pop(topic.identity, None)
                 for one in [one for one in self._set_aside if one.identity == target.identity]:
                     self.discard(topic.name, one.partition)
-                self._drop_topic(topic)
+                if stays:
+                    topic.mark_deleted()
+                    self._keep_in_memory(topic)
+                    self._files.remove(topic.name)
+                else:
+                    self._started.pop(topic.identity, None)
+                    self._drop_topic(topic)
 
     def discard(self, topic: str, partition: int | None = None) -> str:
         """A replica that cannot be read, or (None) a topic whose file cannot be, is moved out of
@@ -321,12 +346,15 @@ class ReplicaHost:
         if file is None or name in self._context.set_aside:
             return None
         topic = self._open_remote(file)
-        topic.keep_in_memory()
-        renew_outboxes(self._context, topic, self.forwarding)
+        self._keep_in_memory(topic)
         return topic
 
+    def _keep_in_memory(self, topic: Topic) -> None:
+        topic.keep_in_memory()
+        renew_outboxes(self._context, topic, self.forwarding)
+
     def leave_remote(self, name: str, identity: str = "") -> None:
-        """It was deleted, is of another incarnation, or gets a replica here."""
+        """It was deleted, or is not the topic of this identity."""
         topic = self._topics.get(name)
         if (
             topic is not None

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -35,24 +35,30 @@ from penstock.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
+    from penstock.broker.topics.topic import Topic
     from penstock.log.segment import LogSettings
 
 
 class TopicDirectories:
     def __init__(
-        self, context: Context, topics_path: str, settings: LogSettings, topics: Container[str]
+        self,
+        context: Context,
+        topics_path: str,
+        settings: LogSettings,
+        topics: Mapping[str, Topic],
     ) -> None:
-        """`topics` are those that there are: their directories are left alone."""
+        """`topics` are those that there are: the directories of those with replicas are left
+        alone."""
         self._context = context
         self._disk = context.disk
-        self._topics_path = topics_path
+        self.topics_path = topics_path
         self._settings = settings
         self._topics = topics
         self._unmade: dict[str, None] = {}  # topics whose creation failed, the oldest first
         self._left: dict[str, None] = {}  # topics that are gone, and files of them are not
 
     def path(self, name: str) -> str:
-        return topic_directory(self._topics_path, name)
+        return topic_directory(self.topics_path, name)
 
     def settle(self) -> None:
         """About once a second: try again what failed."""
@@ -118,9 +124,9 @@ class TopicDirectories:
             for log in self.make(file):
                 log.close()
             write_topic_file(self._disk, self.path(name), file)
-            self._disk.sync_directory(self._topics_path)
+            self._disk.sync_directory(self.topics_path)
             remove_tree(self._disk, self.path(name), last=TOPIC_FILE)
-            self._disk.sync_directory(self._topics_path)
+            self._disk.sync_directory(self.topics_path)
         except OSError as error:
             self.note_unmade(name, StorageError(self.path(name), str(error)))
         except StorageError as error:
@@ -134,7 +140,7 @@ class TopicDirectories:
         """All of a topic that was deleted. What cannot be removed is removed later."""
         try:
             self._clear_away(name)
-            self._disk.sync_directory(self._topics_path)
+            self._disk.sync_directory(self.topics_path)
         except OSError as error:
             self._left.pop(name, None)
             self._left[name] = None  # behind the others
@@ -151,7 +157,7 @@ class TopicDirectories:
             self._clear_away(name)
 
     def _clear_away(self, name: str) -> None:
-        if name in self._topics:
+        if name in self._topics and self._topics[name].replicas:
             raise RuntimeError(f"{name}: the directory of a topic that there is")
         directory = self.path(name)
         if not self._disk.exists(directory):

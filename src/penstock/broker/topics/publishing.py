@@ -159,6 +159,10 @@ class Publishing:
         self._store.kept = False
 
     @property
+    def is_in_memory(self) -> bool:
+        return not self._store.kept
+
+    @property
     def metadata(self) -> ClusterMetadata | None:
         """Where it is changed; None: here."""
         replica_host = self._context.replica_host if self.replicated else None

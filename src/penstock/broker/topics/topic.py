@@ -187,6 +187,15 @@ class Topic(Publishing):
         self.replicas[replica.number] = replica
         self.replicas = dict(sorted(self.replicas.items()))
 
+    def keep_on_disk(self, topics_path: str) -> None:
+        """It has a replica here again. Raises StorageError: then it is in memory as before."""
+        self._store.kept = True
+        try:
+            self.make_known(topics_path)
+        except StorageError:
+            self._store.kept = False
+            raise
+
     def reshaped(self) -> None:
         """A leadership has begun or ended, and all of it is there, or cleared away."""
         self.apply_settings()
@@ -543,7 +552,7 @@ class Topic(Publishing):
         topic could not be made: then its files are not touched."""
         self.deleted = True
         for outbox in self.outboxes.values():
-            outbox.close(f"topic {self.name} was deleted, or has come to this node or left it")
+            outbox.close(f"topic {self.name} was deleted")
         self.outboxes.clear()
         for leader in self.leaders:
             leader.retire()

@@ -245,9 +245,6 @@ class EtcdCoordinator:
     def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
         self._spawn(self._keep(lease, done))
 
-    def revoke(self, lease: int) -> None:
-        self._spawn(self._revoke(lease))
-
     # --- calls ---
 
     async def _transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
@@ -309,14 +306,6 @@ class EtcdCoordinator:
             done(self._note(failed))
         else:
             done(Granted(lease, response.TTL * SECOND) if response.TTL else LeaseGone(lease))
-
-    async def _revoke(self, lease: int) -> None:
-        """Where that fails the lease runs out, as the port says. It may have done so already."""
-        try:
-            await self._call("lease", "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
-        except CoordinatorFailed as failed:
-            if failed.code != _LEASE_GONE:
-                self._note(failed)
 
     async def _watch(self, watch: EtcdWatch) -> None:
         self._watches.add(watch)
