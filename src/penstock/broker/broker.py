@@ -277,7 +277,7 @@ class Broker:
 
     def join(self, membership: Membership) -> ReplicaHost:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
-        replica_host = ReplicaHost.of(
+        replica_host = ReplicaHost(
             membership, self.context, self.topics, self.directories, self._make_known,
             self._delete, self._add_remote, self._drop,
         )  # fmt: skip

@@ -198,7 +198,7 @@ class ClusterMember:
         uuid = int.from_bytes(node.cluster, "big")
         own = Own(self._options.node_id, self._incarnation, uuid, self._secrets)
         self.links = PeerLinks(
-            own, self, Frames, lambda: os.urandom(32), self._may_link, self._on_fault,
+            own, self, Frames, lambda: os.urandom(32), self._on_fault,
             *self._tls, silence_ns=self._options.cluster_silence_ns,
         )  # fmt: skip
         membership = Membership(
@@ -369,10 +369,6 @@ class ClusterMember:
 
     def _send(self, node: int, message: Message) -> None:
         self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
-
-    def _may_link(self, node: int, incarnation: int) -> bool:
-        """A life that is not known here may be newer than what is."""
-        return True
 
     # --- what the links report ---
 

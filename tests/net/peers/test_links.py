@@ -40,12 +40,11 @@ class Node:
         self.number, self.incarnation = number, incarnation
         self.story: list[tuple[Any, ...]] = []
         self.faults: list[Exception] = []
-        self.strangers: set[int] = set()
         self.silent = False
         self.links = PeerLinks(
             Own(number, incarnation, CLUSTER)._replace(**known), self, Frames,
             lambda: os.urandom(32),
-            lambda node, incarnation: incarnation not in self.strangers, self.faults.append, *tls,
+            self.faults.append, *tls,
             silence_ns=SILENCE_NS,
         )  # fmt: skip
         self.port = 0
@@ -232,15 +231,6 @@ async def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: 
     async with world_of(one, two) as world:
         await world.until(lambda: reason in one.links.reasons.get(2, ""))
         assert one.told() == two.told() == []
-
-
-async def test_a_life_that_is_not_known_is_refused() -> None:
-    one, two = Node(1, 11), Node(2, 22)
-    two.strangers.add(11)
-    async with world_of(one, two) as world:
-        await world.until(lambda: "does not know this node" in one.links.reasons.get(2, ""))
-        two.strangers.clear()
-        await world.until(world.are_linked)
 
 
 async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
-    from penstock.broker.replicas.leadership import Records
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.broker.topics.directories import TopicDirectories
     from penstock.broker.topics.topic import Topic
@@ -87,9 +86,8 @@ class LeadershipChange(NamedTuple):
 class ReplicaHost:
     def __init__(
         self,
+        membership: Membership,
         context: Context,
-        replication: ReplicationContext,
-        records: Records,
         topics: Mapping[str, Topic],
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
@@ -99,14 +97,16 @@ class ReplicaHost:
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        self.replication = replication
+        node, incarnation, generation, ledger, peers, records, heard, isolation = membership
+        epoch_ledger = EpochLedger(ledger, context.syncs)
+        self.replication = ReplicationContext(
+            node, incarnation, generation, epoch_ledger, peers, heard, isolation
+        )
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self.forwarding = Forwarding(
-            replication.node, replication.incarnation, replication.peers, self._led,
-            self._is_linked, self.leader,
-            context.engine.wake,
-        )  # fmt: skip
+            node, incarnation, peers, self._led, self._is_linked, self.leader, context.engine.wake
+        )
         self._context = context
         self._topics = topics
         self._files = files
@@ -127,28 +127,6 @@ class ReplicaHost:
         self._tick_number = 0
         self._started: dict[str, Started] = {}  # by identity of the topic
         self._set_aside: dict[Target, str] = {}  # replicas that cannot be read: why
-
-    @classmethod
-    def of(
-        cls,
-        membership: Membership,
-        context: Context,
-        topics: Mapping[str, Topic],
-        files: TopicDirectories,
-        open_topic: Callable[[TopicFile, Logs, Owns], Topic],
-        drop_topic: Callable[[Topic], None],
-        open_remote: Callable[[TopicFile], Topic],
-        drop_remote: Callable[[Topic, bool], None],
-    ) -> ReplicaHost:
-        node, incarnation, generation, ledger, peers, records, heard, isolation = membership
-        epoch_ledger = EpochLedger(ledger, context.syncs)
-        replication = ReplicationContext(
-            node, incarnation, generation, epoch_ledger, peers, heard, isolation
-        )
-        return cls(
-            context, replication, records, topics, files, open_topic, drop_topic, open_remote,
-            drop_remote,
-        )  # fmt: skip
 
     # --- what is here ---
 
@@ -232,9 +210,11 @@ class ReplicaHost:
         """Of a topic whose clients are here."""
         (log,) = self._files.make(topic.file(), (partition,))
         own = self._write_own(log, file)
+        topic.keep_in_memory(False)
         try:
-            topic.keep_on_disk(self._files.topics_path)
+            topic.make_known(self._files.topics_path)
         except StorageError:
+            topic.keep_in_memory()
             log.close()
             self._files.remove_unmade(topic.name)
             raise

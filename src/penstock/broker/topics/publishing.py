@@ -154,9 +154,9 @@ class Publishing:
 
     # --- a topic of a cluster ---
 
-    def keep_in_memory(self) -> None:
+    def keep_in_memory(self, in_memory: bool = True) -> None:
         """It has no replica here, and so no file."""
-        self._store.kept = False
+        self._store.kept = not in_memory
 
     @property
     def is_in_memory(self) -> bool:

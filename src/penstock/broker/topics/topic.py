@@ -187,15 +187,6 @@ class Topic(Publishing):
         self.replicas[replica.number] = replica
         self.replicas = dict(sorted(self.replicas.items()))
 
-    def keep_on_disk(self, topics_path: str) -> None:
-        """It has a replica here again. Raises StorageError: then it is in memory as before."""
-        self._store.kept = True
-        try:
-            self.make_known(topics_path)
-        except StorageError:
-            self._store.kept = False
-            raise
-
     def reshaped(self) -> None:
         """A leadership has begun or ended, and all of it is there, or cleared away."""
         self.apply_settings()

@@ -102,8 +102,8 @@ class _Dial:
 
 
 class PeerLinks:
-    """`nonce`: 32 random bytes, each time others. `may_link`: does the metadata know this
-    incarnation of a node, or may it be newer than what is known here?"""
+    """`nonce`: 32 random bytes, each time others. Whoever knows the cluster's secret may link: its
+    incarnation may be newer than what the metadata shows here."""
 
     def __init__(
         self,
@@ -111,7 +111,6 @@ class PeerLinks:
         events: Events,
         new_decoder: Callable[[int], Decoder],
         nonce: Callable[[], bytes],
-        may_link: Callable[[int, int], bool],
         on_fault: Callable[[Exception], None],
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
@@ -123,7 +122,6 @@ class PeerLinks:
         self._events = events
         self._new_decoder = new_decoder
         self._nonce = nonce
-        self._may_link = may_link
         self._on_fault = on_fault
         self._server_tls, self._client_tls = server_tls, client_tls
         self._silence_ns = silence_ns
@@ -298,7 +296,7 @@ class PeerLinks:
         return connection
 
     def _hindrance(self, node: int, incarnation: int, session: int) -> Reason | None:
-        if node >= self.own.node or not self._may_link(node, incarnation):
+        if node >= self.own.node:
             return Reason.STRANGER
         link = self.links.get(node)
         if (
