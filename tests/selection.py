@@ -11,8 +11,6 @@ takes ten seconds too before it serves. Pieces that take long start first, so th
 alone with one at the end.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The generator counts what a daemon really did, and fails loudly when it did something else."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Rules about the whole broker: free disk, health, the journal's troubles, housekeeping."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Callable

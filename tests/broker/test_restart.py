@@ -1,7 +1,5 @@
 """What a restart brings back, after an orderly stop ("restart") and after kill -9 ("killed")."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The blocking face, against a real nsqd."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

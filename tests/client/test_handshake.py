@@ -1,7 +1,5 @@
 """What IDENTIFY asks for."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from itertools import pairwise

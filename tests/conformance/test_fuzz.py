@@ -4,8 +4,6 @@ Each siege lasts a few seconds; PENSTOCK_FUZZ_SECONDS makes them longer. A round
 its seed.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import socket

@@ -5,8 +5,6 @@ each step the numbers of `/stats` are looked at. RDY, pausing and every mix of a
 traffic's (`e2e/test_model.py`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -26,8 +26,6 @@ other order than they were seen, by their times, are not compared. An unconfirme
 nobody once the connection is gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

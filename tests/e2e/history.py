@@ -13,8 +13,6 @@ Times are nanoseconds of one clock. A delivery has two: it was sent after `sent_
 observer looked then, and it was not there yet), and it had come by `at_ns`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

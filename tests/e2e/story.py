@@ -1,7 +1,5 @@
 """A history written down in the words of a test."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from .checker import Broken, Promise, check

@@ -6,8 +6,6 @@ which knows what a sync promises and what may become of everything else, lets th
 and writes what is left into a real directory.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import struct

@@ -1,8 +1,6 @@
 """One bit of a stored file is wrong: `penstock log verify` says where, and the daemon says no or
 serves what is sound. It never serves a wrong body, and it never falls over."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The judge is judged: an innocent history passes, and each promise, once broken, is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,8 +1,6 @@
 """The client library when things go wrong: kill -9, slow work, stops under load, nodes that come
 and go. Every story counts its messages."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Dead letters with real processes: kill -9 while messages are given up, then the count."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

@@ -1,8 +1,6 @@
 """nsqd and nsqlookupd as processes: registration through restarts, kills and lost networks, and
 clients that find their nsqd through it."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

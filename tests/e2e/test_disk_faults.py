@@ -1,8 +1,6 @@
 """System calls of the real daemon that fail: `/ping` says so while they do, nothing that failed is
 acknowledged, and once they succeed again all goes on and `/ping` is OK."""
 
-from __future__ import annotations
-
 import errno
 import json
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """A disk that fills up: publishes are refused with a reason, the rest goes on, and space that
 comes back is used."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

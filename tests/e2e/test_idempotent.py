@@ -1,7 +1,5 @@
 """Producers that retry, kill -9, and a log in which every message stands once and in order."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

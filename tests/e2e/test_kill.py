@@ -1,7 +1,5 @@
 """kill -9 in the middle of everything, and what must be true after it."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Memory is what the daemon itself holds (anonymous pages), not the libraries that it maps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import time

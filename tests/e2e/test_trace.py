@@ -1,7 +1,5 @@
 """kill -9 while everything is traced: what was stored of the trace stays, and nothing is hurt."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

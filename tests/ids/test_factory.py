@@ -1,7 +1,5 @@
 """NSQ's guid factory: its ids, its three errors, and why worker ids are bounded."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for

@@ -1,7 +1,5 @@
 """One V2 connection without a socket: commands out of bytes, replies in order, the ways it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """The compiled modules are what their stubs say, and their numbers are those of types.py."""
 
-from __future__ import annotations
-
 import ast
 import re
 import struct

@@ -1,7 +1,5 @@
 """A channel's cursor: moved by hand, written to the journal, restored from it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

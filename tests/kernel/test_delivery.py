@@ -1,7 +1,5 @@
 """Delivery: delayed messages, messages with a past, reading behind the memory, sampling, shares."""
 
-from __future__ import annotations
-
 from types import ModuleType, SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Order of a channel in a partition: of each key, and of everything."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

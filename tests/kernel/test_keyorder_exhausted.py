@@ -1,7 +1,5 @@
 """Order, where one that has used its attempts stands behind others that were scheduled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One channel on one partition: RDY, FIN, REQ, TOUCH, timeouts and ticks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

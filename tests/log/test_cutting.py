@@ -1,7 +1,5 @@
 """Taking away the end of a log, or all of it; and what of it stays to be seen."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """A log whose files are corrupt: what it says, what it still serves, what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.errors import LogDamaged, StorageError

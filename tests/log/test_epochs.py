@@ -1,7 +1,5 @@
 """The epochs of a log, found from its headers, and the names of its batches."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.kernel.layout import name_at

@@ -1,7 +1,5 @@
 """More files than descriptors: closed and opened again, and nobody notices."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -8,8 +8,6 @@ lose its removal with the power: its publisher was told "failed", which never me
 there".
 """
 
-from __future__ import annotations
-
 import random
 
 from cases import each

@@ -1,7 +1,5 @@
 """Reading beside the log, places in it by bytes, and searches where little or nothing is there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`replica.json`, and what a log believes because of it."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -1,8 +1,6 @@
 """Everything in nsqadmin that changes something: found in its source, each with the test that
 clicks it, the button that others are not shown, and the request that is refused."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """nsqadmin killed, again and again, while it writes: users, sessions, charts and the audit log
 stay, and nothing that was answered is missing."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """PUB_EXT and MPUB_EXT of a daemon: what is stored where, traced answers, errors and bounds."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

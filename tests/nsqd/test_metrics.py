@@ -1,7 +1,5 @@
 """/metrics: the form that Prometheus reads, and that the numbers are the right ones."""
 
-from __future__ import annotations
-
 import re
 import socket
 from pathlib import Path

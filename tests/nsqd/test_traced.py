@@ -1,7 +1,5 @@
 """PUB_TRACE, MPUB_TRACE, /pubtrace and /mpubtrace: their answers, and what is stored."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any

@@ -1,8 +1,6 @@
 """What nsqlookupd says of a cluster: the registry that its metadata feeds, answers that wait for a
 leader, and changes that are passed on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

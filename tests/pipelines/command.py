@@ -1,7 +1,5 @@
 """A pipeline as a user starts it: `penstock pipeline run` in processes of its own, to be killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ back on its port. Where the archive has ended it is started again, as a supervis
 the table holds what the log holds: each message once, in order, to the byte.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The HTTP client: what it asks, what it tries again, and what it says of refusals."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

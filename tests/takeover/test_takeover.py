@@ -1,7 +1,5 @@
 """The data path of an official nsqd becomes ours."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What the tools tell of a topic with several partitions, most of it in one of them, and of a
 channel that lags there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

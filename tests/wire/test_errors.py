@@ -1,7 +1,5 @@
 """Every error text, byte by byte, as clients of NSQ know it."""
 
-from __future__ import annotations
-
 from cases import each
 from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault
 

@@ -1,7 +1,5 @@
 """What a channel promises, told as stories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages that a channel gives up on, and their way back."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """One message of a channel, settled by an operator, and over restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

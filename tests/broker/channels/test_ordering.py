@@ -1,7 +1,5 @@
 """Channels that keep an order: the setting, its incarnation, and messages that hold it up."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commits that are decided and cannot be finished just now: nothing is lost, and it is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The commit rule by itself: the table of states, and rows that are written, synced, or fail."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows: what has gathered is written at once, whatever it is, and each publisher is answered."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The two files of a journal, and every fault that can meet them."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The group commit, and what happens when the disk does not do what it should."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

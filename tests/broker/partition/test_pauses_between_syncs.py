@@ -1,7 +1,5 @@
 """Durability `os`: how often the logs of one topic are synced, and whose turn it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Idempotent publishing: retries store nothing twice, gaps are seen, and the table is the log's."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 What is simulated rests on the one in memory; what runs rests on etcd. One class asks both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

@@ -1,7 +1,5 @@
 """`/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`, `/stage/list`: answers and refusals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The switches of the trace over HTTP, and what /stats says of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import quote
