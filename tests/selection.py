@@ -26,7 +26,6 @@ LONG = (
     "tests/e2e/test_bit_flips.py",
     "tests/e2e/test_disk_faults.py",
     "tests/e2e/test_disk_full.py",
-    "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
     "tests/e2e/test_scale.py",
     "tests/log/test_power_loss.py",
