@@ -28,7 +28,6 @@ LONG = (
     "tests/e2e/test_disk_full.py",
     "tests/e2e/test_power_loss.py",
     "tests/e2e/test_scale.py",
-    "tests/log/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",
     "tests/nsqadmin/test_crowd.py",
