@@ -24,7 +24,6 @@ LONG = (
     "tests/cluster/test_storm.py",
     "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",
     "tests/e2e/test_bit_flips.py",
-    "tests/e2e/test_disk_faults.py",
     "tests/e2e/test_disk_full.py",
     "tests/e2e/test_power_loss.py",
     "tests/e2e/test_scale.py",

@@ -218,6 +218,11 @@ def one_round(books: Books, daemon: Daemon, rng: random.Random) -> None:
     daemon.start()
 
 
+def counts(daemon: Daemon, channel: str) -> tuple[int, int, int]:
+    row = daemon.channel_stats(TOPIC, channel)
+    return row["depth"], row["in_flight_count"], row["deferred_count"]
+
+
 def drain(books: Books, daemon: Daemon) -> None:
     """Finish all that is left; the daemon's own numbers say when that is done."""
     for channel in books.owed:
@@ -263,76 +268,3 @@ def test_what_is_broken_is_found() -> None:
         "ch: half of it came: b'c'",
         "ch: b'2' before b'0'",
     ]
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data", "--msg-timeout=30s") as daemon:
-        yield daemon
-
-
-def kill_and_start(daemon: Daemon) -> None:
-    daemon.kill()
-    daemon.start()
-
-
-def counts(daemon: Daemon, channel: str) -> tuple[int, int, int]:
-    row = daemon.channel_stats(TOPIC, channel)
-    return row["depth"], row["in_flight_count"], row["deferred_count"]
-
-
-def test_pauses_and_empty_channels_survive(daemon: Daemon) -> None:
-    daemon.post("/topic/create?topic=t")
-    for channel in ("paused", "drained", "emptied"):
-        daemon.post(f"/channel/create?topic=t&channel={channel}")
-    daemon.post("/topic/create?topic=halted")
-    daemon.post("/channel/create?topic=halted&channel=ch")
-    with daemon.client() as client:
-        client.sub(TOPIC, "drained")
-        client.mpub(TOPIC, [b"a", b"b", b"c"])
-        client.rdy(3)
-        client.fin(*(message.id for message in client.messages(3)))
-        client.settle()
-    daemon.post("/channel/pause?topic=t&channel=paused")
-    daemon.post("/channel/empty?topic=t&channel=emptied")
-    daemon.post("/topic/pause?topic=halted")
-    with daemon.client() as client:
-        client.pub("halted", b"waits in the topic")
-    kill_and_start(daemon)
-
-    topics = {row["topic_name"]: row for row in daemon.stats()["topics"]}
-    channels = {row["channel_name"]: row for row in topics["t"]["channels"]}
-    assert {name: (row["depth"], row["paused"]) for name, row in channels.items()} == {
-        "paused": (3, True),
-        "drained": (0, False),
-        "emptied": (0, False),
-    }
-    assert (topics["t"]["paused"], topics["halted"]["paused"]) == (False, True)
-    assert topics["halted"]["depth"] == 1
-    assert topics["halted"]["channels"][0]["depth"] == 0
-    with daemon.client() as client:
-        client.sub(TOPIC, "paused")
-        client.rdy(3)
-        assert client.message(0.2) is None
-        daemon.post("/channel/unpause?topic=t&channel=paused")
-        assert [message.body for message in client.messages(3)] == [b"a", b"b", b"c"]
-    with daemon.client() as client:
-        client.sub("halted", "ch")
-        client.rdy(1)
-        assert client.message(0.2) is None
-        daemon.post("/topic/unpause?topic=halted")
-        assert client.messages(1)[0].body == b"waits in the topic"
-
-
-def test_what_was_deleted_stays_away(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.mpub("gone", [b"a", b"b"])
-        client.mpub(TOPIC, [b"a", b"b"])
-    daemon.post("/channel/create?topic=t&channel=stays")
-    daemon.post("/channel/create?topic=t&channel=goes")
-    daemon.post("/channel/delete?topic=t&channel=goes")
-    daemon.post("/topic/delete?topic=gone")
-    kill_and_start(daemon)
-    assert [row["topic_name"] for row in daemon.stats()["topics"]] == [TOPIC]
-    assert [row["channel_name"] for row in daemon.topic_stats(TOPIC)["channels"]] == ["stays"]
-    assert counts(daemon, "stays") == (2, 0, 0)
