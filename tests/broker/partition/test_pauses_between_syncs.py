@@ -75,19 +75,6 @@ class Work:
             raise self.error
 
 
-def test_whoever_submits_is_told_once_with_the_error() -> None:
-    threads = Threads()
-    syncs = Syncs(threads)
-    told: list[tuple[str, OSError | None]] = []
-    error = OSError(5, "Input/output error")
-    syncs.submit(Work(), lambda error: told.append(("good", error)))
-    syncs.submit(Work(error), lambda error: told.append(("bad", error)))
-    assert told == []
-    syncs.settle()
-    syncs.settle()
-    assert told == [("good", None), ("bad", error)]
-
-
 @pytest.mark.timeout(10)
 def test_waiting_lets_others_be_told_as_well() -> None:
     threads = Threads()
