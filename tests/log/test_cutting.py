@@ -357,18 +357,6 @@ def test_a_start_that_was_decided_elsewhere_removes_whole_segments(disk: SimDisk
     assert PartitionLog.open(disk, PATH, SMALL, owner=OWNER).start_offset == bases[2]
 
 
-def test_the_last_batch_stays_whatever_the_start_is(disk: SimDisk) -> None:
-    log = filled(disk)
-    log.sync()
-    last = log.last()
-    log._roll()
-    log.sync()
-    assert log.drop_below(10_000) > 0
-    assert len(log.segments) == 2
-    assert log.last() == last
-    assert PartitionLog.open(disk, PATH, SMALL, owner=OWNER).last() == last
-
-
 def test_what_is_not_synced_is_not_removed(disk: SimDisk) -> None:
     log = filled(disk)
     assert log.drop_below(180) == 0

@@ -107,13 +107,6 @@ def test_a_corrupt_file_is_not_taken_for_none(disk: SimDisk, content: bytes) -> 
     assert [finding.path for finding in findings] == [FILE]
 
 
-def test_a_rotten_bit_is_found(disk: SimDisk) -> None:
-    write_replica(disk, PATH, replica("copying"))
-    disk.flip(FILE, 20, 0)
-    with pytest.raises(ReplicaUnreadable):
-        read_replica(disk, PATH)
-
-
 # --- what the log believes ---
 
 

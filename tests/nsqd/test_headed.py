@@ -94,22 +94,6 @@ def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
     assert [len(part) for part in stored(keyed_node, "t")] == [2, 5, 1]
 
 
-def test_a_partition_that_has_stopped_refuses_its_keys_alone(keyed_node: Running) -> None:
-    keys = keys_apart()
-    topic = keyed_node.daemon.broker.topics["t"]
-    keyed_node.call(lambda: topic.leader(1).group.stop("the disk is gone"))
-    with keyed_node.client() as client:
-        assert client.ask(pub_ext(b"t", keyed(keys[0]), b"x")) == ok()
-        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"x"))
-        assert refused.data.startswith(b"E_PUB_FAILED PUB failed ")
-        assert b"the disk is gone" in refused.data
-    with keyed_node.client() as client:
-        both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
-        refused = client.ask(mpub_ext(b"t", both))
-        assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
-    assert len(stored(keyed_node, "t")[0]) == 1
-
-
 # --- consumers of topics with headers, over real sockets ---
 
 extended = running_with(
