@@ -22,17 +22,6 @@ from .fakebroker import FakeBroker
 from .test_reader import three_batches
 
 
-def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
-    for number in range(150):
-        broker.topic(f"t{number}")
-    asked = [f"t{number}" for number in range(250)]
-    with BrokerApi(broker.url) as api:
-        found = api.positions(asked)
-    assert set(found.topics) == set(asked[:150])
-    assert set(found.missing) == set(asked[150:])
-    assert [len(query["topic"]) for _, _, query in broker.requests] == [100, 100, 50]
-
-
 def test_a_refusal_has_its_code_and_is_asked_for_once(broker: FakeBroker) -> None:
     broker.topic("orders").publish([b"a", b"b"])
     with BrokerApi(broker.url) as api, pytest.raises(BrokerRefused) as caught:
