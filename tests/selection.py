@@ -24,6 +24,7 @@ LONG = (
     "tests/cluster/test_storm.py",
     "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",
     "tests/e2e/test_disk_full.py",
+    "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",

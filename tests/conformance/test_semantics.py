@@ -2,7 +2,7 @@
 
 They run on a clock that the story moves, so a minute costs nothing and an instant is exact. After
 each step the numbers of `/stats` are looked at. RDY, pausing, CLS, emptying and every mix of
-answers are random histories' (`kernel/test_model.py`).
+answers are random histories' (`kernel/test_model.py`, `e2e/test_model.py`).
 """
 
 import json

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -77,7 +78,7 @@ class Client:
 
 
 class World:
-    """One daemon on `path`."""
+    """One daemon on `path`; `start` it again after `stop` or `kill`."""
 
     def __init__(
         self,
@@ -138,7 +139,13 @@ class World:
         self.say(client, magic)
         return client
 
-    def say(self, client: Client, data: bytes) -> None:
+    def say(self, client: Client, data: bytes, first_bytes: int = -1) -> None:
+        """Bytes from a client, in two pieces when `first_bytes` says so."""
+        if 0 <= first_bytes < len(data):
+            client.conn.feed(data[:first_bytes])
+            self.turn.soon()
+            self.loop.run_ready()
+            data = data[first_bytes:]
         client.conn.feed(data)
         self.settle()
 
@@ -176,7 +183,18 @@ class World:
         """Time goes by; timers run when they are due, and only then."""
         self.loop.pass_ns(ns, self._run)
 
+    def tick(self) -> None:
+        """All that is due by now has happened after this."""
+        self.turn.tick()
+        self.settle()
+
     # --- ends ---
+
+    def hold_syncs(self, held: bool) -> None:
+        self.threads.held = held
+        if not held:
+            self.threads.run()
+        self.settle()
 
     def stop(self) -> None:
         self.threads.held = False
@@ -185,3 +203,11 @@ class World:
         self.node.housekeeping.stop()
         self.broker.close()
         self.node.close()
+
+    def kill(self) -> None:
+        """What the files hold at this instant is all that is left."""
+        image = self.path.with_name(f"image-{next(self._numbers)}")
+        shutil.copytree(self.path, image)
+        self.stop()
+        shutil.rmtree(self.path)
+        self.path = image
