@@ -9,8 +9,6 @@ workers of its own. That is worth it where cases are stories; a table of inputs 
 The first case that fails is named.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Virtual environments beside the tests' own, for what has to run with other packages, or fewer."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -11,8 +11,6 @@ takes ten seconds too before it serves. Pieces that take long start first, so th
 alone with one at the end.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 
@@ -25,19 +23,14 @@ LONG = (
     "tests/broker/commits/test_commits_crashes.py",
     "tests/cluster/test_storm.py",
     "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",
-    "tests/e2e/test_bit_flips.py",
-    "tests/e2e/test_disk_faults.py",
     "tests/e2e/test_disk_full.py",
     "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
-    "tests/e2e/test_scale.py",
-    "tests/log/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",
     "tests/nsqadmin/test_crowd.py",
     "tests/nsqadmin/test_full_disk.py",
     "tests/nsqadmin/test_openapi.py",
-    "tests/nsqadmin/test_restart.py",
     "tests/nsqadmin/test_sockets.py",
     "tests/nsqd/test_pattern.py::test_no_pattern_takes_long",
     "tests/pipelines/audit/test_program.py",

@@ -4,8 +4,6 @@ The wheel is built from the source distribution, as pip does it, without optimis
 is what is in it. It is then installed where nothing else is, and runs with no compiler to be found.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """`each` runs a test for every case and names the one that fails."""
 
-from __future__ import annotations
-
 import pytest
 
 from cases import each

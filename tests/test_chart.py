@@ -3,8 +3,6 @@
 Helm and the schemas of Kubernetes come from packages that are too large for everybody's `.venv`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The check of coverage finds a core below its floor, names where, and lets floors only rise."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What an installation copies: units of systemd, the image, and what tells whether it is well."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The documents as a site, without building it. Links are checked by test_tidy.py."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Every console script and every extra in an environment of its own, without `dev`: what is
 documented works with what it installs, or says what to install."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

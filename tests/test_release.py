@@ -1,7 +1,5 @@
 """The workflow that makes a release, and the versions that it was tested with."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

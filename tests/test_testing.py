@@ -1,7 +1,5 @@
 """The broker for tests, as those who use it do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

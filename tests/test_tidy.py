@@ -1,7 +1,5 @@
 """Rules of STYLE.md that a machine can check. For every rule a test shows that it can fail."""
 
-from __future__ import annotations
-
 import ast
 import re
 import struct

@@ -5,8 +5,6 @@ leaves behind is shown on simulated disks, and what the daemon asks of the syste
 process of its own syncs as ever. Faults that tests inject into syncs are injected before this.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The generator is compiled; without a compiler there is no benchmark to test."""
 
-from __future__ import annotations
-
 import importlib.util
 import shlex
 import sys

@@ -5,8 +5,6 @@ connection, `twice` delivers with attempts 2, `lose` forgets every tenth message
 publish twice.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,12 +1,7 @@
 """The generator counts what a daemon really did, and fails loudly when it did something else."""
 
-from __future__ import annotations
-
 import json
 import os
-import socket
-import struct
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,15 +11,13 @@ import pytest
 
 from bench import machine
 from bench.daemon import Contender, Daemon, penstock
-from bench.dialect import DaemonFailed, Dialect, Unit
+from bench.dialect import Dialect
 from bench.load import Load, LoadFailed
 from bench.main import bench_main
 from bench.passes import Measure, Publishers, join_consumer, percentiles, run
-from bench.report import Row, document, table
+from bench.report import Row, document
 from bench.scenarios import BY_NAME, SCENARIOS, Kind, Plan, Scenario
 from bench.secure import FORMS, encoded
-from bench.shape import PLAIN, Shape
-from bench.v2 import ext_unit
 
 Fake = Callable[[str], Contender]
 PLAN = Plan(body_bytes=100, quick=True, restart_mb=1)
@@ -75,125 +68,6 @@ def test_a_misbehaving_daemon_fails_the_run(
             load.go(10.0, lag_max=6_000, stall_seconds_max=0.5)
 
 
-def test_publishing_stops_when_the_time_is_up(fake: Fake, tmp_path: Path) -> None:
-    how = replace(HOW, count=1_000_000_000, batch=1, window=50)
-    with Daemon(fake(""), tmp_path / "data") as daemon, ExitStack() as stack:
-        load = loaded(stack, daemon.dialect, how, channels=1)
-        seconds = load.go(0.3, lag_max=6_000)
-        assert 0.25 < seconds < 5
-        assert 0 < load.acked == load.received < how.count
-
-
-def test_a_pace_is_kept(fake: Fake, tmp_path: Path) -> None:
-    how = replace(HOW, count=500, batch=1, window=50)
-    with Daemon(fake(""), tmp_path / "data") as daemon, ExitStack() as stack:
-        load = loaded(stack, daemon.dialect, how, channels=1)
-        seconds = load.go(5.0, rate=1_000)
-        assert 0.45 < seconds < 1.5
-        assert load.received == 500
-
-
-UNIT = b"PUB t\n\x00\x00\x00\x01x"
-
-
-def answer_bytewise(sock: socket.socket, count: int, taken: bytearray) -> None:
-    """A peer that cuts its frames into single bytes, with a heartbeat between two of them."""
-    heartbeat = struct.pack(">II", 15, 0) + b"_heartbeat_"
-    for number in range(count):
-        while taken.count(UNIT) <= number:
-            taken += sock.recv(1000)
-        frame = struct.pack(">II", 6, 0) + b"OK"
-        for byte in (heartbeat if number == 1 else b"") + frame:
-            sock.send(bytes([byte]))
-
-
-def test_frames_may_come_in_any_chunks_and_heartbeats_between() -> None:
-    ours, theirs = socket.socketpair()
-    taken = bytearray()
-    with ours, theirs:
-        load = Load()
-        load.publisher(ours.fileno(), UNIT, 1, 5, 1)
-        peer = threading.Thread(target=answer_bytewise, args=(theirs, 5, taken))
-        peer.start()
-        load.go(5.0)
-        peer.join()
-    assert load.acked == 5
-    assert taken == UNIT * 2 + b"NOP\n" + UNIT * 3
-
-
-def test_a_lag_without_a_consumer_is_refused() -> None:
-    with pytest.raises(LoadFailed, match="needs a consumer"):
-        Load().go(1.0, lag_max=10)
-
-
-# --- the units of shaped scenarios are what the protocol says, and all of one size ---
-
-
-BODY_BYTES = 100
-
-
-def members_of(unit: Unit) -> list[dict[str, str]]:
-    """Read each command as a daemon would; the members of every message, in order."""
-    size = len(unit.data) // unit.count
-    found = []
-    for start in range(0, len(unit.data), size):
-        line, _, rest = unit.data[start : start + size].partition(b"\n")
-        if line == b"MPUB_EXT t":
-            total, count = struct.unpack(">II", rest[:8])
-            assert total == len(rest) - 4
-            assert count == unit.messages
-            rest = rest[8:]
-        else:
-            assert line == b"PUB_EXT t"
-        for _ in range(unit.messages):
-            length, ext_length = struct.unpack(">IH", rest[:6])
-            found.append(json.loads(rest[6 : 6 + ext_length]))
-            assert length - 2 - ext_length == BODY_BYTES
-            rest = rest[4 + length :]
-        assert not rest
-    return found
-
-
-@pytest.mark.parametrize("batch", [1, 200])
-def test_every_key_has_its_turn(batch: int) -> None:
-    unit = ext_unit("t", BODY_BYTES, batch, Shape(keys=1000))
-    assert len(unit.data) % unit.count == 0
-    keys = [members["key"] for members in members_of(unit)]
-    assert len(set(keys)) == len(keys) == 1000
-
-
-@pytest.mark.parametrize("batch", [1, 200])
-def test_stamps_go_to_the_bodies(batch: int) -> None:
-    unit = ext_unit("t", BODY_BYTES, batch, Shape(keys=300, headers=True, tagged=True))
-    size = len(unit.data) // unit.count
-    for number in range(unit.count):
-        for index in range(unit.messages):
-            at = number * size + unit.stamp_first + index * unit.stamp_stride
-            assert unit.data[at : at + 8] == bytes(8)
-            assert unit.data[at - 1 : at] == b"}"
-
-
-def test_what_is_compared_stands_before_it() -> None:
-    names = [scenario.name for scenario in SCENARIOS]
-    for scenario in SCENARIOS:
-        assert (scenario.shape == PLAIN) == (not scenario.beside)
-        if scenario.beside:
-            assert names.index(scenario.beside) < names.index(scenario.name)
-
-
-def test_the_cost_beside_the_plainer_scenario_is_reported() -> None:
-    def row(name: str, cpu_ns: int, daemon: str = "one") -> Row:
-        measure = Measure(messages=1000, seconds=1.0, cpu_ns=cpu_ns)
-        return Row(BY_NAME[name], 200, daemon, [measure])
-
-    other = replace(row("mpub", 900_000), daemon="two")
-    rows = [row("mpub", 300_000), other, row("mpub-8p", 330_000)]
-    results = document(rows, {})["results"]
-    assert "beside" not in results[0]
-    assert results[2]["beside"] == "mpub"
-    assert results[2]["beside_cpu_ratio"] == pytest.approx(1.1)
-
-
 # --- medians, ratios and remarks of a report ---
 
 
@@ -212,24 +86,6 @@ def test_the_median_round_counts_and_the_first_daemon_is_the_measure() -> None:
     assert own["all_rates"] == [1000, 250, 500]
     assert peer["rate_ratio"] == 0.25
     assert peer["cpu_ratio"] == 5
-
-
-def test_blank_rows_and_failures_say_so() -> None:
-    found = rows()
-    found[3].failure = "it lost a message"
-    text = table(found).splitlines()
-    assert len(text) == 5
-    assert text[3].endswith("not possible with this protocol")
-    assert text[4].endswith("FAILED: it lost a message")
-    assert document(found, {})["results"][3]["failure"] == "it lost a message"
-
-
-def test_a_starved_daemon_is_marked() -> None:
-    row = rows()[0]
-    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=400_000_000)]
-    assert "waited for its core 40% of the time" in table([row])
-    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=10_000_000)]
-    assert "waited" not in table([row])
 
 
 def test_percentiles_are_taken_by_rank() -> None:
@@ -287,30 +143,6 @@ def test_the_command_writes_table_and_json(
     order = [line.split(", ")[2] for line in captured.err.splitlines() if "round" in line]
     assert order == ["one", "two", "two", "one"]  # there and back
     assert os.sched_getaffinity(0) == affinity
-
-
-def test_a_failing_daemon_fails_the_command(
-    fake_command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    peers = ["--peer", f"bad={fake_command('error')}", "--peer", f"good={fake_command('')}"]
-    asked = ["--scenario", "mpub", "--size", "100", "--quick", "--no-penstock"]
-    assert bench_main([*peers, *asked]) == 1
-    captured = capsys.readouterr()
-    assert "FAILED: the daemon answered with an error" in captured.out
-    good = next(line for line in captured.out.splitlines() if " good " in line)
-    assert "FAILED" not in good
-
-
-@pytest.mark.parametrize("peer", ["nonsense", "x="])
-def test_a_peer_needs_a_command(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_main(["--no-penstock", "--peer", peer]) == 1
-    assert "NAME=COMMAND" in capsys.readouterr().err
-
-
-def test_a_daemon_that_does_not_start_is_named(fake: Fake, tmp_path: Path) -> None:
-    broken = replace(fake(""), name="broken", command=("python3", "-c", "raise SystemExit('no!')"))
-    with pytest.raises(DaemonFailed, match=r"broken ended: no!"), Daemon(broken, tmp_path / "data"):
-        pass
 
 
 def test_the_daemon_keeps_its_own_core_while_the_generator_is_pinned() -> None:

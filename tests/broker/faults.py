@@ -1,7 +1,5 @@
 """The real disk, with faults on demand."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A follower on a simulated disk, and the frames of a leader, made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

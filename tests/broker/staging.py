@@ -1,7 +1,5 @@
 """Staging and committing in a world of its own: what a client does, and what is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Rules about the whole broker: free disk, health, the journal's troubles, housekeeping."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Callable
@@ -111,15 +109,6 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
     assert world.broker.context.touched == {}
 
 
-def test_the_mark_repeats_the_synced_end(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    mark = world.path / "topics" / "news" / "0" / "mark"
-    before = mark.read_bytes()
-    world.pass_ns(limits.MARK_EVERY_NS)
-    assert mark.read_bytes() != before
-
-
 def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:
     world = start()
     world.broker.topic("news")
@@ -146,14 +135,6 @@ def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
     disk.fail.clear()
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
-
-
-def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    channel = world.broker.find_topic("news").channel("a")
-    world.broker.delete_topic("news")
-    world.broker.load(channel.windows[0], 0, 0)  # the log is gone: reading it would raise
 
 
 def test_health_names_trouble_while_it_lasts_and_it_is_logged_once(

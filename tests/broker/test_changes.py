@@ -1,8 +1,6 @@
 """Changes of topics and channels: made here for a topic of this node, asked of the cluster for one
 that it places, refused by whoever would make them here all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """What a restart brings back, after an orderly stop ("restart") and after kill -9 ("killed")."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,29 +95,6 @@ def test_ids_rise_over_restarts_even_when_the_clock_steps_back(start: Start, aga
     assert times == sorted(times)
 
 
-@both_ways
-def test_many_turns_and_generations_of_the_journal(start: Start, again: Again) -> None:
-    world = start(journal_bytes_max=2000)
-    consumer = world.consumer("news", "a", rdy=7)
-    world.publish("news", *(b"%d" % number for number in range(200)))
-    done: set[bytes] = set()
-    while len(done) < 100:
-        got = consumer.take()
-        finished = got[: len(got) // 2 + 1]
-        consumer.finish(*finished)
-        done.update(bodies(finished))
-        for message in got[len(finished) :]:
-            consumer.requeue(message)
-        world.pass_ns(limits.SECOND)
-    journals = list((world.path / "topics" / "news" / "0").glob("channels.*"))
-    assert len(journals) == 2
-    world = again(world)
-    consumer = world.consumer("news", "a", rdy=300)
-    left = bodies(consumer.take())
-    assert sorted(left) == sorted({b"%d" % number for number in range(200)} - done)
-    assert len(left) == len(set(left))
-
-
 def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(start: Start) -> None:
     """A power loss may keep the journal's last records and lose the log's last batches."""
     world = start()
@@ -152,23 +127,6 @@ def test_a_lost_journal_makes_all_that_is_stored_come_again(start: Start) -> Non
         path.unlink()
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
-
-
-def test_a_torn_journal_is_believed_up_to_the_tear(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    consumer.finish(*consumer.take())
-    world.publish("news", b"2")
-    consumer.finish(*consumer.take())
-    journal = world.path / "topics" / "news" / "0" / "channels.0"
-    data = bytearray(journal.read_bytes())
-    data[-1] ^= 1
-    journal.write_bytes(data)
-    world = world.killed()
-    assert bodies(world.consumer("news", "a").take()) == [b"2"]
-    world = world.killed()  # a fresh generation was begun, the torn one is not built on
-    assert bodies(world.consumer("news", "a").take()) == [b"2"]
 
 
 # Which file of the topic `news` is changed, how, and what is said.

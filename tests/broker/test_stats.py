@@ -1,7 +1,5 @@
 """Rows of /stats: NSQ's keys, in NSQ's order, before our own."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The topic `_trace`: what is kept, for how long, and what a kill leaves of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

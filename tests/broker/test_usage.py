@@ -1,7 +1,5 @@
 """Who is deleted for not being used, and who is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

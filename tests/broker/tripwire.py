@@ -1,7 +1,5 @@
 """A disk that ends the process at a chosen call: so a test can end it at every one, in turn."""
 
-from __future__ import annotations
-
 from sim.disk import Call, Fault, SimDisk
 
 

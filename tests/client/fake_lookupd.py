@@ -1,7 +1,5 @@
 """A nsqlookupd that answers what the test tells it to."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

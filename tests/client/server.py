@@ -1,7 +1,5 @@
 """The shell of a server that a test runs in its own loop: an address, connections, an end."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from typing import Any, Self

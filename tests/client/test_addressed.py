@@ -1,8 +1,6 @@
 """Publishes into a partition, with a key and with headers, and consumers of one partition: the
 bytes of the commands, and against a real nsqd."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import urllib.request

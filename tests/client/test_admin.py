@@ -1,7 +1,5 @@
 """Admin calls against a real nsqd."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The blocking face, against a real nsqd."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
-from penstock import limits
 from penstock.client import BlockingConsumer, BlockingProducer, NotStarted
 from penstock.errors import (
     ClientClosed,
@@ -18,7 +15,6 @@ from penstock.errors import (
     ConnectFailed,
     MessageSettled,
     NameInvalid,
-    ServerRefused,
 )
 
 
@@ -131,20 +127,3 @@ def test_ends_and_mistakes(address: str, topic: str, tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed):
         BlockingConsumer(topic, "c", str(tmp_path / "no.socket")).start()
     assert not [t for t in threading.enumerate() if t.name.startswith("penstock ")]
-
-
-def test_a_refused_publish_costs_the_next_one_nothing(daemon: Daemon, topic: str) -> None:
-    too_big = bytes(limits.MESSAGE_BYTES_MAX + 1)
-    with BlockingProducer(f"127.0.0.1:{daemon.tcp_port}") as producer:
-        for number in range(3):
-            with pytest.raises(ServerRefused, match="message too big"):
-                producer.pub(topic, too_big)
-            producer.pub(topic, b"%d" % number)
-    with BlockingConsumer(topic, "c", f"127.0.0.1:{daemon.tcp_port}") as consumer:
-        bodies = []
-        for message in consumer:
-            bodies.append(message.body)
-            message.fin()
-            if len(bodies) == 3:
-                break
-    assert bodies == [b"0", b"1", b"2"]

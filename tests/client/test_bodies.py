@@ -1,7 +1,5 @@
 """What may be a message's body, and how it is read again."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

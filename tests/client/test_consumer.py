@@ -1,7 +1,5 @@
 """A consumer against scripted nsqds: credit, turns, touches, losses and ends."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

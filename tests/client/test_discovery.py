@@ -1,7 +1,5 @@
 """Answers of nsqlookupds in both forms, rounds over several, and a consumer that follows them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

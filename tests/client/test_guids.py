@@ -1,7 +1,5 @@
 """Ids with this host's clocks."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path

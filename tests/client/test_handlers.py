@@ -1,7 +1,5 @@
 """Handlers against a scripted nsqd: what their outcomes mean, and what slows the consumer down."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

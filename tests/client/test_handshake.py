@@ -1,7 +1,5 @@
 """What IDENTIFY asks for."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from itertools import pairwise
@@ -128,15 +126,6 @@ def test_a_frame_of_the_greeting_is_taken_alone() -> None:
         framing.take_frame(buffer, 1000)
     assert framing.take_frame(bytearray(b"\0\0\0\7"), 1000) is None
     assert framing.take_frame(bytearray(encode(Frame(0, b"abc"))[:-1]), 1000) is None
-
-
-def test_commands() -> None:
-    assert framing.sized(framing.pub_head(b"t"), b"body") == b"PUB t\n\0\0\0\4body"
-    assert framing.sized(framing.dpub_head(b"t", 1500), b"b") == b"DPUB t 1500\n\0\0\0\1b"
-    assert framing.mpub(b"t", [b"a", b"bc"]) == (b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc")
-    assert framing.sub(b"t", b"c") == b"SUB t c\n"
-    assert framing.req(b"0123456789abcdef", 90000) == b"REQ 0123456789abcdef 90000\n"
-    assert framing.touch(b"0123456789abcdef") == b"TOUCH 0123456789abcdef\n"
 
 
 # --- this host's interfaces, as the system lists them ---

@@ -1,7 +1,5 @@
 """Messages that bring their headers, from a real nsqd."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An idempotent producer whose nsqds refuse, fall silent and cut connections."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Middleware around handlers and publishes, against a scripted nsqd and a real one."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Telemetry with OpenTelemetry's SDK, in memory, against a real nsqd."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import urllib.request

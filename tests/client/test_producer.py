@@ -1,7 +1,5 @@
 """A producer whose nsqds refuse, fall silent and go away."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

@@ -1,8 +1,6 @@
 """A refused publish ends the connection, and concerns no other publish: what was behind it, what
 comes next, and what was never sent."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Who may send how much: the examples of the text, and a simulated hour of turns."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

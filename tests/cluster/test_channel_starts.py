@@ -1,7 +1,5 @@
 """Who makes a channel, step by step, and many at once."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

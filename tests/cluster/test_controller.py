@@ -1,7 +1,5 @@
 """The controller: its leadership, what it elects, moves and plans."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

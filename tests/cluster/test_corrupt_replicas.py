@@ -6,8 +6,6 @@ what the others have. A disk rots only where another member's is sound. That an 
 what is corrupt on one disk changes nothing.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

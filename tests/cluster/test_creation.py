@@ -1,7 +1,5 @@
 """Topics that are made, grow, and are deleted, over the coordinator in memory."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

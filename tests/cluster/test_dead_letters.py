@@ -1,8 +1,6 @@
 """Dead letters of a cluster's topics: their topic is of the cluster, too, and may be led by another
 node than the channel's partition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

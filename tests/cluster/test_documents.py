@@ -1,7 +1,5 @@
 """Documents of the metadata: what is written is read, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Who asks for a vacant leadership, when, and what the transaction says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.cluster import keys

@@ -1,7 +1,5 @@
 """What a node may conclude from silence."""
 
-from __future__ import annotations
-
 from penstock.cluster.documents import ACTIVE, Membership, Node
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName

@@ -1,7 +1,5 @@
 """Who is dropped from a set, and when a leadership is given up."""
 
-from __future__ import annotations
-
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members, Slowness
 from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS, SLOW_LOOKS_MIN

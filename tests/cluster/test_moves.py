@@ -1,7 +1,5 @@
 """Moves: the table by examples, then over records that change at random meanwhile."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

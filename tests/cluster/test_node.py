@@ -1,7 +1,5 @@
 """A cluster of three brokers: what the metadata says comes true, whoever dies."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a turn does with a node's part in the cluster."""
 
-from __future__ import annotations
-
 from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Transaction

@@ -1,7 +1,5 @@
 """Placement: each wish by an example, then all of them over clusters at random."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Metadata that went back, made again from what the nodes remember."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ A history is a seed. Publishers and consumers go on while nodes are killed, lose
 cut off and come back. At the end nothing fails any more, and everything has to be there.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Topics that are made at any node of a cluster, because a client wants them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.broker.ports import NewTopic

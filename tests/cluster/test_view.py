@@ -1,7 +1,5 @@
 """What a node knows of the metadata, and that it never goes back."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,8 +1,6 @@
 """A watch over coordinators that are restored from backups, at random: the view never shows a part
 of one history behind a part of another."""
 
-from __future__ import annotations
-
 import random
 
 from penstock.cluster import keys

@@ -1,7 +1,5 @@
 """Which variables are ours, and which are somebody's mistake."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

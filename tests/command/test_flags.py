@@ -1,7 +1,5 @@
 """Go-style flags, the environment, the file, and who wins."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large things that come and go leave no large process behind."""
 
-from __future__ import annotations
-
 import gc
 import platform
 import subprocess

@@ -4,8 +4,6 @@ Everything comes from a `random.Random` that the caller seeds, so a seed replays
 that are valid get deep into the states; damage in one place leaves the rest of them standing.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct

@@ -16,8 +16,6 @@ attempts, `traced 42 0 17` the answer to a publish with trace id 42, stored at o
 else a response.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """nsqd's flags, config keys, defaults, fatal starts and exit codes, row by row of `flags.toml`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

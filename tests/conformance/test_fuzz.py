@@ -4,8 +4,6 @@ Each siege lasts a few seconds; PENSTOCK_FUZZ_SECONDS makes them longer. A round
 its seed.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import socket
@@ -17,13 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from cases import fresh_seed
 from e2e.daemon import Daemon
-from e2e.in_process import World
 from e2e.lookupd import Lookupd, eventually
 from e2e.v2client import V2Client
-from penstock import kernel, limits
-from penstock.nsqd.options import read_options
 from penstock.wire.compression import SnappyEncoder
 
 from . import hostile
@@ -229,29 +223,3 @@ def open_sockets(daemon: Daemon) -> int:
         except FileNotFoundError:  # closed meanwhile
             continue
     return found
-
-
-# --- inside ---
-
-
-def test_every_step_leaves_a_valid_state(tmp_path: Path) -> None:
-    """The same streams to a daemon without sockets, whose state is validated after every turn."""
-    seed = fresh_seed()
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    world = World(tmp_path / "data", kernel, read_options(["-data-path=."], {}))
-    ids: list[bytes] = []
-    until_s = time.monotonic() + FUZZ_S / 2
-    spoken = 0
-    while spoken <= 10 or time.monotonic() < until_s:
-        client = world.connect()
-        client.on_message = lambda message: ids.append(message.id)
-        for piece in hostile.pieces(rng, hostile.conversation(rng, ids[-20:])[4:]):
-            if client.is_open:
-                world.say(client, piece)
-        world.pass_ns(rng.choice([0, 0, 10 * limits.MS, limits.SECOND]))
-        if rng.random() < 0.7 and client.is_open:
-            world.hang_up(client)
-        spoken += 1
-    world.stop()
-    assert spoken > 10

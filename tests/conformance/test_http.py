@@ -1,7 +1,5 @@
 """nsqd's HTTP API, row by row of `http.toml`, against a real process."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,11 +1,9 @@
-"""What NSQ's queues do, as stories: heartbeats, timeouts, held output, CLS, emptying, ephemerals.
+"""What NSQ's queues do, as stories: heartbeats, timeouts, held output, ephemerals.
 
 They run on a clock that the story moves, so a minute costs nothing and an instant is exact. After
-each step the numbers of `/stats` are looked at. RDY, pausing and every mix of answers are random
-traffic's (`e2e/test_model.py`).
+each step the numbers of `/stats` are looked at. RDY, pausing, CLS, emptying and every mix of
+answers are random histories' (`kernel/test_model.py`, `e2e/test_model.py`).
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
@@ -239,23 +237,6 @@ def test_one_message_waits_for_the_output_timeout(story: Story) -> None:
     assert len(client.messages()) == 1
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        b'{"output_buffer_timeout":250}',
-        b'{"output_buffer_timeout":-1}',
-        b'{"output_buffer_size":-1,"output_buffer_timeout":500}',
-    ],
-)
-def test_without_a_longer_timeout_nothing_waits(
-    story: Story, wish: bytes, client: Listener
-) -> None:
-    client.identify(wish)
-    client.consume(10)
-    story.publish(b"x")
-    assert len(client.messages()) == 1
-
-
 def test_held_messages_leave_when_the_client_has_all_it_asked_for(
     story: Story, client: Listener
 ) -> None:
@@ -267,55 +248,7 @@ def test_held_messages_leave_when_the_client_has_all_it_asked_for(
     assert [message.body for message in client.messages()] == [b"x", b"y"]
 
 
-# --- CLS ---
-
-
-def test_after_cls_what_is_requeued_goes_to_others(story: Story) -> None:
-    story.publish(b"x", b"y")
-    leaving, other = story.client(), story.client()
-    leaving.consume(2)
-    first, second = leaving.messages()
-    leaving.say(b"CLS\nREQ %b 0\nTOUCH %b\n" % (first.id, second.id))
-    assert leaving.take() == [b"CLOSE_WAIT"]
-    (row,) = story.channel()["clients"]
-    assert (row["state"], row["ready_count"], row["in_flight_count"]) == (4, 0, 1)
-    assert story.numbers() == (1, 1, 0)
-    other.consume(5)
-    assert [(message.id, message.attempts) for message in other.messages()] == [(first.id, 2)]
-    leaving.fin(second)
-    assert leaving.take() == []
-    assert leaving.is_open
-    assert story.numbers() == (0, 1, 0)
-
-
-# --- emptying ---
-
-
-def test_emptying_a_topic_leaves_its_channels_alone(story: Story) -> None:
-    story.client().consume(0)
-    story.publish(b"channel")
-    story.broker(lambda broker: broker.topics["t"].pause())
-    story.publish(b"topic")
-    assert (story.topic()["depth"], story.numbers()) == (1, (1, 0, 0))
-    story.broker(lambda broker: broker.topics["t"].empty())
-    assert (story.topic()["depth"], story.numbers()) == (0, (1, 0, 0))
-
-
-# --- creation, fan-out, deletion ---
-
-
-def test_deleting_a_topic_hangs_up_on_its_consumers_only(story: Story) -> None:
-    one, two, producer = story.client(), story.client(), story.client()
-    one.consume(1, channel=b"one")
-    two.consume(1, channel=b"two")
-    producer.say(b"PUB t\n" + with_size(b"x"))
-    story.broker(lambda broker: broker.delete_topic("t"))
-    assert not one.is_open
-    assert not two.is_open
-    producer.say(b"PUB t\n" + with_size(b"y"))
-    assert producer.take() == [b"OK", b"OK"]
-    assert story.topic()["message_count"] == 1
-    assert story.topic()["channels"] == []
+# --- ephemerals ---
 
 
 def test_an_ephemeral_channel_of_a_lasting_topic(story: Story, client: Listener) -> None:

@@ -5,8 +5,6 @@ connection is closed, open, or waiting for the rest of a command. Nothing may co
 not name: an open connection has to answer an unknown command as its very next frame.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import select

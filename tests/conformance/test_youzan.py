@@ -1,7 +1,5 @@
 """The tables of docs/conformance.md about Youzan's NSQ: what they say is here is in the code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

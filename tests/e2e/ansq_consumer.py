@@ -2,8 +2,6 @@
 `pynsq_consumer.py`, without `batch`. It ends with CLS and prints the answer to that too, unless it
 found its nsqds through a lookupd."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

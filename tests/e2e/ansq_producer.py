@@ -3,8 +3,6 @@
 The same messages and the same output as `pynsq_producer.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Clients that ask nsqd over HTTP until they are answered, while it is killed again and again."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import threading

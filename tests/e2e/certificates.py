@@ -1,7 +1,5 @@
 """Certificates for one test: an authority, a server called localhost, clients, a stranger."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

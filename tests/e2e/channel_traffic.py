@@ -1,8 +1,6 @@
 """Traffic for the model test: what can happen to topics and channels, done to the product and told
 to the model, and what has to hold afterwards."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path

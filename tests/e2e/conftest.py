@@ -1,7 +1,5 @@
 """File systems of a few megabytes, mounted for one test."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ ready. What it says goes to a file beside its data path, so nothing is printed u
 and shows it.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -5,8 +5,6 @@ is no environment. What is installed is what `package.json` here names. Without 
 registry to ask, there is nothing to test with: the tests that want it are skipped, and say why.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -5,8 +5,6 @@ before the process under test does. These come from below the range that systems
 worker has a stripe of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -9,8 +9,6 @@ of them), or `as it says` (each does what its body is). `connection` holds optio
 (tls_v1, snappy, deflate, ...).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

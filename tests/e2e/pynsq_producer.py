@@ -4,8 +4,6 @@
 400 ms ahead, then a window of a hundred PUBs without waiting. The answers come back as a JSON list.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,11 +1,9 @@
-/* What a process does to the files below one directory: recorded call by call, and made to fail.
+/* What a process does to the files below one directory: recorded call by call.
 
 Loaded into the real daemon with LD_PRELOAD. SYSCALLS_ROOT is the directory. SYSCALLS_TRACE is the
 file that takes the records (syscalls.py reads it): a call and its record are one step, so that the
 file's order is the order in which the system saw the calls. A sync takes long and has two records,
-where it begins and where it has succeeded. SYSCALLS_FAULTS is a file of lines "call errno part":
-while it holds such a line, calls of that kind on paths that contain `part` fail with that errno. A
-"short" write takes half of the bytes. The line "sync_directory" is about fsync of a directory. */
+where it begins and where it has succeeded. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +30,6 @@ struct record {
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static const char *root;
-static const char *faults;
 static int trace = -1;
 
 static void *real(const char *name)
@@ -75,7 +72,6 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("SYSCALLS_TRACE");
     root = getenv("SYSCALLS_ROOT");
-    faults = getenv("SYSCALLS_FAULTS");
     if (path)
         trace = REAL(int, "open", const char *, int, ...)(
             path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -103,37 +99,11 @@ static int path_of(int fd, char *path)
     return length > 0 && is_ours(path);
 }
 
-/* The errno that this call is to fail with, or 0. */
-static int fault_of(const char *call, const char *path)
-{
-    char line[PATH_BYTES], kind[32], part[PATH_BYTES];
-    int number, found = 0, kept = errno;
-    FILE *file = faults ? fopen(faults, "re") : NULL;
-    while (file && !found && fgets(line, sizeof line, file))
-        if (sscanf(line, "%31s %d %4095s", kind, &number, part) == 3 && !strcmp(kind, call) &&
-            strstr(path, part))
-            found = number;
-    if (file)
-        fclose(file);
-    errno = kept;
-    return found;
-}
-
-static int fails(const char *call, const char *path)
-{
-    int number = fault_of(call, path);
-    if (number)
-        errno = number;
-    return number;
-}
-
 static int open_any(const char *name, const char *path, int flags, mode_t mode)
 {
     int is_new = (flags & O_CREAT) != 0;
     if (!is_ours(path))
         return REAL(int, name, const char *, int, ...)(path, flags, mode);
-    if (fails(is_new ? "create" : "open", path))
-        return -1;
     pthread_mutex_lock(&turn);
     int fd = REAL(int, name, const char *, int, ...)(path, flags, mode);
     if (fd >= 0)
@@ -184,24 +154,11 @@ static void note_written(int fd, const struct iovec *pieces, int count, off64_t 
 #define PWRITEV2(fd, pieces, count, at, flags)                                                     \
     REAL(ssize_t, "pwritev64v2", int, const struct iovec *, int, off64_t, int)(fd, pieces, count,  \
                                                                                at, flags)
-#define PREADV2(fd, pieces, count, at, flags)                                                      \
-    REAL(ssize_t, "preadv64v2", int, const struct iovec *, int, off64_t, int)(fd, pieces, count,   \
-                                                                              at, flags)
-
 static ssize_t write_any(int fd, const struct iovec *pieces, int count, off64_t at, int flags)
 {
     char path[PATH_BYTES];
-    struct iovec half;
     if (!path_of(fd, path))
         return PWRITEV2(fd, pieces, count, at, flags);
-    if (fails("write", path))
-        return -1;
-    if (fault_of("short", path) && pieces[0].iov_len > 1) {
-        half.iov_base = pieces[0].iov_base;
-        half.iov_len = pieces[0].iov_len / 2;
-        pieces = &half;
-        count = 1;
-    }
     pthread_mutex_lock(&turn);
     ssize_t n = PWRITEV2(fd, pieces, count, at, flags);
     if (n >= 0 && trace >= 0)
@@ -210,32 +167,20 @@ static ssize_t write_any(int fd, const struct iovec *pieces, int count, off64_t 
     return n;
 }
 
-static ssize_t read_any(int fd, const struct iovec *pieces, int count, off64_t at, int flags)
-{
-    char path[PATH_BYTES];
-    if (path_of(fd, path) && fails("read", path))
-        return -1;
-    return PREADV2(fd, pieces, count, at, flags);
-}
-
-#define AT(name, any, offset)                                                                      \
+#define AT(name, offset)                                                                           \
     ssize_t name(int fd, const struct iovec *pieces, int count, offset at)                         \
     {                                                                                              \
-        return any(fd, pieces, count, at, 0);                                                      \
+        return write_any(fd, pieces, count, at, 0);                                                \
     }
-#define AT2(name, any, offset)                                                                     \
+#define AT2(name, offset)                                                                          \
     ssize_t name(int fd, const struct iovec *pieces, int count, offset at, int flags)              \
     {                                                                                              \
-        return any(fd, pieces, count, at, flags);                                                  \
+        return write_any(fd, pieces, count, at, flags);                                            \
     }
-AT(pwritev, write_any, off_t)
-AT(pwritev64, write_any, off64_t)
-AT2(pwritev2, write_any, off_t)
-AT2(pwritev64v2, write_any, off64_t)
-AT(preadv, read_any, off_t)
-AT(preadv64, read_any, off64_t)
-AT2(preadv2, read_any, off_t)
-AT2(preadv64v2, read_any, off64_t)
+AT(pwritev, off_t)
+AT(pwritev64, off64_t)
+AT2(pwritev2, off_t)
+AT2(pwritev64v2, off64_t)
 
 /* A call that the recorder does not know must not change a file unseen. */
 static void refuse(const char *name, int fd)
@@ -277,8 +222,6 @@ FALLOCATE(posix_fallocate64, off64_t)
         char path[PATH_BYTES];                                                                     \
         if (!path_of(fd, path))                                                                    \
             return REAL(int, #name, int, offset)(fd, length);                                      \
-        if (fails("truncate", path))                                                               \
-            return -1;                                                                             \
         pthread_mutex_lock(&turn);                                                                 \
         int done = REAL(int, #name, int, offset)(fd, length);                                      \
         if (!done)                                                                                 \
@@ -292,12 +235,8 @@ FTRUNCATE(ftruncate64, off64_t)
 static int sync_any(const char *name, int fd)
 {
     char path[PATH_BYTES];
-    struct stat found;
     if (!path_of(fd, path))
         return REAL(int, name, int)(fd);
-    int is_directory = !fstat(fd, &found) && S_ISDIR(found.st_mode);
-    if (fails(is_directory ? "sync_directory" : "sync", path))
-        return -1;
     pthread_mutex_lock(&turn);
     note('s', fd, 0, 0, NULL);
     pthread_mutex_unlock(&turn);
@@ -314,8 +253,6 @@ int fdatasync(int fd) { return sync_any("fdatasync", fd); }
 
 static int entry(const char *name, char kind, const char *path)
 {
-    if (is_ours(path) && fails(name, path))
-        return -1;
     pthread_mutex_lock(&turn);
     int done = REAL(int, name, const char *)(path);
     if (!done && is_ours(path))
@@ -331,8 +268,6 @@ int mkdir(const char *path, mode_t mode)
 {
     if (!is_ours(path))
         return REAL(int, "mkdir", const char *, mode_t)(path, mode);
-    if (fails("mkdir", path))
-        return -1;
     pthread_mutex_lock(&turn);
     int done = REAL(int, "mkdir", const char *, mode_t)(path, mode);
     if (!done)
@@ -346,8 +281,6 @@ int rename(const char *old, const char *new)
     char both[2 * PATH_BYTES];
     if (!is_ours(new))
         return REAL(int, "rename", const char *, const char *)(old, new);
-    if (fails("rename", new))
-        return -1;
     pthread_mutex_lock(&turn);
     int done = REAL(int, "rename", const char *, const char *)(old, new);
     int length = snprintf(both, sizeof both, "%s%c%s", old, 0, new);

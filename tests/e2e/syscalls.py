@@ -1,12 +1,10 @@
 """What the real daemon does to its data directory, recorded at the system calls: and what a disk
 may hold of it when the power goes.
 
-`syscalls.c` writes the record and makes calls fail. `Trace` plays a part of it on a `SimDisk`,
+`syscalls.c` writes the record. `Trace` plays a part of it on a `SimDisk`,
 which knows what a sync promises and what may become of everything else, lets the power go there,
 and writes what is left into a real directory.
 """
-
-from __future__ import annotations
 
 import os
 import random

@@ -1,8 +1,6 @@
 """IdempotentProducer against a real nsqd: answers that are lost, kill -9, and a log in which every
 message stands once and in order."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

@@ -1,17 +1,13 @@
-"""The client library when things go wrong: kill -9, slow work, stops under load, nodes that come
-and go. Every story counts its messages."""
-
-from __future__ import annotations
+"""The client library and kill -9: what was answered arrives, and the rest is said to be unknown."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.client import Consumer, Message, Producer
+from penstock.client import Consumer, Producer
 from penstock.errors import ConnectionLost
 
 from .daemon import Daemon
@@ -41,19 +37,6 @@ def start_again(daemon: Daemon) -> None:
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with Daemon(tmp_path / "data", "--durability=os") as daemon:
         yield daemon
-
-
-async def drain(consumer: Consumer, wanted: set[bytes]) -> Counter[bytes]:
-    """Finish messages until all that are wanted have come."""
-    seen: Counter[bytes] = Counter()
-    async with asyncio.timeout(END_S_MAX):
-        async for message in consumer:
-            seen[message.body] += 1
-            message.fin()
-            if len(seen) == len(wanted):
-                break
-    assert set(seen) == wanted
-    return seen
 
 
 @pytest.mark.parametrize("retry", [True, False])
@@ -92,30 +75,3 @@ async def test_kill_in_the_middle_of_publishing(daemon: Daemon, retry: bool) -> 
                 message.fin()
                 if seen >= answered:
                     break
-
-
-async def test_a_stop_under_load_loses_nothing_and_repeats_nothing(daemon: Daemon) -> None:
-    bodies = {b"%d" % number for number in range(30_000)}
-    seen: Counter[bytes] = Counter()
-
-    async def handle(message: Message) -> None:
-        if len(message.body) % 3 == 0:
-            await asyncio.sleep(0)
-        seen[message.body] += 1
-
-    async with Producer(where(daemon)) as producer:
-        await producer.pub_many("t", bodies)
-    for part in range(4):
-        options: dict[str, Any] = {"max_in_flight": 500}
-        async with Consumer("t", "c", where(daemon), **options) as consumer:
-            running = asyncio.create_task(consumer.run(handle, concurrency=10))
-            while len(seen) < 5_000 * (part + 1):
-                await asyncio.sleep(0)
-            consumer.stop()
-            await running
-        found = daemon.channel_stats("t", "c")
-        assert found["in_flight_count"] == 0
-        assert found["depth"] == len(bodies) - len(seen)
-    async with Consumer("t", "c", where(daemon), max_in_flight=500) as consumer:
-        seen += await drain(consumer, bodies - set(seen))
-    assert seen == Counter(bodies)

@@ -1,7 +1,5 @@
 """A real daemon whose system has its clock set: delays and ages bear it, and it is reported."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs in `examples/` run, against real daemons, and print what they should."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

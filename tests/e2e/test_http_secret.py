@@ -1,7 +1,5 @@
 """An nsqd and an nsqlookupd that want a secret for changes over HTTP, and whoever changes them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -6,8 +6,6 @@ product and model agree, and no message waits while a consumer has room for it. 
 drained, and nothing is missing.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

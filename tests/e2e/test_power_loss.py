@@ -5,8 +5,6 @@ What has to be there is what its clients had been told by then, with durability 
 size when an answer came says which calls were before it.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

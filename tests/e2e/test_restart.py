@@ -1,7 +1,5 @@
 """How the daemon ends, and how it starts again on what it left."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

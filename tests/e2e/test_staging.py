@@ -1,7 +1,5 @@
 """Commits under kill -9: a client that asks until it is answered, and each message once."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

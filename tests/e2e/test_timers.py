@@ -4,8 +4,6 @@ A timeout comes no earlier than it is due, and no more than 10 ms later, however
 in flight and however they were touched.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

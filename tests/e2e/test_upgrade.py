@@ -1,7 +1,5 @@
 """A real nsqd of ours, started with an official nsqd's flags on that one's data path."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

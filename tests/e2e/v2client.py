@@ -4,8 +4,6 @@
 answered and never shown.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The raw V2 client over TLS, snappy and deflate. Compression is the test's own, not ours."""
 
-from __future__ import annotations
-
 import ssl
 import zlib
 from typing import Any

@@ -1,7 +1,5 @@
 """Bodies that fastavro has written, by the reader's schema."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

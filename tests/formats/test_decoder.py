@@ -1,7 +1,5 @@
 """A registry over HTTP that answers as Confluent's does."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Bodies that Google's own library has written, by the reader's message."""
 
-from __future__ import annotations
-
 import base64
 import pickle
 import struct

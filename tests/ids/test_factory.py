@@ -1,7 +1,5 @@
 """NSQ's guid factory: its ids, its three errors, and why worker ids are bounded."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -65,18 +63,6 @@ def test_a_used_up_tick_and_what_comes_behind_it() -> None:
         assert raised.value.last_id == made[-1]
     clock.wall_step_ns += TICK_NS
     assert factory.new_id() > made[-1]
-
-
-def test_a_clock_that_steps_back() -> None:
-    clock = still()
-    factory = GuidFactory(3, clock)
-    last = factory.new_id()
-    clock.wall_step_ns -= TICK_NS
-    with pytest.raises(TimeBackwards) as raised:
-        factory.new_id()
-    assert raised.value.tick == raised.value.last_tick - 1
-    clock.wall_step_ns += TICK_NS
-    assert factory.new_id() == last + 1
 
 
 @pytest.mark.parametrize("now_ns", [0, 1_300_000_000 * 10**9, 1 << 63])

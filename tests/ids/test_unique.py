@@ -1,7 +1,5 @@
 """RocketMQ-style ids: the published vectors, months and zones, clocks that step, threads."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from ipaddress import IPv4Address, ip_address

@@ -1,7 +1,5 @@
 """Batches for tests: strategies that make any that can be written, and tools to damage them."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

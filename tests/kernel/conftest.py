@@ -1,7 +1,5 @@
 """The kernel, and one side of a conversation with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType

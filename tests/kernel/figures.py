@@ -1,7 +1,5 @@
 """What the kernel computes, in plain words: buckets of latencies, and the traced sample."""
 
-from __future__ import annotations
-
 from penstock.kernel import TRACE_ALL
 
 _LOWEST_BITS = 10

@@ -12,8 +12,6 @@ Random histories hold the kernel against it by itself (`test_model.py`), and who
 (`e2e/test_model.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum

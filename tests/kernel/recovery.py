@@ -1,7 +1,5 @@
 """What a reader of a channel's journal makes of it, as docs/formats.md says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.kernel import StrayRecord

@@ -1,7 +1,5 @@
 """The batch format: what is encoded comes back, and nothing damaged is called sound."""
 
-from __future__ import annotations
-
 import struct
 from itertools import pairwise
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Bulk reading in a thread: what is found in a file, sent from it and read."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

@@ -1,7 +1,5 @@
 """One V2 connection without a socket: commands out of bytes, replies in order, the ways it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -12,7 +10,7 @@ from penstock import limits
 from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -148,46 +146,6 @@ def test_fin_frees_a_place(side: Side, tail: Any) -> None:
     assert (conn.finish_count, conn.in_flight) == (2, 2)
     assert conn.last_command_ns == side.mono_ns
     assert bodies(conn.take_output()) == [b"d"]
-
-
-def test_fins_in_a_row_end_where_one_is_anothers_or_done(side: Side, tail: Any) -> None:
-    window = side.window(tail)
-    conn, other = side.consumer(window, rdy=4), side.consumer(window, rdy=2)
-    id = side.publish(tail, *(b"%d" % number for number in range(7)))
-    mine = {message.id for message in side.received(conn)}
-    theirs = {message.id for message in side.received(other)}
-    assert (len(mine), len(theirs)) == (4, 2)
-    text = b"".join(fin(id + number) for number in range(7)) + fin(id) + b"NOP\n"
-    failed = [
-        (Event.FIN_FAILED, conn, b"%016x" % one, held)
-        for one, held in [
-            *((one, Held.NOT_OWNER) for one in sorted(theirs)),
-            (id + 6, Held.NOT_IN_FLIGHT),
-            (id, Held.NOT_IN_FLIGHT),
-        ]
-    ]
-    assert side.said(conn, text) == failed
-    assert (conn.finish_count, window.finish_count, window.in_flight) == (4, 4, 3)
-    assert window.low == 0 + (0 if min(theirs) == id else min(theirs) - id)
-    side.validate()
-
-
-def test_fins_with_a_gap_between_them(side: Side, tail: Any) -> None:
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=9)
-    id = side.publish(tail, *(b"%d" % number for number in range(6)))
-    side.received(conn)
-    assert side.said(conn, fin(id) + fin(id + 3) + fin(id + 4) + fin(id + 2)) == []
-    assert (window.low, [record[0] for record in window.in_flight_records(9)]) == (1, [1, 5])
-
-
-def test_fin_after_cls_is_taken(side: Side, tail: Any) -> None:
-    conn = side.consumer(side.window(tail), rdy=3)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    conn.closing = True
-    assert side.said(conn, fin(id)) == []
-    assert conn.finish_count == 1
 
 
 @pytest.mark.parametrize(

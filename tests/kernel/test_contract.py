@@ -1,14 +1,10 @@
-"""The compiled modules are what their stubs say, and their numbers are those of types.py."""
+"""What the compiled modules refuse, and that their numbers and layouts are those of Python."""
 
-from __future__ import annotations
-
-import ast
 import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +22,6 @@ from penstock.kernel import (
     Order,
     TraceKind,
     Verb,
-    codec,
     layout,
 )
 
@@ -34,91 +29,6 @@ from .batches import short_batch
 from .turns import Side
 
 KERNEL = Path(penstock.kernel.__file__).parent
-STUBS = ["_codec", "engine", "window", "bulk"]
-
-
-def stub(module: str) -> ast.Module:
-    return ast.parse((KERNEL / f"{module}.pyi").read_text())
-
-
-def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    for module in STUBS:
-        yield from ((module, one) for one in stub(module).body if isinstance(one, ast.ClassDef))
-
-
-def members(body: list[ast.stmt]) -> Iterator[tuple[str, bool]]:
-    """Names, and may each be set?"""
-    for one in body:
-        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
-            yield one.name, False
-        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            yield one.target.id, True
-
-
-def can_be_set(thing: Any, name: str) -> bool:
-    """Setting it to what it is changes nothing."""
-    try:
-        setattr(thing, name, getattr(thing, name))
-    except AttributeError:
-        return False
-    return True
-
-
-def breaches(wanted: ast.ClassDef, thing: Any) -> list[str]:
-    """What of a stub `thing` lacks, or has otherwise. More than it says is no breach."""
-    found = []
-    for name, is_variable in members(wanted.body):
-        if not hasattr(thing, name):
-            found.append(f"{name} is missing")
-        elif is_variable and not can_be_set(thing, name):
-            found.append(f"{name} cannot be set")
-    return found
-
-
-def test_the_classes(side: Side, tail: Any) -> None:
-    bulk = penstock.kernel.Bulk(1, 1, 0)
-    things = {
-        "Engine": side.engine,
-        "Tail": tail,
-        "Window": side.window(tail),
-        "Conn": side.connect(),
-        "Bulk": bulk,
-        "LogEnd": penstock.kernel.LogEnd(),
-    }
-    for module, wanted in classes():
-        thing = things.pop(wanted.name)
-        assert type(thing).__module__ == f"penstock.kernel.{module}"
-        assert breaches(wanted, thing) == []
-    assert things == {}
-    bulk.end()
-    bulk.run()
-
-
-def test_the_functions() -> None:
-    """mypy compares the signatures of both forms where `penstock.kernel` imports the one or the
-    other."""
-    compiled = import_module("penstock.kernel._codec")
-    names = {name for name, _ in members(stub("_codec").body)}
-    assert [name for name in names if not hasattr(compiled, name)] == []
-    assert names >= set(codec.__all__)
-
-
-class Crooked:
-    """Not at all a tail."""
-
-    topic = b"t"
-
-    @property
-    def owner(self) -> None:
-        return None
-
-
-def test_breaches_are_seen() -> None:
-    (wanted,) = (one for _, one in classes() if one.name == "Tail")
-    found = breaches(wanted, Crooked())
-    assert "commit_to is missing" in found
-    assert "owner cannot be set" in found
-    assert not any(one.startswith("topic") for one in found)
 
 
 def test_what_is_no_part_of_it_is_refused(side: Side, kernel: ModuleType) -> None:
@@ -189,11 +99,6 @@ def test_nsqd_without_it_says_what_to_install() -> None:
     (line,) = done.stderr.splitlines()
     assert "the compiled kernel cannot be imported" in line
     assert "install a wheel of penstock" in line
-
-
-def test_every_public_name_is_bound() -> None:
-    for name in penstock.kernel.__all__:
-        assert getattr(penstock.kernel, name) is not None
 
 
 # --- the layouts of Python are those of the compiled kernel and of docs/formats.md ---

@@ -1,31 +1,23 @@
 """A channel's cursor: moved by hand, written to the journal, restored from it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.kernel import Held, Section, Stray, StrayRecord
+from penstock.kernel import Held, Stray
 
 from .turns import (
     CURSOR,
     RESET,
     SECOND,
-    STRAY,
     Entry,
     Side,
     bodies,
-    cursor,
     entries,
     fin,
     finished,
     gone,
-    last_of_each,
     stray,
 )
-
-TIMEOUT_NS = 60 * SECOND
-
 
 # --- empty, seek, skip, lose ---
 
@@ -45,20 +37,6 @@ def busy_window(side: Side) -> tuple[SimpleNamespace, int]:
     assert (window.in_flight, window.delayed, window.depth, conn.in_flight) == (3, 1, 5, 3)
     side.validate()
     return SimpleNamespace(tail=tail, window=window, conn=conn), id
-
-
-def test_empty_drops_everything(side: Side) -> None:
-    it, id = busy_window(side)
-    side.journal(it.window)
-    it.window.empty()
-    assert (it.window.low, it.window.next, it.window.depth) == (10, 10, 0)
-    assert (it.window.in_flight, it.window.delayed, it.conn.in_flight) == (0, 0, 0)
-    assert (it.window.deadline_ns, it.window.due_ns, it.window.floor) == (0, 0, 10)
-    assert it.window.finish(it.conn.serial, id + 2) == Held.NOT_IN_FLIGHT
-    assert side.journal(it.window) == [Entry(RESET, 0, 0, 0, 10, 10, 0)]
-    it.conn.rdy = 10
-    side.publish(it.tail, b"after")
-    assert [message.body for message in side.received(it.conn)] == [b"after"]
 
 
 def test_seek_goes_back(side: Side) -> None:
@@ -111,39 +89,7 @@ def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     assert it.window.lose_range(4, 6) == 0
 
 
-def test_in_flight_records(side: Side) -> None:
-    it, id = busy_window(side)
-    deadline_ns = side.mono_ns + TIMEOUT_NS
-    serial = it.conn.serial
-    assert sorted(it.window.in_flight_records(100)) == [
-        (0, id, 1, serial, deadline_ns),
-        (2, id + 2, 1, serial, deadline_ns),
-        (3, id + 3, 1, serial, deadline_ns),
-    ]
-    assert len(it.window.in_flight_records(2)) == 2
-    assert it.window.in_flight_records(0) == []
-
-
 # --- the journal ---
-
-
-def test_a_snapshot_and_the_journal_say_the_same(side: Side) -> None:
-    it, id = busy_window(side)
-    snapshot = entries(it.window.snapshot())
-    due_ns = side.wall_ns + SECOND
-    assert snapshot[0] == cursor(2, 6)
-    assert strays_of(snapshot) == [
-        stray(0, id, 1, Stray.IN_FLIGHT),
-        stray(4, id + 4, 1, Stray.WAITING),
-        stray(5, id + 5, 1, Stray.DELAYED, due_ns),
-    ]
-    journal = last_of_each(side.journal(it.window))
-    assert [entry for entry in journal if entry.kind == CURSOR] == [cursor(2, 6)]
-    assert strays_of(journal) == strays_of(snapshot)
-
-
-def strays_of(journal: list[Entry]) -> list[Entry]:
-    return sorted((entry for entry in journal if entry.kind == STRAY), key=lambda entry: entry.a)
 
 
 def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
@@ -160,18 +106,6 @@ def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
     assert set(side.dirty_windows()) == {one, two}
 
 
-def test_a_restored_window_sends_again_what_was_in_flight(side: Side, tail: Any) -> None:
-    side.publish(tail, *[b"%d" % number for number in range(10)])
-    window = side.window(tail, 0)
-    window.restore(2, 7, [(3, 4), (5, 6)], [])
-    assert (window.low, window.depth) == (2, 6)
-    assert entries(window.snapshot())[0] == cursor(2, 7)
-    conn = side.consumer(window, rdy=10)
-    got = [(message.body, message.attempts) for message in side.received(conn)]
-    assert got == [(b"2", 2), (b"4", 2), (b"6", 2), (b"7", 1), (b"8", 1), (b"9", 1)]
-    assert (window.floor, window.next) == (2, 10)
-
-
 def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side, tail: Any) -> None:
     side.publish(tail, *[b"%d" % number for number in range(10)])
     window = side.window(tail, 0)
@@ -184,31 +118,6 @@ def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side, tail
     snapshot = entries(window.snapshot())
     assert (snapshot[0].kind, snapshot[0].b) == (CURSOR, 8)
     assert finished(6, 7) in snapshot
-
-
-def test_restored_strays_go_on_where_they_were(side: Side, tail: Any) -> None:
-    id = side.publish(tail, *[b"%d" % number for number in range(6)])
-    window = side.window(tail, 0)
-    due_ns = side.wall_ns + SECOND
-    window.restore(
-        3,
-        5,
-        [],
-        [
-            StrayRecord(0, id, 4, Stray.WAITING, 0),
-            StrayRecord(1, id + 1, 2, Stray.DELAYED, due_ns),
-            StrayRecord(4, id + 4, 7, Stray.IN_FLIGHT, 0),
-        ],
-    )
-    assert (window.depth, window.delayed, window.in_flight) == (4, 1, 0)
-    assert (window.floor, window.due_ns) == (0, due_ns)
-    conn = side.consumer(window, rdy=10)
-    got = {message.body: message.attempts for message in side.received(conn)}
-    assert got == {b"0": 5, b"4": 8, b"3": 2, b"5": 1}
-    side.pass_time(SECOND)
-    side.tick()
-    assert [(m.body, m.attempts) for m in side.received(conn)] == [(b"1", 3)]
-    assert window.floor == 0
 
 
 # --- delayed messages that are in the log alone when they are handed to a channel ---
@@ -257,78 +166,6 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert stray(1, id, 0, Stray.DELAYED, side.wall_ns + SECOND) in side.journal(window)
     assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
     assert (window.next, window.delayed) == (7, 3)
-
-
-def test_what_is_found_comes_when_it_is_due_and_once(side: Side) -> None:
-    window = backlog(side, 2)
-    side.search(window)
-    side.pass_time(SECOND)
-    side.tick()
-    assert counts(window) == (4, 1)
-    assert sorted(drain(side, window)) == [b"d0", b"last", b"n0", b"n1"]
-    side.pass_time(SECOND)
-    side.tick()
-    assert drain(side, window) == [b"d1"]
-
-
-def test_a_search_begins_again_when_the_cursor_is_set(side: Side) -> None:
-    window = backlog(side, 3)
-    side.search(window)
-    window.seek(2)
-    side.settle()
-    assert (window.search_start, window.search_end, counts(window)) == (2, 6, (5, 0))
-    side.search(window)
-    assert counts(window) == (3, 2)
-
-
-def test_a_restart_searches_what_was_not_searched(side: Side) -> None:
-    window = backlog(side, 3)
-    side.search(window, steps=3)
-    records = window.stray_records(Stray.DELAYED, 9)
-    again = side.window(window.tail, 0)
-    again.restore(0, 0, [], records)
-    again.searched = window.searched
-    side.settle()
-    assert (again.search_start, again.search_end, counts(again)) == (3, 6, (6, 1))
-    side.search(again)
-    assert counts(again) == (4, 3)
-
-
-def copied(side: Side, id: int, *before: bytes) -> Any:
-    """Some messages, then a delayed one with this id of its own; all of it in memory."""
-    tail = side.tail()
-    window = side.window(tail)
-    window.paused = True
-    for body in before:
-        side.publish(tail, body)
-    tail.append(b"copy", side.wall_ns + SECOND, {Section.ID: id})
-    side.commit()
-    side.settle()
-    return window
-
-
-def test_one_with_its_own_id_is_deferred_by_it(side: Side) -> None:
-    window = copied(side, 77, b"first")
-    assert (window.search_start, window.search_end) == (1, 2)
-    side.search(window)
-    assert counts(window) == (1, 1)
-    assert window.stray_records(Stray.DELAYED, 1)[0].id == 77
-
-
-def test_a_copy_of_what_is_still_to_come_is_deferred_by_another_id(side: Side) -> None:
-    id = side.next_id
-    window = copied(side, id, b"original")
-    side.search(window)
-    assert counts(window) == (1, 1)
-    assert window.stray_records(Stray.DELAYED, 1)[0].id != id
-    window.paused = False
-    conn = side.consumer(window, rdy=10)
-    (original,) = side.received(conn)
-    assert (original.id, original.body) == (id, b"original")
-    side.pass_time(SECOND)
-    side.tick()
-    (copy,) = side.received(conn)
-    assert (copy.id != id, copy.body) == (True, b"copy")
 
 
 # --- more of them than become strays ---

@@ -1,7 +1,5 @@
 """Delivery: delayed messages, messages with a past, reading behind the memory, sampling, shares."""
 
-from __future__ import annotations
-
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,22 +10,6 @@ from penstock.kernel import Event, Held, Section, Source, Stray
 from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
 
 TIMEOUT_NS = 60 * SECOND
-
-
-def test_a_delayed_message_waits_without_any_consumer(side: Side, tail: Any, window: Any) -> None:
-    due_ns = side.wall_ns + 5 * SECOND
-    id = side.publish(tail, b"later", due_ns=due_ns)
-    side.settle()
-    assert (window.delayed, window.depth, window.due_ns) == (1, 0, due_ns)
-    assert (window.low, window.next, window.floor) == (1, 1, 0)
-    assert stray(0, id, 0, Stray.DELAYED, due_ns) in side.journal(window)
-    conn = side.consumer(window, rdy=1)
-    assert side.received(conn) == []
-    side.pass_time(5 * SECOND)
-    side.tick()
-    (message,) = side.received(conn)
-    assert (message.attempts, message.id, message.body) == (1, id, b"later")
-    assert window.finish(conn.serial, id) == Held.DONE
 
 
 # --- delayed messages ---
@@ -41,29 +23,6 @@ def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
         side.publish(window.tail, b"n%d" % number)
         side.settle()
     return first
-
-
-def test_delayed_messages_behind_a_backlog_are_deferred(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    due_ns = side.wall_ns + SECOND
-    scheduled(side, window, 3, due_ns)
-    side.validate()
-    assert (window.depth, window.delayed, window.next) == (4, 3, 0)
-    listed = window.stray_records(Stray.DELAYED, 10)
-    assert [(one.offset, one.due_ns - due_ns) for one in listed] == [(1, 0), (3, 1), (5, 2)]
-    window.paused = False
-    conn = side.consumer(window, rdy=10)
-    assert [one.body for one in side.received(conn)] == [b"first", b"n0", b"n1", b"n2"]
-    side.validate()
-    assert (window.depth, window.delayed, window.next) == (0, 3, 7)
-    side.pass_time(2 * SECOND)
-    side.tick()
-    assert [(one.body, one.attempts) for one in side.received(conn)] == [
-        (b"d0", 1),
-        (b"d1", 1),
-        (b"d2", 1),
-    ]
 
 
 def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
@@ -82,19 +41,6 @@ def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
     conn = side.consumer(window, rdy=10)
     assert b"d0" not in [one.body for one in side.received(conn)]
     assert window.next == 5
-
-
-def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    scheduled(side, window, 2, side.wall_ns + SECOND)
-    window.seek(0)
-    side.settle()
-    side.validate()
-    assert (window.depth, window.delayed) == (3, 2)
-    window.empty()
-    side.settle()
-    assert (window.depth, window.delayed) == (0, 0)
 
 
 # --- messages with a past: own ids, attempts, timestamps ---

@@ -1,7 +1,5 @@
 """Connections whose bytes somebody else moves, and the two gates in front of the hot verbs."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

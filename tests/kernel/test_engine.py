@@ -1,7 +1,5 @@
 """The engine with real sockets: readiness, slow and silent peers, the ways a connection ends."""
 
-from __future__ import annotations
-
 import gc
 import os
 import select

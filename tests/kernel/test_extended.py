@@ -1,7 +1,5 @@
 """PUB_EXT and MPUB_EXT: what is stored, where it goes, and how it is answered."""
 
-from __future__ import annotations
-
 import json
 from types import ModuleType
 from typing import Any

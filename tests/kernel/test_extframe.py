@@ -1,7 +1,5 @@
 """Frames with headers and positions between id and body."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Filters over headers: what does not pass is finished for the channel."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

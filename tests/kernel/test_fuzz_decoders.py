@@ -5,8 +5,6 @@ the process instead of going unnoticed. One run has a fixed seed; another has a 
 failure names.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import random

@@ -1,7 +1,5 @@
 """The checksum against published vectors, and against division bit by bit."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """The JSON headers of PUB_EXT: which documents are let in, and what is taken out of them."""
 
-from __future__ import annotations
-
 import json
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Order of a channel in a partition: of each key, and of everything."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -43,37 +41,6 @@ def heard(side: Side, conn: Any) -> str:
 def done(side: Side, conn: Any, *ids: int) -> str:
     assert side.said(conn, b"".join(map(fin, ids))) == []
     return heard(side, conn)
-
-
-def test_one_of_each_key_is_in_flight(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    a1, a2, b1, _, a3, _, b2 = say(side, window, "a1 a2 b1 -1 a3 -2 b2")
-    assert heard(side, conn) == "a1 b1 -1 -2"
-    assert (window.in_flight, window.behind, window.depth) == (4, 3, 3)
-    assert done(side, conn, b1) == "b2"
-    assert done(side, conn, a1) == "a2"
-    assert done(side, conn, a2) == "a3"
-    assert done(side, conn, a3, b2) == ""
-    assert (window.behind, window.depth, window.in_flight, window.finish_count) == (0, 0, 2, 5)
-
-
-@pytest.mark.parametrize(("order", "words"), [(Order.KEY, "a1 a2 b1"), (Order.STRICT, "a1 a2")])
-def test_an_exhausted_message_holds_its_key_until_it_is_settled(
-    side: Side, window: Any, order: Order, words: str
-) -> None:
-    window.order, window.attempts_max = order, 1
-    conn = side.consumer(window, rdy=10)
-    a1, a2, *_ = say(side, window, words)
-    heard(side, conn)
-    window.requeue(conn.serial, a1, 0, side.wall_ns)
-    (record,) = window.take_exhausted(10)
-    assert (record.id, heard(side, conn), window.depth) == (a1, "", 1)
-    assert window.behind == (order == Order.KEY)  # a strict window goes no further
-    assert window.settle_exhausted(a1, done=True)
-    assert heard(side, conn) == "a2"
-    window.requeue(conn.serial, a2, 0, side.wall_ns)
-    window.attempts_max = 0  # it is sent again
-    assert heard(side, conn) == "a2"
 
 
 def test_what_is_aside_can_be_settled_by_hand(side: Side, window: Any) -> None:
@@ -137,52 +104,6 @@ def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> Non
     window.empty()
     say(side, window, "a8")
     assert heard(side, conn) == "a8"
-
-
-def restarted(side: Side, window: Any, recovery: Recovery) -> Any:
-    """The channel comes back from what its journal says; all consumers are gone."""
-    recovery.apply(entries(window.take_journal()))
-    side.engine.forget_window(window)
-    side.windows.remove(window)
-    again = side.window(window.tail, recovery.low)
-    again.order = window.order
-    again.attempts_max = window.attempts_max
-    finished, strays = recovery.records()
-    again.restore(recovery.low, recovery.next, finished, strays)
-    return again
-
-
-def test_after_a_restart_a_key_comes_in_the_order_of_the_log(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    ids = say(side, window, "a1 a2 b1 a3 c1 b2 -1")
-    heard(side, conn)
-    a1, a2, b1 = ids[:3]
-    assert done(side, conn, a1, b1) == "a2 b2"
-    window.requeue(conn.serial, a2, 5 * SECOND, side.wall_ns)
-    again = restarted(side, window, Recovery(0))
-    assert again.depth == 4
-    say(side, again, "a4 b3 d1")
-    conn = side.consumer(again, rdy=10)
-    assert sorted(heard(side, conn).split()) == ["-1", "b2", "c1", "d1"]
-    assert (again.behind, again.delayed) == (3, 1)
-    side.pass_time(5 * SECOND)
-    side.tick()
-    assert heard(side, conn) == "a2"
-    assert done(side, conn, a2) == "a3"
-
-
-def test_an_exhausted_message_holds_its_key_after_a_restart(side: Side, window: Any) -> None:
-    window.attempts_max = 1
-    conn = side.consumer(window, rdy=10)
-    a1, *_ = say(side, window, "a1 a2 b1")
-    heard(side, conn)
-    window.requeue(conn.serial, a1, 0, side.wall_ns)
-    again = restarted(side, window, Recovery(0))
-    conn = side.consumer(again, rdy=10)
-    assert (heard(side, conn), again.exhausted, again.behind) == ("", 2, 1)  # b1 was in flight
-    assert len(again.take_exhausted(10)) == 2
-    assert again.settle_exhausted(a1, done=True)
-    assert heard(side, conn) == "a2"
 
 
 # --- after a restart, and when the order is changed ---

@@ -1,7 +1,5 @@
 """From timestamp to FIN: which bucket, which messages, and that nothing is counted twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

@@ -3,8 +3,6 @@
 They are constants there for the compiler to see; nothing but this test ties them together.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

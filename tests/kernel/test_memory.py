@@ -1,7 +1,5 @@
 """What of a tail stays in memory, to the byte."""
 
-from __future__ import annotations
-
 import gc
 import resource
 from pathlib import Path

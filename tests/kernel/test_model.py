@@ -5,8 +5,6 @@ agree, and no message waits while a consumer has room for it. In the end all is 
 is missing. A history is a seed: a failure names it, and `History(kernel, seed).play()` shows it.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

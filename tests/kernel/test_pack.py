@@ -1,7 +1,5 @@
 """Packs: several messages in one body, counted, checked and taken without an object for each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

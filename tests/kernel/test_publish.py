@@ -1,7 +1,5 @@
 """Publishes of a connection without a socket, and their answers in order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A topic of several partitions: which tail takes a publish."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

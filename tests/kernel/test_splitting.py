@@ -5,8 +5,6 @@ and cut in two at every byte; events, log and output must not differ. Random pie
 streams are those of `test_fuzz_commands.py`.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

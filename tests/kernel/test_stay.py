@@ -1,7 +1,5 @@
 """Publishers that wait for each answer: the engine waits for them, stores and answers by itself."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

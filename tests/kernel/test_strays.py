@@ -1,7 +1,5 @@
 """Messages that have used their attempts: never sent again, handed out once, settled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The writing end of a partition: open, sealed, committed, failed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Events about traced messages: which there are, and what they say."""
 
-from __future__ import annotations
-
 import struct
 from types import ModuleType
 from typing import Any

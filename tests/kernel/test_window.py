@@ -1,7 +1,5 @@
 """One channel on one partition: RDY, FIN, REQ, TOUCH, timeouts and ticks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -44,52 +42,7 @@ def test_ids_follow_the_formula_across_a_tick(side: Side, tail: Any) -> None:
     assert conn.in_flight == 0
 
 
-# --- finish ---
-
-
-def test_finishing_in_order_moves_the_cursor(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(tail, b"a", b"b", b"c")
-    side.received(conn)
-    assert side.journal(window) == [cursor(0, 3)]
-    assert window.finish(conn.serial, id) == Held.DONE
-    assert window.finish(conn.serial, id + 1) == Held.DONE
-    assert (window.low, window.in_flight, conn.in_flight) == (2, 1, 1)
-    assert (window.finish_count, conn.finish_count) == (2, 2)
-    assert window.journal_dirty
-    assert side.journal(window) == [cursor(2, 3)]
-    assert not window.journal_dirty
-    assert side.journal(window) == []
-
-
-def test_finishing_out_of_order_is_kept_as_ranges(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(tail, *[b"x"] * 8)
-    side.received(conn)
-    side.journal(window)
-    for index in (2, 3, 6):
-        window.finish(conn.serial, id + index)
-    assert side.journal(window) == [finished(2, 4), finished(6, 7)]
-    assert window.low == 0
-    for index in (0, 1, 7):
-        window.finish(conn.serial, id + index)
-    assert window.low == 4
-    assert side.journal(window) == [cursor(4, 8), finished(7, 8)]
-
-
 # --- requeue ---
-
-
-def test_releases_come_in_the_order_of_their_due_times(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(tail, b"3", b"1", b"2")
-    side.received(conn)
-    for index, delay_ms in enumerate((300, 100, 200)):
-        window.requeue(conn.serial, id + index, delay_ms * MS, side.wall_ns)
-    assert window.release(side.wall_ns + 250 * MS) == 2
-    assert [message.body for message in side.received(conn)] == [b"1", b"2"]
-    assert window.due_ns == side.wall_ns + 300 * MS
-    assert (window.message_count, conn.message_count) == (3, 5)  # each of them once for the window
 
 
 def test_strays_and_new_messages_take_turns(side: Side, tail: Any, window: Any) -> None:

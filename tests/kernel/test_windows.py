@@ -1,7 +1,5 @@
 """One connection that consumes several windows under one RDY."""
 
-from __future__ import annotations
-
 import random
 import socket
 from collections import Counter

@@ -135,12 +135,6 @@ def gone(offset: int, id: int) -> Entry:
     return Entry(GONE, 0, 0, 0, offset, 0, id)
 
 
-def last_of_each(journal: list[Entry]) -> list[Entry]:
-    """The journal with only the last word on each stray."""
-    last = {entry.id: entry for entry in journal if entry.kind in (STRAY, GONE)}
-    return [entry for entry in journal if entry.kind not in (STRAY, GONE)] + list(last.values())
-
-
 def log_name(tail: Any) -> bytes:
     """Where `Side.written` keeps what this tail sealed."""
     return bytes(tail.topic) + (b" %d" % tail.partition if tail.partition else b"")

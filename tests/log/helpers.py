@@ -1,7 +1,5 @@
 """Batches and logs for tests."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

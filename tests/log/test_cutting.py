@@ -1,7 +1,5 @@
 """Taking away the end of a log, or all of it; and what of it stays to be seen."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -357,18 +355,6 @@ def test_a_start_that_was_decided_elsewhere_removes_whole_segments(disk: SimDisk
     assert bodies_from(log, bases[2]) == [body(n) for n in range(bases[2], 180)]
     disk.crash(random.Random(1))
     assert PartitionLog.open(disk, PATH, SMALL, owner=OWNER).start_offset == bases[2]
-
-
-def test_the_last_batch_stays_whatever_the_start_is(disk: SimDisk) -> None:
-    log = filled(disk)
-    log.sync()
-    last = log.last()
-    log._roll()
-    log.sync()
-    assert log.drop_below(10_000) > 0
-    assert len(log.segments) == 2
-    assert log.last() == last
-    assert PartitionLog.open(disk, PATH, SMALL, owner=OWNER).last() == last
 
 
 def test_what_is_not_synced_is_not_removed(disk: SimDisk) -> None:

@@ -1,7 +1,5 @@
 """A log whose files are corrupt: what it says, what it still serves, what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.errors import LogDamaged, StorageError
@@ -193,18 +191,6 @@ def test_a_wrong_index_is_put_right(disk: SimDisk, what: str) -> None:
         assert log.find_time(message.timestamp_ns) == offset // 3 * 3
     log.close()
     assert {path: disk.content(path) for path in indexes} == sound
-
-
-def test_a_lost_mark_loses_nothing(disk: SimDisk) -> None:
-    closed_log(disk)
-    disk.unlink("data/0/mark")
-    log = reopened(disk)
-    assert not log.report.clean
-    assert log.written_end == 180
-    assert bodies_from(log, 0) == [body(n) for n in range(180)]
-    Writer(log).fill(1)
-    log.close()
-    assert reopened(disk).report.clean
 
 
 def test_a_disk_that_does_not_read_is_an_error_of_ours(disk: SimDisk) -> None:

@@ -1,7 +1,5 @@
 """What a partition and each kind of its files say."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.kernel import id_to_hex

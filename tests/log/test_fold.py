@@ -1,7 +1,5 @@
 """What a row of journal records amounts to."""
 
-from __future__ import annotations
-
 import struct
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """A leader's rows on a follower's log: what is taken, and what is refused without a byte."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

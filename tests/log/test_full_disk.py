@@ -1,7 +1,5 @@
 """A disk that fills up, or fails: refused writes leave the log as it was, and it goes on later."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """The head of a segment: whose log it is part of, and what is done with one that is not ours."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.errors import LogDamaged

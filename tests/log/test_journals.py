@@ -1,7 +1,5 @@
 """Channel journals from outside: which records count, and what ends their row."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import struct

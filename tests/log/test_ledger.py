@@ -1,7 +1,5 @@
 """A node's ledger: what was synced is there, and what was hurt is never taken for less."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

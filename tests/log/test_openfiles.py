@@ -1,24 +1,18 @@
 """More files than descriptors: closed and opened again, and nobody notices."""
 
-from __future__ import annotations
-
 import errno
 import os
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.errors import DirectoryLocked
 from penstock.kernel import decode_bodies
 from penstock.log.disk import BUFFERS_MAX, OsDisk, lock_directory
-from penstock.log.journal_file import JournalFiles
 from penstock.log.open_files import OpenFiles
 from penstock.log.partition import PartitionLog
-from penstock.net.sync import SyncPool
 
 from .helpers import SMALL, Writer, descriptors
 
@@ -95,54 +89,6 @@ def test_what_is_not_synced_stays_open(tmp_path: Path) -> None:
     assert descriptors(tmp_path) == 1
     for log in logs:
         log.close()
-
-
-class Synced:
-    """Logs with their journals, which threads sync while the test goes on with others."""
-
-    def __init__(self, disk: OsDisk, paths: list[Path]) -> None:
-        self.logs = [PartitionLog.create(disk, path, SMALL) for path in paths]
-        self.writers = [Writer(log) for log in self.logs]
-        self.journals = [JournalFiles(disk, log.path, 2) for log in self.logs]
-        for journal in self.journals:
-            journal.begin(1, b"snapshot")
-        self.out: dict[Any, Any] = {}
-
-    def write(self, turn: int) -> None:
-        for writer, journal in zip(self.writers, self.journals, strict=True):
-            writer.write([b"%d" % turn] * 20)
-            journal.append(b"record")
-
-    def sync_begin(self, pool: SyncPool) -> None:
-        for file in (*self.logs, *self.journals):
-            job = file.sync_begin()
-            if job is not None:
-                self.out[job] = file
-                pool.submit(job)
-
-    def settle(self, pool: SyncPool) -> None:
-        while self.out:
-            pool.wait()
-            for job, error in pool.take_done():
-                self.out.pop(job).sync_end(job, error)
-
-
-def test_sync_threads_open_nothing(tmp_path: Path) -> None:
-    """More logs and journals than kept files, synced by threads while others are written."""
-    disk, pool, interval = OsDisk(files_max=4), SyncPool(lambda: None), sys.getswitchinterval()
-    one, other = (Synced(disk, [tmp_path / f"{half}{n}" for n in range(40)]) for half in "ab")
-    sys.setswitchinterval(1e-6)
-    try:
-        for turn in range(25):
-            one.write(turn)
-            one.sync_begin(pool)
-            other.write(turn)
-            one.settle(pool)
-            one, other = other, one
-    finally:
-        sys.setswitchinterval(interval)
-        pool.close()
-    assert all(log.written_end == 25 * 20 for log in (*one.logs, *other.logs))
 
 
 def test_a_thread_opens_no_kept_file(tmp_path: Path) -> None:

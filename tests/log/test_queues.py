@@ -1,7 +1,5 @@
 """What the queues of a partition have not finished, by its files alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.kernel import StrayRecord

@@ -1,7 +1,5 @@
 """The rules alone: what stands where, and what is decided. Every row is a story of its own."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

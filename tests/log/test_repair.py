@@ -1,7 +1,5 @@
 """Giving up what is corrupt: nothing else is touched, and the log goes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.errors import LogDamaged

@@ -11,8 +11,6 @@ is cut. The power of each goes again and again, and after each loss its log must
 What was cut was written with other bytes than all that came later, so it cannot come back unseen.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Literal

@@ -1,7 +1,5 @@
 """`replica.json`, and what a log believes because of it."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec
@@ -107,13 +105,6 @@ def test_a_corrupt_file_is_not_taken_for_none(disk: SimDisk, content: bytes) -> 
         PartitionLog.open(disk, PATH, SMALL)
     findings = verify(disk, find(disk, PATH)).findings
     assert [finding.path for finding in findings] == [FILE]
-
-
-def test_a_rotten_bit_is_found(disk: SimDisk) -> None:
-    write_replica(disk, PATH, replica("copying"))
-    disk.flip(FILE, 20, 0)
-    with pytest.raises(ReplicaUnreadable):
-        read_replica(disk, PATH)
 
 
 # --- what the log believes ---

@@ -1,7 +1,5 @@
 """Corrupt batches in the middle of a log, replaced by those of another replica."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

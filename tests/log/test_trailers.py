@@ -1,7 +1,5 @@
 """Batches with a trailer are found by headers: all of them, checked, and little else is read."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An HTTP server on a real socket, with an application that answers when it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

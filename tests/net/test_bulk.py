@@ -1,7 +1,5 @@
 """The loop's side of bulk reading: jobs in line, what is given up, and bodies in slices."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Outgoing HTTP against a server that answers what it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Which heads of requests are let in, as a table."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The HTTP server, on real sockets, with an application that answers when it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

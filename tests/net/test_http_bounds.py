@@ -1,7 +1,5 @@
 """Slow clients, endless ones, and many at once: what the HTTP server grants them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

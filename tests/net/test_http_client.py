@@ -1,7 +1,5 @@
 """Connections of the HTTP client against a server that answers what it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

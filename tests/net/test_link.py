@@ -1,7 +1,5 @@
 """A link between a socket pair and a real engine, without a daemon: back-pressure, and its ends."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

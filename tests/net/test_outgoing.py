@@ -1,7 +1,5 @@
 """The bytes of a request, and what a redirect makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from cases import each

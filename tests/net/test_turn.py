@@ -1,7 +1,5 @@
 """When turns run, with a kernel and a broker that only take notes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

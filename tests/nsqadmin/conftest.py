@@ -1,8 +1,6 @@
 """One installation for the tests of this folder: a lookupd, an nsqd, an nsqadmin; and an nsqadmin
 where one has to log in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

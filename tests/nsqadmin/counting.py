@@ -4,8 +4,6 @@ It is quicker than the real one in what takes minutes: a browser that left is gi
 with each count the pages that none ever opened.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

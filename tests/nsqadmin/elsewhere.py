@@ -1,7 +1,5 @@
 """Another service that nsqadmin talks to: graphite, or the receiver of its notifications."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -6,8 +6,6 @@ older releases the forms are there too: fields that did not exist yet, clients t
 along, and answers inside an envelope without the header that says there is none.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass, field

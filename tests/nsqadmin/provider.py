@@ -4,8 +4,6 @@ Whoever comes is logged in as `claims` at once. `spoil` changes the claims of th
 `sign` what they are signed with.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """A real nsqadmin in a process of its own, for tests."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

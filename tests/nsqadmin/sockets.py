@@ -1,7 +1,5 @@
 """A page's websocket by hand: what a browser's script, or an attacker's, may send."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

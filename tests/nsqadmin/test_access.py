@@ -1,7 +1,5 @@
 """What a proxy says of its users, and the role that comes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection

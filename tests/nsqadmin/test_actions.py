@@ -1,7 +1,5 @@
 """What an action does when some of those that it concerns can't be asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

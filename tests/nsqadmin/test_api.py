@@ -1,7 +1,5 @@
 """The official `/api` against a real nsqlookupd and a real nsqd."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests by hand that must not get anywhere: spoofed headers, foreign names, frames, paths."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Each rule finds its fault, and a healthy installation has none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages of several nodes' logs, merged by time, and searches that go on. The logs are lists."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Places that people type, and what is asked of nodes for one channel."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Connections as rows of a table, and that nobody is asked for them while nobody looks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.errors import FetchFailed

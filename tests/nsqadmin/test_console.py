@@ -1,7 +1,5 @@
 """What a statement of the console sees, and what it can't be made to touch."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

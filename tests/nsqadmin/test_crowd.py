@@ -1,7 +1,5 @@
 """Pages that were opened and left leave nothing behind; pages that nobody opens are few."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

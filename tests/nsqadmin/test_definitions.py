@@ -1,7 +1,5 @@
 """Definitions: what is refused before anything is changed, and that out and in is the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

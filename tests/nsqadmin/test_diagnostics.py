@@ -1,7 +1,5 @@
 """`/api/diagnostics`: who may, what is in it, what never is, and how many are kept."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

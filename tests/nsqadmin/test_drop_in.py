@@ -1,8 +1,6 @@
 """Our nsqadmin in front of daemons that are the official ones in everything they say: each sentence
 that scripts, dashboards and proxies rely on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What quick open finds, and in which order."""
 
-from __future__ import annotations
-
 from penstock.nsqadmin.pages.bar import find
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import Producer

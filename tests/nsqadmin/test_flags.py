@@ -1,7 +1,5 @@
 """The official nsqadmin's command line and configuration file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 """nsqadmin that can't write: what can't be written down is not done, pages stay up, and it goes on
 by itself; files that are damaged; two on one directory."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sqlite3

@@ -1,7 +1,5 @@
 """Who is counted, known and written down: addresses behind proxies, sessions, tokens, refusals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

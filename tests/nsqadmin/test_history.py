@@ -1,7 +1,5 @@
 """Samples go in, minutes come out, also after a restart."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A message's life in words and as a drawing."""
 
-from __future__ import annotations
-
 from penstock.nsqadmin import lifeline
 from penstock.trace.events import Event, Kind
 

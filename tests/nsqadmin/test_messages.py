@@ -1,7 +1,5 @@
 """What people see of bodies: previews, forms, masks."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import json

@@ -1,8 +1,6 @@
 """What an installation of the official nsqadmin relies on beside `/api`: graphite, and the webhook
 of actions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

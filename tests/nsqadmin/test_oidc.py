@@ -1,7 +1,5 @@
 """Logging in by an OIDC provider, by hand-made requests: what is believed, and what is not."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

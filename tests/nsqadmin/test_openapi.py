@@ -4,8 +4,6 @@ A 502 is no fault here: it is the official answer when no daemon knows a topic. 
 description does not name, such as 500, is one.
 """
 
-from __future__ import annotations
-
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import Case

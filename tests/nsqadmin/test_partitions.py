@@ -1,7 +1,5 @@
 """Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages folded into runs: in any order, doubled, among garbage, the same runs come out."""
 
-from __future__ import annotations
-
 import random
 import shlex
 from typing import Any

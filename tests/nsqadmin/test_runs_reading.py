@@ -1,7 +1,5 @@
 """Reading `_pipelines` node by node: from where it was read last, and only when there is news."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Settings over several nodes: what holds, where they differ; a refusal changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums, rates, and what is not made of counters that fell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@ log-in has ended, and with events that no page of ours sends.
 
 Each test first shows that the same event does something when its rightful owner sends it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """How topics and channels do, in a word and in a sentence; how far a channel is behind, and when it
 will not be; and what a node's metrics tell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is kept across restarts, also from before a provider could log people in."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

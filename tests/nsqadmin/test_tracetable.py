@@ -1,7 +1,5 @@
 """A life in the trace table: asked for by the days that count, and made one with the log's part."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How often an nsqd is asked, and that one that hangs holds up nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A request of HTTP to one node of a cluster that is played."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A real daemon in a thread of this process, from `with` to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -1,7 +1,5 @@
 """Topics with several partitions in a running nsqd, nine of ten messages in one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.channels.dead_letter import DeadLetterContent

@@ -1,7 +1,5 @@
 """A node from its ports, without a daemon around it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

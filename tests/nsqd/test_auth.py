@@ -1,7 +1,5 @@
 """What an auth server is asked, and which answers count."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

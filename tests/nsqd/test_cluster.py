@@ -1,7 +1,5 @@
 """What a daemon with `--cluster` checks before it asks for the cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Clients and operators change topics and channels of a cluster, by SUB and verbs of HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Publishes over V2 while the disk is slow: so many bytes wait, and more are refused."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

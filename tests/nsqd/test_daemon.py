@@ -1,7 +1,5 @@
 """Starts, stops and restarts of a whole daemon."""
 
-from __future__ import annotations
-
 import json
 import socket
 import stat

@@ -1,7 +1,5 @@
 """A drain: what is refused, what goes on, what is waited for, and the end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

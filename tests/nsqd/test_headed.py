@@ -1,7 +1,5 @@
 """PUB_EXT and MPUB_EXT of a daemon: what is stored where, traced answers, errors and bounds."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -94,22 +92,6 @@ def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
         refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"too many"))
         assert refused.data.startswith(b"E_PUB_FAILED PUB failed topic depth limit of 8")
     assert [len(part) for part in stored(keyed_node, "t")] == [2, 5, 1]
-
-
-def test_a_partition_that_has_stopped_refuses_its_keys_alone(keyed_node: Running) -> None:
-    keys = keys_apart()
-    topic = keyed_node.daemon.broker.topics["t"]
-    keyed_node.call(lambda: topic.leader(1).group.stop("the disk is gone"))
-    with keyed_node.client() as client:
-        assert client.ask(pub_ext(b"t", keyed(keys[0]), b"x")) == ok()
-        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"x"))
-        assert refused.data.startswith(b"E_PUB_FAILED PUB failed ")
-        assert b"the disk is gone" in refused.data
-    with keyed_node.client() as client:
-        both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
-        refused = client.ask(mpub_ext(b"t", both))
-        assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
-    assert len(stored(keyed_node, "t")[0]) == 1
 
 
 # --- consumers of topics with headers, over real sockets ---

@@ -1,7 +1,5 @@
 """What a node does each second, on a loop whose time stands still."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

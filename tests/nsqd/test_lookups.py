@@ -1,7 +1,5 @@
 """Connections to nsqlookupds that come, go, hang and lie. The clock runs faster than in life."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

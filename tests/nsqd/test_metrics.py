@@ -1,7 +1,5 @@
 """/metrics: the form that Prometheus reads, and that the numbers are the right ones."""
 
-from __future__ import annotations
-
 import re
 import socket
 from pathlib import Path
@@ -92,18 +90,6 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
         assert "topic.t.e2e_processing_latency_50:" in told
         text = nsqd.request("GET", "/stats").body.decode()
         assert re.search(r"e2e%: [\d.]+(us|ms|s), [\d.]+(us|ms|s)\n", text)
-
-
-def test_refused_publishes_are_counted(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd, nsqd.client() as client:
-        assert client.ask(pub(b"t", b"x")) == ok()
-        nsqd.call(lambda: nsqd.daemon.broker.topics["t"].leader().group.stop("a bad disk"))
-        assert nsqd.request("POST", "/pub?topic=t", b"x").status == 503
-        assert nsqd.request("POST", "/mpub?topic=t", b"x").status == 503
-        assert client.ask(pub(b"t", b"x")).data == b"E_PUB_FAILED PUB failed a bad disk"
-        found = samples(nsqd.request("GET", "/metrics").body.decode())
-        assert found["nsqd_publishes_refused_total"] == 3
-        assert (found["nsqd_healthy"], found['nsqd_topic_refusing{topic="t"}']) == (0, 1)
 
 
 def test_every_metric_is_in_the_document(nsqd: Running) -> None:

@@ -1,7 +1,5 @@
 """SUB_ORDERED, as Youzan's clients say it, and topics that want nothing else."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any

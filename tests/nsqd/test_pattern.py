@@ -1,7 +1,5 @@
 """Go's regular expressions on names, that no pattern takes long, and filters by patterns."""
 
-from __future__ import annotations
-
 import re
 import time
 

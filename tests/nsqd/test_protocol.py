@@ -1,7 +1,5 @@
 """Conformance of the V2 protocol, byte by byte, over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever a topic or a channel takes as a setting survives a restart of the daemon."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SIGHUP and SIGQUIT of the real process, and what a closed terminal leaves behind."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import pty

@@ -1,7 +1,5 @@
 """/stats as JSON and as text, on a daemon of its own whose every number is known."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

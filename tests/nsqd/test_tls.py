@@ -1,7 +1,5 @@
 """The TLS flags: contexts, start errors, policies for clients, and what is locked without TLS."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import logging

@@ -1,8 +1,6 @@
 """Topics of a node by itself become topics of a cluster: what the disk and the metadata have after
 each step, and after a start that was interrupted."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Topics are made after the lookups, once, and everybody who waits is told."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Coroutine

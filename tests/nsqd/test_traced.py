@@ -1,20 +1,14 @@
 """PUB_TRACE, MPUB_TRACE, /pubtrace and /mpubtrace: their answers, and what is stored."""
 
-from __future__ import annotations
-
 import json
 import struct
-from typing import Any
 
-import pytest
-
-from penstock.errors import PartitionStopped
 from penstock.kernel import Section
 from penstock.log.reader import Message
 from penstock.wire import frames
 from penstock.wire.traced import decode_reply
 
-from .world import Running, error, ok, pub, running_with, stored, u32
+from .world import Running, ok, pub, running_with, stored, u32
 
 nsqd = running_with()
 
@@ -71,25 +65,6 @@ def test_answers_keep_the_order_of_commands(nsqd: Running) -> None:
         assert (first, third) == (ok(), ok())
         assert decode_reply(second.data)[2] == 1
         assert decode_reply(fourth.data)[2] == 3
-
-
-def test_a_publish_that_fails_while_it_waits_is_an_error(
-    nsqd: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with nsqd.client() as client:
-        client.ask(pub_trace(b"t", b"2"))
-        topic = nsqd.daemon.broker.topics["t"]
-        publish = topic.publish_traced
-
-        def fail(*arguments: Any) -> None:
-            publish(*arguments)
-            topic.leader().group.stop("the disk is gone")
-
-        monkeypatch.setattr(topic, "publish_traced", fail)
-        said = str(PartitionStopped("t", "the disk is gone")).encode()
-        assert client.ask(mpub_trace(b"t", [traced(b"3")])) == error(
-            b"E_MPUB_FAILED MPUB failed " + said
-        )
 
 
 def pack(*messages: bytes) -> bytes:

@@ -1,7 +1,5 @@
 """What a web page may make a browser send to nsqd and nsqlookupd, and HTTP changes by secret."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is sent, and what answers mean; without I/O."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit

@@ -1,7 +1,5 @@
 """What goes over the wire, with and without an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import http.server
 import json

@@ -1,7 +1,5 @@
 """nsqlookupd's TCP protocol, byte by byte: each command in each state with each bad value."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """nsqlookupd's HTTP API: status and body of every endpoint, and of every mistake."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

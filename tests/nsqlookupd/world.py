@@ -1,7 +1,5 @@
 """A registry on a clock that is set by hand, and clients that are fed bytes."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any

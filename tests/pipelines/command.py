@@ -1,7 +1,5 @@
 """A pipeline as a user starts it: `penstock pipeline run` in processes of its own, to be killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -69,19 +67,6 @@ class Command:
             assert time.monotonic() < deadline_s, f"{self.rows} rows, not {least}: {self.said()}"
             time.sleep(POLL_S)
         return True
-
-    def workers(self) -> dict[str, list[int]]:
-        """The Python processes that Spark has started for it, by what they do: those of tasks
-        (`worker`), and the driver's own, which plan, read positions and commit. Some have lost
-        their parent, so they are known by what they inherited."""
-        found: dict[str, list[int]] = {}
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            words = _read_bytes(path).decode().split("\0")
-            modules = [word for word in words if word.startswith("pyspark.")]
-            if modules and self._mark in _read_bytes(path.with_name("environ")):
-                kind = modules[-1].rpartition(".")[2]
-                found.setdefault(kind, []).append(int(path.parent.name))
-        return found
 
     def kill(self) -> None:
         """The driver and its JVM at once. The JVM is in a process group of its own."""

@@ -1,7 +1,5 @@
 """Every reader that the documents name, asked how many rows of a table meet a condition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real nsqd with what the tests of pipelines ask of it."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Mapping, Sequence

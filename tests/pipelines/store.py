@@ -68,7 +68,3 @@ class Store:
 
     def table(self, name: str) -> str:
         return f"s3://{BUCKET}/{name}"
-
-    def objects(self) -> list[str]:
-        found = self._client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return [each["Key"] for each in found]

@@ -1,7 +1,6 @@
 """The archive is killed at each step; afterwards every message is in the table exactly once.
 
 The steps that matter are hit for certain: a process of Spark's kills itself when it gets there.
-Kills at random moments are in `test_archive_kills`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Where each log goes on by what a table has, where that is a guess, and what is lost."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

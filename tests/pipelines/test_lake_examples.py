@@ -1,7 +1,5 @@
 """`examples/dbt` and `examples/airflow`, with dbt and Airflow themselves."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

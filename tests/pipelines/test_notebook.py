@@ -1,8 +1,6 @@
 """The notebook over an archive: its cells run, in their order, over a table as the archive makes
 it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

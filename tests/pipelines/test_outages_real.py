@@ -1,8 +1,6 @@
 """A pipeline as a user runs it: nsqd is away when it starts, and while it runs; a supervisor sends
 SIGTERM to its whole process group."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

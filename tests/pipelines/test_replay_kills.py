@@ -4,8 +4,6 @@ The spots that matter are hit for certain: a proxy in front of nsqd kills the dr
 of a chunk comes by, before nsqd has it, and when nsqd has done it and the answer is lost.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan of a replay, and the file that keeps it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

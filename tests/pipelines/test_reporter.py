@@ -1,7 +1,5 @@
 """Telling about a run: what is told, when, and that a run never feels it."""
 
-from __future__ import annotations
-
 import io
 import threading
 import urllib.request

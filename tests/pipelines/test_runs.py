@@ -1,7 +1,5 @@
 """The messages of `_pipelines`: what is one, and what is none."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

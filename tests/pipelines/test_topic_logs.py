@@ -1,7 +1,5 @@
 """Which log a topic of a table is of, and which archive writes it."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

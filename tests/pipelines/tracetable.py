@@ -1,7 +1,5 @@
 """Trace tables for tests, made by vector: a healthy life for each message, and then faults."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

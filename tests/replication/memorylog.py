@@ -1,7 +1,5 @@
 """A log for the machines' tests: epochs of batches, each its own crc."""
 
-from __future__ import annotations
-
 from penstock.replication.matching import NO_BATCH, Chain, Extent
 
 BATCH_BYTES = 600 * 1024  # one is near the end of the log, two are not

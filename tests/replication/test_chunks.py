@@ -1,7 +1,5 @@
 """Payloads that are larger than a piece: there and back, dropped as a whole, and bounded."""
 
-from __future__ import annotations
-
 import contextlib
 import struct
 from collections.abc import Sequence

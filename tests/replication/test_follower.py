@@ -1,7 +1,5 @@
 """The follower of a partition: what it takes, and what it answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

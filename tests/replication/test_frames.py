@@ -1,7 +1,5 @@
 """The bytes between nodes: there and back, and whatever a stranger may send."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

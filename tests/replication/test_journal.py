@@ -1,7 +1,5 @@
 """Who writes which record of a channel journal, and when the set has it."""
 
-from __future__ import annotations
-
 import pytest
 
 from cases import each

@@ -5,8 +5,6 @@ What was answered stands in the journal of every later leader (I21, I25), and no
 a log's start below what some replica has removed (I16).
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """The leader of a partition: what a commit waits for, and how the set changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a publish of an idempotent producer is, by what is committed and what is not yet."""
 
-from __future__ import annotations
-
 import pytest
 
 from cases import each

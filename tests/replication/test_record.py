@@ -1,7 +1,5 @@
 """Changes of a partition's record: the legal ones, and what is found in others."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

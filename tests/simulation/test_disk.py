@@ -1,7 +1,5 @@
 """The simulated disk forgets what was not synced, and only that."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Each rule that is taken away is missed: else the histories that hold prove nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from sim.mutants import BY_NAME, changed, try_out

@@ -1,7 +1,5 @@
 """A broker that answers as a test wants; the Spark session is in tests/conftest.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -5,8 +5,6 @@ It keeps its port while the nsqd behind it is restarted on another one. Faults a
 processes: nothing in the product knows of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

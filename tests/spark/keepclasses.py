@@ -1,8 +1,6 @@
 """`keepclasses.py ARCHIVE`: what a Spark driver loads for a batch and a stream, kept for others
 (`quickjvm`). Java writes the archive at its own end; only then it gets its name."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -2,8 +2,6 @@
 to give it more. A machine on which others work may take longer; then the query is started again,
 from its checkpoint, as a supervisor would do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

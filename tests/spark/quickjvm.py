@@ -7,8 +7,6 @@ it. Nothing depends on it: a machine that finds none, or one that does not fit, 
 stays in pytest's cache for the next run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

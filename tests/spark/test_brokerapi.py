@@ -1,7 +1,5 @@
 """The HTTP client: what it asks, what it tries again, and what it says of refusals."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -22,17 +20,6 @@ from penstock.spark.source import BatchReader, StreamReader
 
 from .fakebroker import FakeBroker
 from .test_reader import three_batches
-
-
-def test_many_topics_are_asked_for_in_parts(broker: FakeBroker) -> None:
-    for number in range(150):
-        broker.topic(f"t{number}")
-    asked = [f"t{number}" for number in range(250)]
-    with BrokerApi(broker.url) as api:
-        found = api.positions(asked)
-    assert set(found.topics) == set(asked[:150])
-    assert set(found.missing) == set(asked[150:])
-    assert [len(query["topic"]) for _, _, query in broker.requests] == [100, 100, 50]
 
 
 def test_a_refusal_has_its_code_and_is_asked_for_once(broker: FakeBroker) -> None:

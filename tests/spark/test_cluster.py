@@ -1,7 +1,5 @@
 """Spark as others run it: a standalone cluster with our wheel, and a Connect server."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A cluster is read through any of its nodes, wherever its partitions are led."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Arrow rows to raw batches: what comes out is what the source's decoder reads back."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from typing import Any

@@ -7,8 +7,6 @@ started again from its checkpoint, as a supervisor would do. Then all messages a
 topic, once, and in order inside each of its four partitions.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

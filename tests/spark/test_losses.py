@@ -1,8 +1,6 @@
 """What a query counts on and that is not asked for, or not there, any more: a clear error, and with
 failOnDataLoss=false a word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules about offsets: pure, so every case is told in a line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

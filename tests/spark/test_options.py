@@ -1,7 +1,5 @@
 """Options: Kafka's names, and an error that names what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql.types import (
     ArrayType,

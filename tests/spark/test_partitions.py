@@ -1,7 +1,5 @@
 """Topics of several partitions, of which one has nearly all: what is planned, and what is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The readers as plain classes, without a session: what is planned, and what a task does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

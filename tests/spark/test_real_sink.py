@@ -11,11 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
-from penstock import limits
 from penstock.errors import BrokerRefused
 from penstock.kernel import encode_batch
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Committed, Owner, Stage
+from penstock.nsqdapi.calls import Committed, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.rejects import RejectedTable, Rejects
 from penstock.spark.stager import Stager
@@ -39,19 +38,6 @@ def nsqd(tmp_path: Path) -> Iterator[Node]:
 def api(nsqd: Node) -> Iterator[BrokerApi]:
     with BrokerApi(nsqd.url) as api:
         yield api
-
-
-def test_a_long_list_is_committed_in_parts(api: BrokerApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = [Stage("orders", 0, f"x-{number}") for number in range(5)]
-    for number, stage in enumerate(stages):
-        body = encode_batch([b"%d" % number], 0, 0, 0)
-        api.ask(calls.stage(stage, body, Owner("app", 4, "first")))
-    monkeypatch.setattr(limits, "COMMIT_PART_STAGES_MAX", 2)
-    assert api.commit("app", 4, stages) == Committed(False, 5)
-    assert api.commit("app", 4, stages) == Committed(True, 0)
-    shown = [api.ask(calls.message("orders", "offset", offset)) for offset in range(5)]
-    assert [each["body"] for each in shown] == list("01234")
-    api.abort(stages)
 
 
 def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:

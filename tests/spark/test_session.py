@@ -1,7 +1,5 @@
 """Java that is there, not there, or too old; and a source that pushes no filters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A task's rows, staged: by topic, in order, in blocks; and what is said of a row that can't be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A data path as official nsqd leaves it, made by the writer of the same format."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """A broker on what a take-over made: who gets what."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -143,11 +141,3 @@ def test_the_heaviest_selection_is_found(order: list[int], lengths: list[int]) -
     assert tuple(chosen) in rising
     weights = [sum(run.length for run in some) for some in rising]
     assert sum(run.length for run in chosen) == max(weights)
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> None:
-    queues = [plain(*range(500, 1000)), plain(*range(1000))]
-    log, got = outcome([*(queues[n] for n in order), []])
-    assert log == plain(*range(1000))
-    assert got == [queues[n] for n in order]

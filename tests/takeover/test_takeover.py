@@ -1,7 +1,5 @@
 """The data path of an official nsqd becomes ours."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path
@@ -55,20 +53,6 @@ def disk() -> SimDisk:
 
 
 # --- what comes over ---
-
-
-def test_every_channel_gets_its_own(disk: SimDisk, kernel: ModuleType) -> None:
-    world = open_world(disk, kernel)
-    topic = world.broker.find_topic("orders")
-    assert set(topic.channels) == {"mail", "stock"}
-    assert topic.find_channel("mail").paused
-    assert not topic.find_channel("stock").paused
-    assert topic.depth == 0
-    assert (topic.find_channel("mail").depth, topic.find_channel("stock").depth) == (10, 9)
-    assert topic.leader().log.written_end == 8 + 3 + 2  # what two channels want is stored once
-    assert world.broker.find_topic("lone").depth == 5
-    assert everything(world) == expected({k: v for k, v in SEVERAL.items() if k != "empty:x"})
-    world.close()
 
 
 @pytest.mark.parametrize("names", [("fast", "slow"), ("slow", "fast")])

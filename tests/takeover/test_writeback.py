@@ -1,7 +1,5 @@
 """Our data path becomes one that an official nsqd can be started on."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Every verb of `penstock`, and what reads a command as it does."""
 
-from __future__ import annotations
-
 import io
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Users of nsqadmin from the command line."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`penstock bench` against a daemon: that it measures what it says, not what comes out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`penstock bundle` over real daemons: what is gathered, what is wrong, and what never is in it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zipfile

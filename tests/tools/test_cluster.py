@@ -1,7 +1,5 @@
 """`penstock cluster` against documents that nodes might answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Completion as the shells run it: their scripts, and `penstock` beside them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Which installation a verb works on, when several things say so."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Contexts as text and as a file: what is refused, and that nothing is lost or shown."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """`penstock definitions`: out of one installation and into another, of real nsqds."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The demo as a user starts it: a process, rates on its output, a clean end."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

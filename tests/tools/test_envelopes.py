@@ -1,7 +1,5 @@
 """Keys and headers through the utilities and the verbs for people, on real nsqds."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

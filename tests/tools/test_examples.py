@@ -2,8 +2,6 @@
 beginning. Left out is what measures, starts or stops daemons, needs Spark, or waits for messages.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

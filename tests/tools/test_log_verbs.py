@@ -1,7 +1,5 @@
 """`penstock log dump` and `penstock log verify`, as an operator calls them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

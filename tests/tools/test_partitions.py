@@ -1,8 +1,6 @@
 """What the tools tell of a topic with several partitions, most of it in one of them, and of a
 channel that lags there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nsqd.skewed import COUNTS, HEAVY, lagging, put, skewed
+from nsqd.skewed import COUNTS, HEAVY, lagging, skewed
 from nsqd.world import Running
-from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
 
@@ -154,34 +151,6 @@ def test_a_channel_is_skipped_in_the_partition_that_is_named(
     assert run("channel", "unskip", "t", "skipped")[0] == 0
     code, out, _ = run("channel", "unskip", "t", "skipped", "--partition", "77")
     assert (code, "E_BAD_PARTITION" in out) == (1, True)
-
-
-# --- data directories ---
-
-
-def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "data"
-    with Running(path, "--durability=os") as nsqd:
-        skewed(nsqd, "t")
-        put(nsqd, "t", HEAVY, [b"behind it"])
-    (log,) = (path / "topics" / "t" / str(HEAVY)).glob("[0-9]*.log")
-    data = bytearray(log.read_bytes())
-    data[HEAD_BYTES + 40] ^= 0xFF  # in the first batch
-    log.write_bytes(data)
-    before = {one: one.read_bytes() for one in (path / "topics" / "t").glob("[02]/[0-9]*.log")}
-    assert len(before) == 2
-    code, out, _ = run("log", "verify", str(path), "--topic", "t", "--partition", "0")
-    assert code == 0
-    code, out, _ = run("log", "verify", str(path), "--topic", "t")
-    assert (code, f"t/{HEAVY}/" in out) == (1, True)
-    code, out, err = run("log", "repair", str(path), "--topic", "t", "--yes")
-    assert code == 0, err
-    assert f"t/{HEAVY}" in out
-    assert {one: one.read_bytes() for one in before} == before
-    with Running(path, "--durability=os") as nsqd:
-        ends = json.loads(nsqd.request("GET", "/log/positions?topic=t").body)
-        parts = ends["topics"]["t"]["partitions"]
-        assert [one["end"] for one in parts.values()] == [2, 37, 2]
 
 
 # --- making topics of a shape from the command line, changing it, and publishing into a place ---

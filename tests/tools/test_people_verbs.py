@@ -1,7 +1,5 @@
 """`penstock stats|topic|channel|pub` against a real daemon, as a person and as a program."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import nullcontext

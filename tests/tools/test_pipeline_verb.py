@@ -1,7 +1,5 @@
 """Where `penstock pipeline run` reads: its own settings, a context, or the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,8 +1,6 @@
 """`penstock node`, `penstock channel report` and sorted stats, against a real daemon and a gone
 one."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`penstock sql`: its forms of output, and one run as a user starts it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """`penstock trace`, over HTTP and on a directory without a daemon."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """NSQ utilities as processes, and nsqds to use them on."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

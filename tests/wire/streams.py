@@ -1,7 +1,5 @@
 """What the tests of both compressed streams share."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from penstock.wire.identify import Decoder

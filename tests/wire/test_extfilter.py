@@ -1,7 +1,5 @@
 """What IDENTIFY may say of tags and filters."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

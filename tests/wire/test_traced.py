@@ -1,7 +1,5 @@
 """The bodies and the answers of PUB_TRACE and MPUB_TRACE, byte by byte."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,15 +1,12 @@
 """What a channel promises, told as stories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
-from penstock.errors import Refused, StorageError
+from penstock.errors import Refused
 
-from ..faults import FaultyDisk
 from ..world import World, bodies
 
 Start = Callable[..., World]
@@ -92,16 +89,3 @@ def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
     world.broker.find_topic("news").delete_channel("a")
     with pytest.raises(Refused):
         channel.subscribe(world.engine.open_detached())
-
-
-def test_a_channel_whose_topic_file_cannot_be_written_is_not_made(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.publish("news", b"1")
-    topic = world.broker.find_topic("news")
-    disk.fail.add(("rename", "topic.json"))
-    with pytest.raises(StorageError):
-        topic.channel("a")
-    assert (topic.channels, topic.depth) == ({}, 1)
-    disk.fail.clear()
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]

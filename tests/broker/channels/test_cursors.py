@@ -1,7 +1,5 @@
 """What is said of a channel journal that has rotted, or that the disk does not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

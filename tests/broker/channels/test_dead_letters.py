@@ -1,7 +1,5 @@
 """Messages that a channel gives up on, and their way back."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from types import ModuleType
@@ -178,24 +176,6 @@ def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
     assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
 
 
-def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(start: Any) -> None:
-    world: World = start()
-    channel, consumer, first = under_way(world)
-    channel.configure({"order": "strict"})
-    world.turns()
-    consumer.finish(first)
-    world.turns()
-    world.threads.error = OSError(errno.EIO, "the disk is gone")
-    let_write(world)
-    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
-    channel.configure({"dead_letter_topic": "elsewhere"})
-    world.threads.error = None
-    world.pass_ns(2 * SECOND)
-    world.turns()
-    assert [letter.body for letter in letters(world, "elsewhere")] == [b"second"]
-    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
-
-
 @pytest.mark.parametrize("again", [World.restart, World.killed])
 def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
     world, _, consumer = one_that_is_given_up(start, 2)
@@ -217,19 +197,6 @@ def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., W
 
 
 # --- restarts ---
-
-
-@pytest.mark.parametrize("attempts", [1, 2])
-def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -> None:
-    world, _, consumer = one_that_is_given_up(start, attempts)
-    for _ in range(attempts - 1):
-        requeue_all(consumer)
-    assert [message.attempts for message in consumer.take()] == [attempts]
-    world = world.killed()
-    consumer = world.consumer("t", "ch")
-    world.turns()
-    assert consumer.take() == []
-    assert [letter.body for letter in letters(world)] == [b"x"]
 
 
 def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> None:

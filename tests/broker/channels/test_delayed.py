@@ -1,7 +1,5 @@
 """Delayed messages that are not in memory when they are handed to a channel."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """One message of a channel, settled by an operator, and over restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -45,19 +43,6 @@ def test_it_is_kept(start: Any, ending: str) -> None:
     assert consumer.take() == []
     operator.requeue(channel_of(world), second, 0, world.clock.wall_ns())
     assert bodies(consumer.take()) == [b"b"]
-
-
-def test_what_is_not_there_is_not_found(start: Any) -> None:
-    world = start()
-    first, *_ = three(world)
-    channel = channel_of(world)
-    operator.finish(channel, first)
-    for id in (first, 12345):
-        with pytest.raises(NotFound):
-            operator.finish(channel, id)
-        with pytest.raises(NotFound):
-            operator.requeue(channel, id, 0, world.clock.wall_ns())
-    assert (channel.windows[0].finish_count, channel.requeue_count) == (1, 0)
 
 
 def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:

@@ -1,7 +1,5 @@
 """Channels that keep an order: the setting, its incarnation, and messages that hold it up."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 
@@ -150,20 +148,4 @@ def test_a_fin_that_the_disk_refused_is_waited_for(kernel: ModuleType) -> None:
     consumer.finish(consumer.received[-1])
     assert take(cluster, consumer) == []
     cluster.pass_ns(limits.SECOND)
-    assert take(cluster, consumer) == [b"2"]
-
-
-def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
-    cluster.publish(0, b"1", b"2")
-    node = cluster.nodes[0]
-    consumer = node.consume()
-    assert take(cluster, consumer) == [b"1"]
-    id = int(consumer.received[-1].id, 16)
-    window = consumer.channel.windows[0]
-    assert window.finish(window.holder(id), id) == 0
-    cursors = node.leader().cursors
-    assert cursors is not None
-    cursors.begin_generation()
-    assert consumer.take() == []
     assert take(cluster, consumer) == [b"2"]

@@ -1,7 +1,5 @@
 """Replaying a channel: places by name, and what moving its cursor does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading a log without a channel."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable, Generator

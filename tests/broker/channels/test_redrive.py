@@ -1,7 +1,5 @@
 """Dead letters on their way back to their channel."""
 
-from __future__ import annotations
-
 import errno
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Channels that are skipped: with one partition and with several."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches from elsewhere: which are taken, which are refused and why, and their place in a log."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Generator

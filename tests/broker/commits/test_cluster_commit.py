@@ -1,7 +1,5 @@
 """A commit into a topic of a cluster: numbered batches, sent until each partition has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import MagicMock

@@ -1,7 +1,5 @@
 """Stages and commits: what is seen when, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 

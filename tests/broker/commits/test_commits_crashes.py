@@ -1,7 +1,5 @@
 """A commit that is interrupted at every call to the disk: all or nothing, each message once."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

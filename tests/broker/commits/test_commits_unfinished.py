@@ -1,7 +1,5 @@
 """Commits that are decided and cannot be finished just now: nothing is lost, and it is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +12,7 @@ from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
-from ..staging import REPEATED, Told, block, commit, done, on, put, settle, step_by_step, stored
+from ..staging import REPEATED, block, commit, done, on, put, settle, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -212,17 +210,6 @@ def skewed(world: World) -> list[Ref]:
 
 def ends(world: World) -> tuple[int, ...]:
     return tuple(leader.tail.committed_end for leader in world.broker.topic("t").leaders)
-
-
-def test_all_show_it_in_one_turn(start: Start) -> None:
-    world = start()
-    refs = skewed(world)
-    world.threads.held = True
-    told = Told()
-    world.broker.commits.commit("app", 1, refs, told)
-    seen = step_by_step(world, told, lambda: ends(world))
-    assert (seen, told.told) == ({(0, 0, 0, 0), (1, 1, 27, 1)}, done(30))
-    assert stored(world, "t", 2) == [b"2-%d" % number for number in range(27)]
 
 
 def test_one_that_has_stopped_refuses_for_all(start: Start) -> None:

@@ -1,7 +1,5 @@
 """Records of commits that cannot be written: health names it until one could be."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

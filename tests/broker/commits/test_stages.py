@@ -1,7 +1,5 @@
 """Stages before they are committed: names, restarts, expiry, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from typing import Any

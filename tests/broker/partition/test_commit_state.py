@@ -1,13 +1,11 @@
 """The commit rule by itself: the table of states, and rows that are written, synced, or fail."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from cases import each, seeds
-from penstock.broker.partition.commit_state import MOVES, NONE, CommitState, Move, State
+from penstock.broker.partition.commit_state import MOVES, CommitState, Move, State
 from penstock.replication.authority import Permits
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain, Extent
@@ -85,14 +83,6 @@ def test_what_is_final_stays() -> None:
         assert MOVES[State.STOPPED, move] is (
             State.RETIRED if move is Move.RETIRE else State.STOPPED
         )
-
-
-def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
-    one = line()
-    one.wrote(15)
-    one.move(Move.HOLD)
-    assert one.synced(15)
-    assert one.seen == (15, NONE, False)
 
 
 @each("seed", seeds(8, 50))

@@ -7,8 +7,6 @@ writes in any order, and at the end everybody must have got what was promised.
   power loss, nothing that was finished before the last time everything was synced.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

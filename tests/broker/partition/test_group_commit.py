@@ -1,7 +1,5 @@
 """Rows: what has gathered is written at once, whatever it is, and each publisher is answered."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import struct
@@ -16,7 +14,7 @@ from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.rows import Stored, Whole
 from penstock.errors import PenstockError, WriteRefused
-from penstock.kernel import LogEnd, decode_bodies, encode_batch
+from penstock.kernel import decode_bodies, encode_batch
 
 from ..world import World
 
@@ -87,29 +85,6 @@ def test_what_gathers_behind_a_sync_is_one_row(
     assert [one for _, _, bodies in batches(again) for one in bodies][-2:] == [b"eight", b"nine"]
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_row_that_is_refused_refuses_all_of_it_and_nothing_else(
-    start: Start, durability: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = start(durability=durability)
-    group = world.broker.topic("t").leader().group
-    world.publish("t", b"before")
-    answers: list[PenstockError | None] = []
-    group.publish([b"x"], 0, answers.append)
-    group._whole.append(whole(group, answers, 2))
-    group._whole.append(whole(group, answers, 1))
-    group.held_count += 3
-    put = GroupCommit._put
-    monkeypatch.setattr(GroupCommit, "_put", refuse)
-    group.write(world.clock.wall_ns())
-    monkeypatch.setattr(GroupCommit, "_put", put)
-    assert [type(error).__name__ for error in answers] == ["WriteRefused"] * 3
-    assert group.held_count == 0
-    world.broker.validate()
-    assert world.publish("t", b"behind").stored
-    assert batches(world) == [(0, 0, [b"before"]), (1, 0, [b"behind"])]
-
-
 def test_every_batch_of_a_leader_carries_its_epoch_and_what_is_synced(start: Start) -> None:
     """Those of the open batch, of a numbering producer and of a commit alike."""
     world = start()
@@ -126,11 +101,6 @@ def test_every_batch_of_a_leader_carries_its_epoch_and_what_is_synced(start: Sta
     assert [header.synced_end for header in headers] == [0, 1, 2]
     assert group.log.epochs() == ((5, 0),)
     assert group.log.agreed_end == 2
-
-
-def refuse(self: GroupCommit, row: Any, wall_ns: int) -> None:
-
-    raise WriteRefused("here", "no room")
 
 
 def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -> Any:
@@ -159,29 +129,6 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, again)
     assert left == 0
     assert topic.leader().tail.committed_end == 10_000
-
-
-def test_what_is_left_behind_a_refused_row_is_tried_at_once(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1_000)
-    world = start()
-    group = world.broker.topic("t").leader().group
-    answers: list[PenstockError | None] = []
-    group._whole.extend(whole(group, answers, 300) for _ in range(3))
-    group.held_count += 900
-    put, rows = GroupCommit._put, []
-
-    def refuse_the_first(self: GroupCommit, row: Any, wall_ns: int) -> None:
-        rows.append(row.count)
-        (refuse if len(rows) == 1 else put)(self, row, wall_ns)
-
-    monkeypatch.setattr(GroupCommit, "_put", refuse_the_first)
-    group.write(world.clock.wall_ns())
-    world.turns()
-    assert rows == [300, 300, 300]
-    assert [type(error).__name__ for error in answers] == ["WriteRefused", "NoneType", "NoneType"]
-    world.broker.validate()
 
 
 def test_a_row_has_a_bound_of_batches(start: Start) -> None:
@@ -302,14 +249,6 @@ def test_a_write_that_fails_in_the_kernel_refuses_that_publish_alone(
     assert world.publish("t", b"behind").stored
     assert [one for _, _, bodies in batches(world) for one in bodies] == [b"first", b"behind"]
     world.broker.validate()
-
-
-def test_a_segment_that_never_ages_is_lent_to_the_kernel(start: Start) -> None:
-    world = start(durability="os", segment_age_max_ns=1 << 63)
-    world.publish("t", b"first")
-    end = LogEnd()
-    assert world.broker.topic("t").leader().log.lend(end, 1)
-    assert end.age_end_ns > end.last_timestamp_ns
 
 
 @pytest.mark.parametrize("state", ["held", "waits"])

@@ -1,7 +1,5 @@
 """The two files of a journal, and every fault that can meet them."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from pathlib import Path
@@ -64,65 +62,6 @@ def cursor(tmp_path: Path) -> Cursor:
 def reopened(cursor: Cursor) -> int:
     cursor.journal.close()
     return cursor.open()
-
-
-def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -> None:
-    """The other file is the only one that is certain; it must not be overwritten."""
-    for _ in range(40):
-        cursor.move()
-    assert cursor.journal.files.generation == 1
-    cursor.journal.files.sync()
-    cursor.move()
-    assert cursor.journal.files.generation == 2
-    cursor.journal.close()
-
-
-def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
-    cursor.move()
-    cursor.journal.files.sync()
-    cursor.disk.fail.add(("write", "channels."))
-    for _ in range(3):
-        with pytest.raises(OSError, match="Input/output"):
-            cursor.move()
-    assert cursor.journal.files.broken
-    cursor.disk.fail.clear()
-    cursor.move()
-    assert (cursor.journal.files.broken, reopened(cursor)) == (False, 5)
-    cursor.journal.close()
-
-
-def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
-    cursor.move()
-    cursor.journal.files.sync()
-    first = (Path(cursor.directory) / NAMES[0]).read_bytes()
-    cursor.move()
-    cursor.disk.fail.add(("sync", "channels."))
-    with pytest.raises(OSError, match="Input/output"):
-        cursor.journal.files.sync()
-    cursor.disk.fail.clear()
-    cursor.move()
-    assert cursor.journal.files.generation == 2
-    assert (Path(cursor.directory) / NAMES[0]).read_bytes()[: len(first)] == first
-    assert reopened(cursor) == 3
-    cursor.journal.close()
-
-
-def test_nothing_is_appended_to_a_torn_file(cursor: Cursor) -> None:
-    cursor.move()
-    cursor.move()
-    path = Path(cursor.directory) / NAMES[0]
-    whole = path.read_bytes()
-    record = len(whole) // 2
-    # the second record is hurt, and one that would follow it stands behind
-    hurt = bytearray(whole)
-    hurt[record + 50] ^= 1
-    path.write_bytes(bytes(hurt) + whole[record:])
-    assert reopened(cursor) == 1
-    assert cursor.torn
-    cursor.move(9)
-    assert cursor.journal.files.generation == 2
-    assert reopened(cursor) == 10
-    cursor.journal.close()
 
 
 def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(cursor: Cursor) -> None:

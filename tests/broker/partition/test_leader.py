@@ -1,7 +1,5 @@
 """The group commit, and what happens when the disk does not do what it should."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -151,29 +149,6 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> Non
     assert world.publish("other", b"1").stored
 
 
-def test_retention_goes_past_damage_and_the_warning_ends_with_it(start: Start) -> None:
-    world = start(segment_bytes_max=4096, retain_age_ns=0, retain_bytes=0)
-    topic = world.broker.topic("news")
-    topic.channel("a")
-    for _ in range(30):
-        world.publish("news", bytes(500))
-    world = world.restart()
-    path = min((world.path / "topics" / "news" / "0").glob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[HEAD_BYTES + 80] ^= 1
-    path.write_bytes(data)
-    consumer = world.consumer("news", "a")
-    consumer.finish(*consumer.take())
-    assert len(consumer.received) == 29
-    assert "offsets 0 to 0 are corrupt" in world.broker.health
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
-    log = world.broker.find_topic("news").leader().log
-    assert log.start_offset > 20
-    assert log.bytes_stored < 8192
-    assert world.broker.health == "OK"
-
-
 def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Start) -> None:
     world = start()
     world.broker.topic("news").channel("a")
@@ -208,27 +183,6 @@ def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
     world.pass_ns(limits.SECOND)
     assert bodies(consumer.take()) == [b"1", b"2"]
     assert world.broker.health == "OK"
-
-
-def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    for number in range(5):
-        world.publish("news", b"%d" % number)
-    world.close()
-    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
-    data = path.read_bytes()
-    third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
-    path.write_bytes(data[: third + 40] + b"\xff" + data[third + 41 :])
-    world = world.restart()
-    topic = world.broker.find_topic("news")
-    assert topic.leader().replica.damaged[0][:2] == (2, 3)
-    assert "offsets 2 to 2 are corrupt" in world.broker.health
-    assert topic.find_channel("a").depth == 4
-    assert world.publish("news", b"5").stored
-    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"3", b"4", b"5"]
-    world = world.restart()
-    assert b"2" not in bodies(world.consumer("news", "a").take())
 
 
 def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> None:

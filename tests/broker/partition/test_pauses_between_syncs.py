@@ -1,7 +1,5 @@
 """Durability `os`: how often the logs of one topic are synced, and whose turn it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -75,19 +73,6 @@ class Work:
         self.ran += 1
         if self.error is not None:
             raise self.error
-
-
-def test_whoever_submits_is_told_once_with_the_error() -> None:
-    threads = Threads()
-    syncs = Syncs(threads)
-    told: list[tuple[str, OSError | None]] = []
-    error = OSError(5, "Input/output error")
-    syncs.submit(Work(), lambda error: told.append(("good", error)))
-    syncs.submit(Work(error), lambda error: told.append(("bad", error)))
-    assert told == []
-    syncs.settle()
-    syncs.settle()
-    assert told == [("good", None), ("bad", error)]
 
 
 @pytest.mark.timeout(10)

@@ -1,8 +1,6 @@
 """What an operator gave up on a leader of several replicas: another replica may have it, so it is
 asked for; where none has it the readers step over it."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

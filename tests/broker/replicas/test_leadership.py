@@ -1,8 +1,6 @@
 """A leader with followers: rows go out between write and sync, and are committed when all have
 them; what was sent is never said not to be stored."""
 
-from __future__ import annotations
-
 import errno
 import random
 from collections.abc import Callable

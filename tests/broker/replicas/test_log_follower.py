@@ -1,7 +1,5 @@
 """A follower on real files: each effect of its machine is done, and nothing is sent too early."""
 
-from __future__ import annotations
-
 import errno
 import random
 from typing import Any

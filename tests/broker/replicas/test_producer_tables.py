@@ -1,7 +1,5 @@
 """A learner is given its leader's table of producers, before it may become a member."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -1,7 +1,5 @@
 """Replicas that come to a node, leave it, and are found again by a start."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from types import ModuleType

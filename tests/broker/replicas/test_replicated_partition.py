@@ -1,7 +1,5 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

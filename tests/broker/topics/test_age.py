@@ -1,7 +1,5 @@
 """Messages with a maximum age: what is dropped, when, and that it stays away."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The bound on what a topic may hold, by both ways of publishing, and how room comes back."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from typing import Any

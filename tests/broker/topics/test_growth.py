@@ -1,7 +1,5 @@
 """More partitions for a topic that is in use."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

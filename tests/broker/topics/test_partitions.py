@@ -1,7 +1,5 @@
 """Topics with several partitions: one log each, and one topic to all who use it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Which publishes a topic takes: where a partition is led elsewhere or has stopped, and while an
 operator has turned publishes off."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

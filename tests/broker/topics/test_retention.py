@@ -1,7 +1,5 @@
 """Nothing that somebody still wants is deleted; what nobody wants goes by age and size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings of one topic: what holds, what is stored, what a change does at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a topic promises, told as stories: who gets which messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A topic.json that cannot be written: health names it until the disk has taken it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clients as people have them, before a cluster whose leaders change: none has to know of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

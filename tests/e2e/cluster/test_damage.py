@@ -2,8 +2,6 @@
 the others between. Nothing that was acknowledged is lost, and no topic is forgotten.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A node whose disk fills up: others lead what it led, and its clients go on through them."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

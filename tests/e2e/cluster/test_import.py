@@ -1,7 +1,5 @@
 """An nsqd that has worked by itself becomes the first node of a cluster, with its topics."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from pathlib import Path

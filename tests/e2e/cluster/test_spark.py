@@ -3,8 +3,6 @@
 They are called as Spark calls them, without Spark: batch after batch, each planned and read.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

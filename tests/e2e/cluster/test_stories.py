@@ -5,8 +5,6 @@ The nodes are the same in all stories, each has a topic of its own. Times are no
 a failure would be one of kind: a machine may be slow.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

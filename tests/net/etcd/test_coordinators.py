@@ -3,8 +3,6 @@
 What is simulated rests on the one in memory; what runs rests on etcd. One class asks both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil
@@ -138,53 +136,6 @@ def on_both(story: Callable[[Desk], Awaitable[None]]) -> Callable[[str, Etcd], N
         asyncio.run(tell())
 
     return test
-
-
-@on_both
-async def test_a_key_knows_when_it_was_made_and_changed(desk: Desk) -> None:
-    first = (await desk.transact(Put("a", b"1"))).revision
-    second = (await desk.transact(Put("a", b"2"))).revision
-    assert second == first + 1
-    assert await desk.read("a") == Entry("a", b"2", second, first)
-    await desk.transact(Delete("a"))
-    assert await desk.read("a") is None
-    third = (await desk.transact(Put("a", b""))).revision
-    assert await desk.read("a") == Entry("a", b"", third, third)
-
-
-COMPARISONS: list[tuple[Callable[[int], object], bool]] = [
-    (lambda made: RevisionIs("a", made), True),
-    (lambda made: RevisionIs("a", made - 1), False),
-    (lambda _: RevisionIs("b", 0), True),
-    (lambda _: RevisionIs("a", 0), False),
-    (lambda made: CreatedIs("a", made), True),
-    (lambda _: CreatedIs("a", 0), False),
-    (lambda _: CreatedIs("b", 0), True),
-    (lambda _: Exists("a"), True),
-    (lambda _: Exists("b"), False),
-    (lambda _: ValueIs("a", b"1"), True),
-    (lambda _: ValueIs("a", b"2"), False),
-    (lambda _: ValueIs("b", b""), False),
-]
-
-
-@on_both
-async def test_what_a_comparison_says(desk: Desk) -> None:
-    for compare, holds in COMPARISONS:
-        await desk.transact(Delete("a"), Delete("c"))
-        made = (await desk.transact(Put("a", b"1"))).revision
-        settled = await desk.transact(compare(made), Put("c", b""))
-        assert settled.outcome is (Outcome.DONE if holds else Outcome.REFUSED)
-        assert (await desk.read("c") is not None) == holds
-
-
-@on_both
-async def test_a_refusal_shows_what_was_compared(desk: Desk) -> None:
-    made = (await desk.transact(Put("a", b"1"), Put("b", b"2"))).revision
-    compares = RevisionIs("a", made), RevisionIs("none", 0), RevisionIs("b", 1)
-    settled = await desk.transact(*compares, Put("c", b""))
-    found = Entry("a", b"1", made, made), Entry("b", b"2", made, made)
-    assert settled == Settled(Outcome.REFUSED, made, found)
 
 
 @on_both

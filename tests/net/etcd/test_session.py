@@ -1,7 +1,5 @@
 """What becomes of calls and watches when members of etcd die, hang, or ask who is there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

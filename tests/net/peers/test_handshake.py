@@ -1,7 +1,5 @@
 """Two nodes make sure of each other, or find out why they should not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

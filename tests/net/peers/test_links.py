@@ -1,7 +1,5 @@
 """Links over real sockets: nodes that come, go, hang, and are not who they seem."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

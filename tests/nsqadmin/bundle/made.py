@@ -1,8 +1,6 @@
 """Bundles that are made for tests: a healthy installation of three nsqds and two nsqlookupds, to be
 hurt at one place."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Daemons that hang, talk nonsense or never end: each is written down, and the others are asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Secrets never get in."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

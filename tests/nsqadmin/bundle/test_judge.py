@@ -1,7 +1,5 @@
 """Each planted fault is found, by name and weight, and a healthy installation has none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A bundle is read back; what is no bundle, damaged, or made to hurt gets a clear error."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

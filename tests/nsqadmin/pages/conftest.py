@@ -1,7 +1,5 @@
 """A real Chromium for the tests of this folder: one browser, a page of its own for each test."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

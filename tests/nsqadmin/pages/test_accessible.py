@@ -1,7 +1,5 @@
 """Every page for those who use a screen reader, the keyboard alone, dark or light, or a phone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal
 

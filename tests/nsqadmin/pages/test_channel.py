@@ -1,7 +1,5 @@
 """A channel's page: the messages inside one by one, dead letters, and replay."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

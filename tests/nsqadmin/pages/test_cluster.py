@@ -1,8 +1,6 @@
 """Three nsqds and two nsqlookupds: a node that dies with a topic that others do not have; and every
 page under a base path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Every connection in a table: found, narrowed by the address, moving, and quick with thousands."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 

@@ -1,7 +1,5 @@
 """Definitions out of an installation, and into it again after something was lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page that gathers a bundle, judges it and offers it."""
 
-from __future__ import annotations
-
 import zipfile
 
 from playwright.sync_api import Page, expect

@@ -1,7 +1,5 @@
 """Logging in, and what those who may not do things can't do, by page or by hand-made requests."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

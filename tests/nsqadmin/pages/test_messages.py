@@ -1,7 +1,5 @@
 """Browsing what is stored, in a real browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The pages over an official installation: every one is whole, what our own nsqd has beside is said
 to be missing, and the official actions work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple

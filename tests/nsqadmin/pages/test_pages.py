@@ -1,7 +1,5 @@
 """Every page in a real browser, against real daemons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

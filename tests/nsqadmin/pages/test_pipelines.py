@@ -1,8 +1,6 @@
 """Runs of pipelines in a real browser: reports by the module that reports, and a real archive and
 audit on Spark."""
 
-from __future__ import annotations
-
 import io
 import json
 import urllib.request

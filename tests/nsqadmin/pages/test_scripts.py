@@ -1,7 +1,5 @@
 """Text of others stays text: names, headers, bodies and addresses that would be scripts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The settings of a topic and a channel on their pages, and who may change which."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

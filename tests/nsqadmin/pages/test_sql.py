@@ -1,7 +1,5 @@
 """The SQL console in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

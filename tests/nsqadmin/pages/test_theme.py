@@ -1,7 +1,5 @@
 """Dark or light by hand: at once, in the charts too, and from the first paint of the next page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tokens of programs on their page: made, shown once, used, removed, and by whom."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Tracing switched on by hand, and a message's life as a timeline."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

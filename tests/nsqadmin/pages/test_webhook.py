@@ -1,7 +1,5 @@
 """Every official action by clicks: what the receiver of notifications is told, and what is done."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`/channel/config` and `/channel/redrive`: what is said, what is taken, what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..world import V2, Running, eventually, ok, pub, running_with

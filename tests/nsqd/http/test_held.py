@@ -1,7 +1,5 @@
 """Verbs that change a channel of several replicas: answered when all that need it know of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

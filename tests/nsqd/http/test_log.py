@@ -1,7 +1,5 @@
 """`/log/positions`, `/log/fetch`, `/log/offset` and `/message/get`: answers and refusals."""
 
-from __future__ import annotations
-
 import base64
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """How a fetched range comes to the client: from the file, in slices where that can't be, in order,
 whole though the file is removed meanwhile, and with nothing left behind when nobody wants it."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

@@ -1,7 +1,5 @@
 """`/channel/messages`, and settling one message by hand."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

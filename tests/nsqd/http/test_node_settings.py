@@ -1,7 +1,5 @@
 """Publishes turned off, channels that consumers may not make, a level for the log."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """/pub_ext: headers out of the query and of the request, delays, and producers that number."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """Publishing over HTTP: what many requests share, and packs that come whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

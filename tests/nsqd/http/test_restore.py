@@ -1,7 +1,5 @@
 """`GET /cluster/memory` and `POST /cluster/restore`: metadata is made from what nodes know."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conformance of nsqd's HTTP API: status, body and headers, in the order of the checks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

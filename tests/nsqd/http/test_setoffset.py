@@ -1,7 +1,5 @@
 """`/channel/setoffset`: what it takes, says and does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

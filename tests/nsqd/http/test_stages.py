@@ -1,7 +1,5 @@
 """`/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`, `/stage/list`: answers and refusals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -102,27 +100,6 @@ def test_the_same_name_with_other_bytes(nsqd: Running) -> None:
     assert stage(nsqd, "other", "x", batch(b"a"))[0] == 200
     status, answer = stage(nsqd, "other", "x", batch(b"b"))
     assert (status, answer) == (409, {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"})
-
-
-def test_an_aborted_stage_is_gone(nsqd: Running) -> None:
-    stage(nsqd, "aborted", "x", batch(b"a"))
-    body = json.dumps({"stages": [{"topic": "aborted", "stage": n} for n in ("x", "y")]}).encode()
-    assert nsqd.ask("POST", "/stage/abort", body) == (200, {"aborted": 1})
-    assert commit(nsqd, "aborts", 0, ("aborted", "x"))[0] == 404
-    assert stage(nsqd, "aborted", "x", batch(b"b"))[0] == 200
-
-
-def test_a_topic_that_was_made_anew(nsqd: Running) -> None:
-    stage(nsqd, "anew", "x", batch(b"a"))
-    assert nsqd.request("POST", "/topic/delete?topic=anew").status == 200
-    status, answer = commit(nsqd, "anews", 0, ("anew", "x"))
-    assert (status, answer) == (404, {"message": "TOPIC_NOT_FOUND", "topic": "anew"})
-    nsqd.request("POST", "/topic/create?topic=anew")
-    status, answer = commit(nsqd, "anews", 0, ("anew", "x"))
-    assert (status, answer["message"]) == (409, "IDENTITY_CHANGED")
-    assert stage(nsqd, "anew", "x", batch(b"b"))[0] == 200
-    assert commit(nsqd, "anews", 0, ("anew", "x")) == done(1)
-    assert stored(nsqd, "anew") == [b"b"]
 
 
 def damaged() -> bytes:

@@ -1,7 +1,5 @@
 """Publishes into one partition, by its number or by a key, and consumers of one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 from urllib.parse import quote

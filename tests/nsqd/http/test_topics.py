@@ -1,7 +1,5 @@
 """`/topic/config`: what is said, what is taken, what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The switches of the trace over HTTP, and what /stats says of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +9,8 @@ import pytest
 from penstock import limits
 from penstock.kernel import Section
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
-from penstock.wire import frames
 
-from ..world import Running, error, eventually, ok, pub, running_with, stored
+from ..world import Running, eventually, ok, pub, running_with, stored
 
 nsqd = running_with("/topic/create?topic=orders", "/channel/create?topic=orders&channel=mail")
 
@@ -57,20 +54,6 @@ def test_events_name_the_clients(nsqd: Running) -> None:
         host, port = consumer.socket.getsockname()
         assert sent.client == finished.client == f"worker-7 {host}:{port}"
         assert finished.message_id == int(message.id, 16)
-
-
-def test_nobody_publishes_to_the_trace(nsqd: Running) -> None:
-    nsqd.request("POST", f"/topic/create?topic={TOPIC}")
-    with nsqd.client() as client:
-        assert client.ask(pub(TOPIC.encode(), b"x")) == error(
-            b"E_PUB_FAILED PUB failed only nsqd publishes to this topic"
-        )
-    answer = nsqd.request("POST", f"/pub?topic={TOPIC}", b"x")
-    assert answer.status == 503
-    assert b"only nsqd publishes" in answer.body
-    with nsqd.client() as client:
-        packed = frames.with_size(frames.encode_bodies([b"x"]))
-        assert client.ask(b"MPUB %b\n" % TOPIC.encode() + packed).type == frames.FrameType.ERROR
 
 
 # --- A request's `traceparent` becomes a header of its message ---

@@ -2,8 +2,6 @@
 
 docs/spark/audit.md in code, without a look at how the pipeline does it."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise

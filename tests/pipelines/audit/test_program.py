@@ -16,7 +16,7 @@ from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 
-from ..tracetable import KIND, T0_US, Events, healthy, write
+from ..tracetable import T0_US, healthy, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-MILLION = 1_000_000
 LATER = "2026-09-22T00:00:00Z"  # long after the last event
 
 
@@ -48,38 +47,6 @@ def audited(spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: P
         return Audited(capsys, spark, trace=str(path), **{"as-of": LATER, **given})
 
     return run
-
-
-def plant(events: Events) -> dict[int, int]:
-    """A fault of each kind; gives the ids that stand twice."""
-    events.drop("sent", 100_000)
-    events.drop("finished", 100_000)  # lost
-    events.drop("finished", 200_001)  # stuck
-    events.add("sent", 300_002, T0_US + 300_002 * 100 + 720, attempts=2)  # delivered twice
-    events.swap("sent", 400_003, 400_004)
-    return {500_005: 500_004}
-
-
-@pytest.mark.timeout(600)
-def test_faults_among_a_million_are_found(audited: Any) -> None:
-    events = healthy(MILLION)
-    found = audited(events.table(plant(events)))
-    assert found.code == audit.FINDINGS
-    assert {f["kind"]: [e["offset"] for e in f["examples"]] for f in found.report["findings"]} == {
-        "lost": [100_000],
-        "stuck": [200_001],
-        "sent_again": [300_002],
-        "out_of_order": [400_003],
-        "same_id": [500_005],
-    }
-    done = events.kind == KIND["finished"]
-    took = events.time_us[done] - (T0_US + events.offset[done] * 100)
-    total = found.channel()["waits"]["total"]
-    percentiles = np.percentile(took, [50, 90, 99, 99.9])
-    assert list(total["percentiles"].values()) == pytest.approx(percentiles, rel=0.02)
-    assert total["most"] == pytest.approx(took.max(), rel=0.01)
-    assert found.channel()["judged"] == MILLION
-    assert found.report["coverage"]["share"] == 1.0
 
 
 def test_an_audit_of_nothing_is_refused(audited: Any, tmp_path: Path) -> None:

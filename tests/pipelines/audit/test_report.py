@@ -1,7 +1,5 @@
 """The report as a page and as words, and the times that people give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Random histories, judged twice: by the pipeline's SQL and event by event. No Spark here."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any

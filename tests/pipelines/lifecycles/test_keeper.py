@@ -1,7 +1,5 @@
 """The table of lifecycles, brought up step by step, is what all events at once would make of it."""
 
-from __future__ import annotations
-
 import io
 import random
 from pathlib import Path

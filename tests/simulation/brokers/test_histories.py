@@ -1,7 +1,5 @@
 """Whole brokers in a cluster, with their clients: whatever goes wrong, the promises hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.broker.channels.channel import Channel

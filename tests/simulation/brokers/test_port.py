@@ -1,7 +1,5 @@
 """Calls that take their time, get lost, or arrive when their process has ended."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.cluster.coordinator import UNKNOWN, Put, RevisionIs, Transaction

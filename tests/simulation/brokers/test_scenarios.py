@@ -4,8 +4,6 @@
 then no record changes any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

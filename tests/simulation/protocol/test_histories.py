@@ -1,7 +1,5 @@
 """Replication in the protocol world: no history breaks a promise."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
