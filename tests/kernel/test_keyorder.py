@@ -200,10 +200,10 @@ class Model:
     def stuck(self, behind: list[int], exhausted: list[int]) -> None:
         """`behind` are offsets that wait for others of their keys."""
         for offset in behind:
-            before = [other for other in exhausted if other > offset]
-            held_up = [other for other in before if self.key(other) == self.key(offset)]
-            if held_up and self.key(offset) is not None:
-                raise Disorder(f"offset {offset} waits behind {held_up}, which are exhausted")
+            key = self.key(offset)
+            same = [other for other in exhausted if self.key(other) == key]
+            if key is not None and same and min(same) > offset:
+                raise Disorder(f"offset {offset} waits behind {same}, which are exhausted")
 
     def finish(self, offset: int) -> None:
         self.done.add(offset)
