@@ -96,11 +96,25 @@ def refuse(text: bytes, times: int) -> OnCommand:
 
 
 async def test_a_refusal_that_passes_is_tried_again() -> None:
-    async with FakeNsqd(refuse(b"E_PUB_FAILED PUB failed exiting", 2)) as nsqd, asyncio.timeout(40):
+    text = b"E_PUB_FAILED PUB failed the disk is full"
+    async with FakeNsqd(refuse(text, 2)) as nsqd, asyncio.timeout(40):
         options = {"retry": True, "reconnect_delay_s": 0.01}
         async with Producer(nsqd.address, **options) as producer:
             await producer.pub("t", b"body")
     assert published(nsqd) == [b"body"] * 3
+
+
+async def test_what_an_nsqd_refuses_that_stops_goes_to_the_next() -> None:
+    """It stores nothing of what was behind, either."""
+    first = FakeNsqd(refuse(b"E_PUB_FAILED PUB failed exiting", 1))
+    async with (
+        first,
+        FakeNsqd() as second,
+        asyncio.timeout(40),
+        Producer([first.address, second.address]) as producer,
+    ):
+        await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(3)))
+    assert published(second) == [b"0", b"1", b"2"]
 
 
 async def test_an_outcome_that_is_not_known_is_an_error_of_its_own() -> None:

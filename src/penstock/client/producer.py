@@ -18,7 +18,8 @@ With `trace_id=` a message's life is traced, and the future's result is where th
 An error frame answers the oldest unanswered publish, and nsqd hangs up behind it. A refusal that
 nsqd makes while it reads a command says more: nothing behind it was read, so what was sent behind
 it is sent again on a new connection, and cannot be stored twice. Where nsqd says that storing
-failed, it may have read on, and what was behind is unanswered as above.
+failed, it may have read on, and what was behind is unanswered as above. An nsqd that stops stores
+nothing any more: what it refuses for that, and all behind it, goes to the next nsqd.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from penstock.wire.frames import HEARTBEAT, Frame, FrameType
 log = logging.getLogger("penstock.client")
 
 _UNKNOWN = b"it is not known whether it was stored"
+_STOPS = b" failed exiting"
 
 
 class OutcomeUnknown(ServerRefused):
@@ -277,11 +279,12 @@ class Producer(Publisher):
         self._last_error = refusal
         link.reason = refusal.reason
         first = self._sent.popleft()
-        passes = self.options.retry and refusal.code in _PASSING
+        stops = data.endswith(_STOPS)
+        passes = stops or (self.options.retry and refusal.code in _PASSING)
         if not passes:
             self._returns = True
             self._fail(first, refusal)
-        was_read = refusal.code not in _UNREAD_BEHIND
+        was_read = not stops and refusal.code not in _UNREAD_BEHIND
         self._detach(link, [first] if passes else [], was_read)
         link.abort(refusal.reason)
 

@@ -126,8 +126,10 @@ class Publishing:
         self._waits.resume(session)
 
     def _on_failed(self, session: Session, verb: int, tail: Tail, unknown: bool) -> None:
-        known = tail.topic.decode("ascii") in self._broker.topics
-        reason = (tail.owner.failure or "the write was not done") if known else "exiting"
+        if tail.topic.decode("ascii") in self._broker.topics:
+            reason = tail.owner.failure or "the write was not done"
+        else:
+            reason = "exiting" if self._broker.exiting else "the topic was deleted"
         if unknown:
             reason = f"{reason}: it is not known whether it was stored"
         raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
