@@ -26,7 +26,6 @@ released.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.health import Trouble
 from penstock.broker.partition.replica import Replica
+from penstock.broker.replicas.aside import Aside
 from penstock.broker.replicas.clustered_topic import (
     ClusterChannel,
     ClusterTopic,
@@ -52,7 +52,7 @@ from penstock.broker.replicas.replica_file import ReplicaFileStore, owns_in
 from penstock.broker.topics import directories
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.errors import NotFound, Refused, StorageError
-from penstock.limits import AUTHORITY_NS
+from penstock.limits import ASIDE_KEPT_NS, AUTHORITY_NS
 from penstock.log.replica_file import ReplicaFile, State, replica_id, write_replica
 from penstock.replication.effects import Acknowledge
 from penstock.replication.frames import Row, Target
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from penstock.replication.leader import Outcome, PartitionLeader
     from penstock.replication.record import Record
 
-ASIDE = "aside"  # directory of what was released
 STEADY_FRAMES = (Row, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
@@ -127,6 +126,7 @@ class ReplicaHost:
         self._tick_number = 0
         self._started: dict[str, Started] = {}  # by identity of the topic
         self._set_aside: dict[Target, str] = {}  # replicas that cannot be read: why
+        self._aside = Aside(context.disk, context.data_path, context.clock)
 
     # --- what is here ---
 
@@ -223,7 +223,7 @@ class ReplicaHost:
     def _host_more(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         path = directories.partition_directory(topic.directory, partition)
         if self._context.disk.is_directory(path):
-            self._move_aside(path, f"{topic.name}-{partition}")
+            self._aside.move(path, f"{topic.name}-{partition}")
         (log,) = self._files.add(topic.file(), (partition,))
         self._take_in(topic, partition, log, self._write_own(log, file))
 
@@ -260,8 +260,9 @@ class ReplicaHost:
 
     def release(self, target: Target, stays: bool = False) -> str:
         """It is not wanted here any more: its directory is moved aside. Returns where to. Raises
-        StorageError when that could not be done; it is let go all the same. `stays`: with the last
-        replica only the topic's files go. Its clients stay, and publishes are handed on."""
+        StorageError when that could not be done; it is let go all the same. `stays`: the topic
+        does, and so do its clients when its last replica goes: publishes are handed on. Else it was
+        deleted."""
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
         replicated.let_go("the replica was released")
@@ -272,7 +273,7 @@ class ReplicaHost:
         topic.refresh_refusal()
         aside = f"{topic.name}-{replica.number}-{replicated.own.file.replica_id}"
         try:
-            return self._move_aside(replica.path, aside)
+            return self._aside.move(replica.path, aside, ASIDE_KEPT_NS if stays else 0)
         finally:
             if not topic.replicas:
                 for one in [one for one in self._set_aside if one.identity == target.identity]:
@@ -290,31 +291,14 @@ class ReplicaHost:
         the way of another. Returns where to. Raises StorageError, and then it stays."""
         path, name = self._files.path(topic), topic
         if partition is None:
-            place = self._move_aside(path, name)
+            place = self._aside.move(path, name)
             del self._context.set_aside[topic]
         else:
             path, name = directories.partition_directory(path, partition), f"{topic}/{partition}"
-            place = self._move_aside(path, f"{topic}-{partition}")
+            place = self._aside.move(path, f"{topic}-{partition}")
             identity = identity_number(self._topics[topic].identity)
             del self._set_aside[Target(identity, partition)]
         self._context.health.forget(name)
-        return place
-
-    def _move_aside(self, path: str, name: str) -> str:
-        disk, parent = self._context.disk, os.path.join(self._context.data_path, ASIDE)
-        place, number = os.path.join(parent, name), 1
-        try:
-            if not disk.is_directory(parent):
-                disk.mkdir(parent)
-                disk.sync_directory(self._context.data_path)
-            while disk.exists(place):
-                number += 1
-                place = os.path.join(parent, f"{name}.{number}")
-            disk.rename(path, place)
-            disk.sync_directory(parent)
-            disk.sync_directory(os.path.dirname(path))
-        except OSError as error:
-            raise StorageError(path, f"cannot be moved aside: {error}") from error
         return place
 
     # --- topics without a replica here ---
@@ -517,6 +501,7 @@ class ReplicaHost:
         """About once a second: replicas to which something came lately, or in which something is
         under way, and of those that rest a few in turn. Where the disk refuses, all of them."""
         self._round += 1
+        self._aside.settle(bool(self._context.disk_refusal))
         every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
         resting = list(self._replicas.values())[self._round % every :: every]
         for replicated in tuple(self._awake):
