@@ -289,7 +289,8 @@ class Reconciler:
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:
         replicated = self.replica_host.replica(target)
         place = self.replica_host.release(target, stays)
-        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+        if stays:
+            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
         self._report()  # its leadership is over
         held = self.view.topics.get(name.topic)
         is_over = held is not None and held.document.deleted
