@@ -85,8 +85,6 @@ class _Part(NamedTuple):
 
 
 class Shelf:
-    """The logs of one topic on some nodes."""
-
     def __init__(
         self, upstream: Upstream, places: Iterable[Place], topic: str, hidden: Iterable[str]
     ) -> None:

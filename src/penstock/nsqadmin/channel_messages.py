@@ -102,8 +102,6 @@ def _seconds(text: str) -> str:
 
 
 class ChannelMessages:
-    """One channel, on the nodes that have it."""
-
     def __init__(
         self, upstream: Upstream, topic: str, channel: str, hidden: Sequence[str] = ()
     ) -> None:

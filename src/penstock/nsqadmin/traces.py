@@ -238,8 +238,6 @@ def _midnight_ms(day: str) -> int:
 
 
 class Seeker:
-    """Looks for one thing in the log and in the tables."""
-
     def __init__(
         self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, only: Only,
         bytes_max: int = limits.ADMIN_TRACE_BYTES,

@@ -334,7 +334,6 @@ class Merge:
     # --- the outcome ---
 
     def _stored(self, queue: int, start: int, end: int) -> int:
-        """How many of its records [start, end) a queue stores."""
         return self.owners[queue][start:end].count(queue)
 
     def _stored_in(self, segments: Iterable[Segment]) -> int:
