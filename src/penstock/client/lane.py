@@ -57,7 +57,7 @@ from penstock.wire.frames import encode_bodies
 from penstock.wire.names import is_ephemeral
 
 
-class Counts:
+class PublishCounts:
     """What has happened so far."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Lane:
         nodes: Nodes,
         numbering: Numbering,
         options: IdempotentOptions,
-        counts: Counts,
+        counts: PublishCounts,
         on_end: Callable[[Publish], None],
     ) -> None:
         self._topic = topic
