@@ -205,18 +205,19 @@ class IdInvalid(PenstockError):
 
 
 def wanted(text: str, since: str = "") -> Wanted:
-    """What was typed: a message id, or "trace:" and a trace id, which may have happened on the day
-    `since` (2026-05-01) or later. 32 hex digits are a trace id as they stand."""
+    """What was typed: a message id, or "trace:" and a trace id; `since` (2026-05-01) is when it may
+    have begun. 32 hex digits are a trace id as they stand."""
     text = text.strip()
+    from_ms = _midnight_ms(since) if since.strip() else 0
     trace_id = read_trace_id(text.removeprefix("trace:"))
     if trace_id and (text.startswith("trace:") or len(text) == W3C_DIGITS):
-        from_ms = _midnight_ms(since) if since.strip() else 0
         recent_ms = max(0, time.time_ns() // limits.MS - TRACE_ID_MS)
         return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
         raise IdInvalid(text)
-    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS), True)
+    made_ms = max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS)
+    return Wanted(number, 0, from_ms or made_ms, True)
 
 
 def only_in(topic: str, partition: str) -> Only:
