@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from penstock import limits
+from penstock import limits, times
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
@@ -32,7 +32,6 @@ from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.messages import Log
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
-from penstock.times import read_time
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Event, Kind, decode
 from penstock.trace.search import (
     RULE,
@@ -233,9 +232,9 @@ def only_in(topic: str, partition: str) -> Only:
 def _midnight_ms(day: str) -> int:
     """The beginning of that day, or what else somebody has typed."""
     try:
-        return max(1, read_time(day, time.time_ns()) // limits.MS)
+        return max(1, times.read_time(day, time.time_ns()) // limits.MS)
     except ValueError as error:
-        raise IdInvalid(day, "is no day such as 2026-05-01") from error
+        raise IdInvalid(day, f"is no time, {times.RULE}") from error
 
 
 class Seeker:
