@@ -133,6 +133,22 @@ def _is(row: Row, name: str, value: str) -> bool:
 
 # --- on the page of a topic or channel ---
 
+_CLIENTS = [
+    column("client", "Client", flex=2, minWidth=120),
+    wide(900, column("remote", "Address", flex=1, minWidth=135)),
+    wide(1100, column("agent", "User agent", flex=1, minWidth=110)),
+    linked("reads", "Reads", "topic_link", flex=2, minWidth=120),
+    wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
+    wide(500, linked("node", "Node", "node_link", flex=1, minWidth=125)),
+    numbers("rate", "Rate", "rate"),
+    wide(500, numbers("in_flight", "In flight")),
+    wide(800, numbers("ready", "Ready")),
+    wide(700, numbers("finished", "Finished")),
+    wide(900, numbers("requeued", "Requeued")),
+    wide(1200, column("transport", "Transport", width=120)),
+    wide(800, since("since", "Connected", minWidth=110)),
+]
+
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
     """Who reads it, and of a topic who has published to it."""
@@ -142,7 +158,7 @@ def panel(here: Opened, topic: str, channel: str = "") -> None:
         empty = "Nobody is known to be connected: its consumers and producers show here."
         if channel:
             empty = "Nobody is known to be connected: start its consumers."
-        grid = Grid(_columns(""), [], "key", empty, label, "" if channel else "22rem")
+        grid = Grid(_CLIENTS, [], "key", empty, label, "" if channel else "22rem")
 
     def show(rows: Sequence[Row]) -> None:
         latest = here.deps.watch.latest
