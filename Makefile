@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test test-long check bench bench-spark sim fmt docs build image clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK)) $(if $(findstring --cluster,$(ARGS)),$(READY_FOR_CLUSTER))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive, ARGS=--cluster for three nodes
-	@$(BIN)/penstock $(if $(findstring --cluster,$(ARGS)),up $(filter-out --cluster,$(ARGS)),demo --called-as='make run' $(ARGS))
+	@$(BIN)/penstock $(if $(findstring --cluster,$(ARGS)),up $(filter-out --cluster,$(ARGS)),demo $(ARGS))
 
 test: build  ## the suite on all cores, in minutes; ARGS="tests/log -k segment" for a part of it
 ifeq ($(strip $(ARGS)),)

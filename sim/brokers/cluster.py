@@ -16,10 +16,8 @@ from penstock.cluster.documents import (
     CLUSTER,
     MEMBERSHIP,
     RECORD,
-    SETTING,
     Channel,
     Cluster,
-    Setting,
     Settings,
 )
 from penstock.cluster.keys import PartitionName
@@ -164,9 +162,6 @@ class JoinedCluster:
         record = self.record(name, partition)
         wanted = arranged(record, nodes, record.members_min)
         self._put(keys.partition(name, partition), RECORD.encode(wanted))
-
-    def make_setting(self, name: str) -> None:
-        self._put(keys.setting(name), SETTING.encode(Setting("x")))
 
     def restore_metadata(self, backup: Backup, more: Mapping[str, bytes] | None = None) -> None:
         """As `restore-metadata` does: revisions begin again, with the records that nodes know."""

@@ -61,9 +61,6 @@ class ModelLog:
         batch = self.batches[offset - 1]
         return Chain(batch.epoch, offset - 1, batch.content)
 
-    def hash_before(self, offset: int) -> int:
-        return self.hashes[offset - 1] if offset else 0
-
     def append(self, batch: Batch) -> None:
         if not self.epochs or self.epochs[-1][0] != batch.epoch:
             self.epochs.append((batch.epoch, self.end))

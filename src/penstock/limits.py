@@ -367,7 +367,6 @@ ADMIN_OIDC_S = 600  # from leaving for an OIDC provider to coming back: people l
 ADMIN_OIDC_LEEWAY_S = 60  # by which the provider's clock may differ
 ADMIN_OIDC_KNOWN_S = 3600  # what a provider says of itself, and its keys, hold so long
 ADMIN_OIDC_KEYS_S = 30  # a key that is not known has the keys asked for no more often
-ADMIN_OIDC_BYTES_MAX = 1 * MIB  # of a provider's answer: a few kilobytes are usual
 ADMIN_OIDC_NAME_MAX = 256  # characters of a user's name: an email address has 254
 ADMIN_OIDC_GROUPS_MAX = 1000  # of a user
 ADMIN_BODY_BYTES_MAX = 64 * KIB  # a request to /api: a topic's and a channel's name

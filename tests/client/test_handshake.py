@@ -14,7 +14,6 @@ from penstock.client import framing, handshake
 from penstock.client import ids as unique
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.handshake import identify
-from penstock.client.ids import interface_addresses
 from penstock.client.options import (
     ConsumerOptions,
     address_list,
@@ -128,11 +127,19 @@ def test_a_frame_of_the_greeting_is_taken_alone() -> None:
     assert framing.take_frame(bytearray(encode(Frame(0, b"abc"))[:-1]), 1000) is None
 
 
-# --- this host's interfaces, as the system lists them ---
+# --- this host's addresses ---
 
 
-def test_every_address_is_one_that_can_be_bound() -> None:
-    found = [one for one in interface_addresses() if not one.is_link_local]
+def test_own_addresses_can_be_bound_and_no_name_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("a name was looked up")
+
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    monkeypatch.setattr(socket, "gethostbyname", asked)
+    monkeypatch.setattr(unique, "_FAR", (*unique._FAR, (socket.AF_INET, "127.0.0.1")))
+    found = list(unique.own_addresses())
     assert found
     for address in found:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -140,30 +147,9 @@ def test_every_address_is_one_that_can_be_bound() -> None:
             sock.bind((str(address), 0))
 
 
-def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(*_: object, **__: object) -> None:
-        raise AssertionError("a name was looked up")
-
-    monkeypatch.setattr(socket, "getaddrinfo", asked)
-    monkeypatch.setattr(socket, "gethostbyname", asked)
-    assert set(interface_addresses()) <= set(unique.own_addresses())
-
-
-def test_without_a_route_the_interfaces_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_route_there_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unique, "_FAR", ())
-    assert list(unique.own_addresses()) == list(interface_addresses())
-
-
-def test_a_system_that_cannot_list_them_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise OSError(12, "getaddrs failed")
-
-    monkeypatch.setattr(unique, "_FAR", ())
-    monkeypatch.setattr(unique, "interface_addresses", fail)
     assert list(unique.own_addresses()) == []
-    assert "the interfaces of this host cannot be listed" in caplog.text
 
 
 # --- options are checked when they are given, and secrets are not shown ---

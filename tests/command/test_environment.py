@@ -12,10 +12,10 @@ from cases import each
 from penstock.command import extras
 from penstock.command.environment import (
     COMMAND_LINE,
-    DAEMON_KEYS,
     PIPELINES,
     check_names,
     check_near_misses,
+    of_daemons,
 )
 from penstock.command.flags import Flag
 from penstock.errors import ConfigError
@@ -38,8 +38,8 @@ KUBERNETES = {
 }
 
 
-def test_the_lists_are_those_of_the_programs() -> None:
-    assert {flag.file_key for flag in FLAGS} == DAEMON_KEYS
+def test_the_names_are_those_of_the_programs() -> None:
+    assert {f"PENSTOCK_{flag.file_key.upper()}" for flag in FLAGS} == of_daemons()
     assert set(PIPELINES) == set(registry.PIPELINES)
 
 

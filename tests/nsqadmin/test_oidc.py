@@ -308,7 +308,11 @@ def test_groups_may_be_inside_another_claim() -> None:
 def test_a_provider_is_who_it_says_and_safe() -> None:
     fine = {"issuer": "https://i", "authorization_endpoint": "https://i/a",
             "token_endpoint": "https://i/t", "jwks_uri": "https://i/k"}  # fmt: skip
-    assert read_provider("https://i", fine).end_session_endpoint == ""
+    offered = {"id_token_signing_alg_values_supported": ["HS256", "none"], "verify": False}
+    found = read_provider("https://i", fine | offered)
+    assert found["end_session_endpoint"] == ""
+    assert "verify" not in found  # authlib would take it for an option of its HTTP client
+    assert not {"HS256", "none"} & set(found["id_token_signing_alg_values_supported"])
     for spoiled in (
         fine | {"issuer": "https://j"}, fine | {"token_endpoint": "http://i/t"},
         fine | {"jwks_uri": "file:///k"}, fine | {"authorization_endpoint": 7}, [], None,

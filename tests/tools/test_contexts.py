@@ -22,7 +22,6 @@ FULL = Context(
     description='what "earns" the money \\ übrigens',
     nsqd_tcp_address=("a:4150",),
     lookupd_http_address=("l1:4161", "https://l2:4162"),
-    admin="https://admin.example/base",
     tls=True,
     tls_root_ca_file="/etc/ca.pem",
     tls_cert="/etc/cert.pem",
@@ -36,19 +35,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "config" / "penstock" / "contexts.toml"
 
 
-def test_selecting_and_going_back() -> None:
+def test_selecting_and_removing() -> None:
     found = Contexts(context={"a": FULL, "b": FULL})
-    with pytest.raises(ContextTrouble, match="no context was selected before"):
-        found.go_back()
-    found.select("a")
     found.select("b")
-    found.select("b")
-    assert found.go_back() == "a"
-    assert found.go_back() == "b"
     found.remove("a")
-    assert (found.selected, found.previous) == ("b", "")
-    found.select("")
-    assert (found.selected, found.previous) == ("", "b")
+    assert found.selected == "b"
     with pytest.raises(ContextTrouble, match="no context 'a'; there are b"):
         found.select("a")
 
@@ -61,9 +52,12 @@ def test_selecting_and_going_back() -> None:
         ("x" * 65, FULL, "is no name of a context"),
         ("x", Context(), "needs an address"),
         ("x", Context(nsqd_http_address=("a:1",), lookupd_http_address=("b:1",)), "not both"),
-        ("x", Context(admin="a:1"), "admin is a URL"),
-        ("x", Context(admin="http://a", tls_cert="c"), "go together"),
-        ("x", Context(admin="http://a", auth_secret_env="a", auth_secret_file="b"), "not both"),
+        ("x", Context(nsqd_http_address=("a",), tls_cert="c"), "go together"),
+        (
+            "x",
+            Context(nsqd_http_address=("a",), auth_secret_env="a", auth_secret_file="b"),
+            "not both",
+        ),
         ("x", Context(nsqd_http_address=("a\n:1",)), "without control characters"),
     ],
 )
@@ -72,10 +66,10 @@ def test_what_is_refused(name: str, context: Context, said: str) -> None:
         Contexts().put(name, context)
 
 
-@each("field", ["admin", "nsqd_http_address", "lookupd_http_address"])
+@each("field", ["nsqd_http_address", "lookupd_http_address"])
 def test_a_password_is_refused_and_not_repeated(field: str) -> None:
     url = "https://ann:hidden@h:1"
-    context = Context(**{field: url if field == "admin" else (url,)})  # type: ignore[arg-type]
+    context = Context(**{field: (url,)})  # type: ignore[arg-type]
     with pytest.raises(ContextTrouble) as caught:
         Contexts().put("x", context)
     assert "hidden" not in str(caught.value)
@@ -89,7 +83,7 @@ def test_a_password_is_refused_and_not_repeated(field: str) -> None:
         "surprise = 1",
         '[context.a]\nnsqd_http_address = "a:1"',
         '[context.a]\nnsqd_http_address = ["a:1"]\npassword = "x"',
-        '[context.a]\nadmin = "http://a"\n[context."-"]\nadmin = "http://a"',
+        '[context."-"]\nnsqd_http_address = ["a:1"]',
         'selected = "gone"',
         "a = " + "[" * 5000,
     ],
@@ -226,7 +220,7 @@ def test_tail_reads_over_tcp_and_the_context_may_know_http_only(spot: Place) -> 
     both = connection.Where(Context(nsqd_http_address=(spot.http,), nsqd_tcp_address=("t:1",)), "x")
     assert both.tcp_addresses() == (["t:1"], [])
     with pytest.raises(PenstockError, match="context x has no nsqd_tcp_address or"):
-        connection.Where(Context(admin="http://a"), "x").tcp_addresses()
+        connection.Where(Context(description="a"), "x").tcp_addresses()
     assert connection.Where(Context()).tcp_addresses() == (["127.0.0.1:4150"], [])
 
 

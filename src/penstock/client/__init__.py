@@ -8,106 +8,57 @@ how they are used, `options` lists what they can be told, and every error they r
 `ClientError` (or a ConfigError or NameInvalid, for what the caller got wrong).
 """
 
-from penstock.client.admin import Admin
-from penstock.client.blocking import (
-    BlockingConsumer,
-    BlockingIdempotentProducer,
-    BlockingMessage,
-    BlockingProducer,
-)
-from penstock.client.consumer import Consumer, Counts
-from penstock.client.handlers import Action, Handler, HandlerTimeout, OnError, Requeue
-from penstock.client.idempotent import IdempotentProducer
-from penstock.client.ids import guid_factory, id_pool, new_unique_ids, unique_ids
-from penstock.client.lane import Counts as PublishCounts
-from penstock.client.message import ConsumeMiddleware, Message
-from penstock.client.middleware import Next
-from penstock.client.numbering import EpochFile
-from penstock.client.options import (
-    ConnectionOptions,
-    ConsumerOptions,
-    IdempotentOptions,
-    ProducerOptions,
-)
-from penstock.client.producer import OutcomeUnknown, Producer
-from penstock.client.publishing import NotStarted, Outgoing, Published, PublishMiddleware
-from penstock.errors import (
-    BrokerRefused,
-    ClientClosed,
-    ClientError,
-    ConnectFailed,
-    ConnectionLost,
-    IdBackwards,
-    IdNotMade,
-    IdPoolClosed,
-    IdPoolEmpty,
-    MessageSettled,
-    ProducerFull,
-    ProducerStopped,
-    PublishFenced,
-    PublishGap,
-    PublishRefused,
-    PublishTimeout,
-    PublishUncertain,
-    SequenceExpired,
-    ServerRefused,
-    TimeBackwards,
-)
-from penstock.ids.factory import GuidFactory, IdPool
-
-__all__ = [
-    "Action",
-    "Admin",
-    "BlockingConsumer",
-    "BlockingIdempotentProducer",
-    "BlockingMessage",
-    "BlockingProducer",
-    "BrokerRefused",
-    "ClientClosed",
-    "ClientError",
-    "ConnectFailed",
-    "ConnectionLost",
-    "ConnectionOptions",
-    "ConsumeMiddleware",
-    "Consumer",
-    "ConsumerOptions",
-    "Counts",
-    "EpochFile",
-    "GuidFactory",
-    "Handler",
-    "HandlerTimeout",
-    "IdBackwards",
-    "IdNotMade",
-    "IdPool",
-    "IdPoolClosed",
-    "IdPoolEmpty",
-    "IdempotentOptions",
-    "IdempotentProducer",
-    "Message",
-    "MessageSettled",
-    "Next",
-    "NotStarted",
-    "OnError",
-    "OutcomeUnknown",
-    "Outgoing",
-    "Producer",
-    "ProducerFull",
-    "ProducerOptions",
-    "ProducerStopped",
-    "PublishCounts",
-    "PublishFenced",
-    "PublishGap",
-    "PublishMiddleware",
-    "PublishRefused",
-    "PublishTimeout",
-    "PublishUncertain",
-    "Published",
-    "Requeue",
-    "SequenceExpired",
-    "ServerRefused",
-    "TimeBackwards",
-    "guid_factory",
-    "id_pool",
-    "new_unique_ids",
-    "unique_ids",
-]
+from penstock.client.admin import Admin as Admin
+from penstock.client.blocking import BlockingConsumer as BlockingConsumer
+from penstock.client.blocking import BlockingIdempotentProducer as BlockingIdempotentProducer
+from penstock.client.blocking import BlockingMessage as BlockingMessage
+from penstock.client.blocking import BlockingProducer as BlockingProducer
+from penstock.client.consumer import Consumer as Consumer
+from penstock.client.consumer import Counts as Counts
+from penstock.client.handlers import Action as Action
+from penstock.client.handlers import Handler as Handler
+from penstock.client.handlers import HandlerTimeout as HandlerTimeout
+from penstock.client.handlers import OnError as OnError
+from penstock.client.handlers import Requeue as Requeue
+from penstock.client.idempotent import IdempotentProducer as IdempotentProducer
+from penstock.client.ids import guid_factory as guid_factory
+from penstock.client.ids import id_pool as id_pool
+from penstock.client.ids import new_unique_ids as new_unique_ids
+from penstock.client.ids import unique_ids as unique_ids
+from penstock.client.lane import PublishCounts as PublishCounts
+from penstock.client.message import ConsumeMiddleware as ConsumeMiddleware
+from penstock.client.message import Message as Message
+from penstock.client.middleware import Next as Next
+from penstock.client.numbering import EpochFile as EpochFile
+from penstock.client.options import ConnectionOptions as ConnectionOptions
+from penstock.client.options import ConsumerOptions as ConsumerOptions
+from penstock.client.options import IdempotentOptions as IdempotentOptions
+from penstock.client.options import ProducerOptions as ProducerOptions
+from penstock.client.producer import OutcomeUnknown as OutcomeUnknown
+from penstock.client.producer import Producer as Producer
+from penstock.client.publishing import NotStarted as NotStarted
+from penstock.client.publishing import Outgoing as Outgoing
+from penstock.client.publishing import Published as Published
+from penstock.client.publishing import PublishMiddleware as PublishMiddleware
+from penstock.errors import BrokerRefused as BrokerRefused
+from penstock.errors import ClientClosed as ClientClosed
+from penstock.errors import ClientError as ClientError
+from penstock.errors import ConnectFailed as ConnectFailed
+from penstock.errors import ConnectionLost as ConnectionLost
+from penstock.errors import IdBackwards as IdBackwards
+from penstock.errors import IdNotMade as IdNotMade
+from penstock.errors import IdPoolClosed as IdPoolClosed
+from penstock.errors import IdPoolEmpty as IdPoolEmpty
+from penstock.errors import MessageSettled as MessageSettled
+from penstock.errors import ProducerFull as ProducerFull
+from penstock.errors import ProducerStopped as ProducerStopped
+from penstock.errors import PublishFenced as PublishFenced
+from penstock.errors import PublishGap as PublishGap
+from penstock.errors import PublishRefused as PublishRefused
+from penstock.errors import PublishTimeout as PublishTimeout
+from penstock.errors import PublishUncertain as PublishUncertain
+from penstock.errors import SequenceExpired as SequenceExpired
+from penstock.errors import ServerRefused as ServerRefused
+from penstock.errors import TimeBackwards as TimeBackwards
+from penstock.ids.factory import GuidFactory as GuidFactory
+from penstock.ids.factory import IdPool as IdPool

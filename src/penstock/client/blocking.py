@@ -54,8 +54,6 @@ def _with_arguments_of(
 
 
 class _LoopThread:
-    """A running loop in a daemon thread."""
-
     def __init__(self, name: str) -> None:
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -157,7 +157,8 @@ class Consumer:
             return
         self.stop()
         self._closed = True
-        self._give_back()
+        while self._queue:
+            self._queue.popleft().req()
         if timeout_s is None:
             timeout_s = self.options.stop_timeout_s
         try:
@@ -318,10 +319,6 @@ class Consumer:
             if not waiter.done():
                 waiter.set_result(None)
                 count -= 1
-
-    def _give_back(self) -> None:
-        while self._queue:
-            self._queue.popleft().req()
 
     def _is_drained(self) -> bool:
         """Whether no message can come any more."""

@@ -156,7 +156,6 @@ def check_delay(delay_s: float) -> int:
 
 
 def sub(topic: bytes, channel: bytes, partition: int | None = None) -> bytes:
-    """To one partition, or to all of the topic."""
     if partition is None:
         return b"SUB %b %b\n" % (topic, channel)
     return b"SUB %b %b %d\n" % (topic, channel, partition)

@@ -42,7 +42,6 @@ class Negotiated:
 
 
 def identify(options: ConnectionOptions) -> bytes:
-    """The body of IDENTIFY."""
     hostname = options.hostname or socket.gethostname()
     asked: dict[str, Any] = {
         "client_id": options.client_id or hostname.partition(".")[0],

@@ -29,7 +29,7 @@ from typing import Any, Unpack, overload
 from penstock.client import framing
 from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Nodes
-from penstock.client.lane import Counts, Lane, Publish
+from penstock.client.lane import Lane, Publish, PublishCounts
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import (
     IdempotentKeywords,
@@ -58,7 +58,7 @@ class IdempotentProducer(Publisher):
     ) -> None:
         self.options = settle_options(options or IdempotentOptions(), changes)
         super().__init__(self.options)
-        self.counts = Counts()
+        self.counts = PublishCounts()
         self._numbering = Numbering(producer_id, producer_epoch)
         self._nodes = Nodes(addresses, lookupds, self.options)
         self._lanes: dict[str, Lane] = {}

@@ -28,6 +28,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -57,12 +58,12 @@ from penstock.wire.frames import encode_bodies
 from penstock.wire.names import is_ephemeral
 
 
-class Counts:
+@dataclass
+class PublishCounts:
     """What has happened so far."""
 
-    def __init__(self) -> None:
-        self.stored = 0  # messages
-        self.repeated = 0  # requests of which nsqd said that it had them already
+    stored: int = 0  # messages
+    repeated: int = 0  # requests of which nsqd said that it had them already
 
 
 class Publish:
@@ -96,7 +97,7 @@ class Lane:
         nodes: Nodes,
         numbering: Numbering,
         options: IdempotentOptions,
-        counts: Counts,
+        counts: PublishCounts,
         on_end: Callable[[Publish], None],
     ) -> None:
         self._topic = topic

@@ -110,7 +110,6 @@ class Place:
 
     @property
     def options(self) -> list[tuple[str, str]]:
-        """Of a publish: its numbers."""
         numbers = (self.producer_id, self.epoch, self.sequence)
         names = ("producer_id", "producer_epoch", "sequence")
         return [(name, str(number)) for name, number in zip(names, numbers, strict=True)]

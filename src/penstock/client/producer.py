@@ -333,7 +333,6 @@ class Producer(Publisher):
             return None
 
     async def _hold(self, link: Link) -> None:
-        """Use `link` until it ends."""
         lost: asyncio.Future[None] = self._loop.create_future()
 
         def ended() -> None:

@@ -56,15 +56,11 @@ class Keeper(Protocol):
     def closing(self, subscription: Subscription) -> None: ...
 
 
+@dataclass(slots=True)
 class Held:
-    """When a message came and when it is to be touched next."""
-
-    __slots__ = ("came_s", "due_s", "message")
-
-    def __init__(self, message: Message, came_s: float, due_s: float) -> None:
-        self.message = message
-        self.came_s = came_s
-        self.due_s = due_s
+    message: Message
+    came_s: float
+    due_s: float  # when it is to be touched next
 
 
 class Subscription:

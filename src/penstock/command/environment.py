@@ -1,9 +1,9 @@
 """Names of environment variables that begin with `PENSTOCK_`, so that a misspelt one is found.
 
 A program knows its own names. Others are right, too, in an environment that several programs
-share: those of the other daemons, of pipelines and of the command line, which are listed here, and
-those that Kubernetes makes for each service (`PENSTOCK_PORT_4150_TCP_ADDR`). Every other name is a
-mistake: an option that somebody believes to be set.
+share: those of the other daemons, of pipelines and of the command line, and those that Kubernetes
+makes for each service (`PENSTOCK_PORT_4150_TCP_ADDR`). Every other name is a mistake: an option
+that somebody believes to be set.
 """
 
 from __future__ import annotations
@@ -11,49 +11,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from importlib import import_module
 
 from penstock.errors import ConfigError
 
 PREFIX = "PENSTOCK_"
 NEAR = 0.8  # so alike are two names of which one is the other misspelt
 
-_SHARED = """
-    config http_address log_format log_level log_prefix verbose version
-"""
-_NSQD = """
-    ack_old_than_time ack_retry_cnt auth_http_addresses auth_http_request_method
-    broadcast_address broadcast_http_port broadcast_tcp_port cluster cluster_etcd_ca
-    cluster_import_topics cluster_password_file cluster_replace cluster_secret_file
-    cluster_silence cluster_tls_ca cluster_tls_cert cluster_tls_key data_path
-    default_partitions deflate replica_timeout zone replication_address
-    durability e2e_processing_latency_percentiles e2e_processing_latency_window_time
-    enable_experiment http_client_connect_timeout http_client_request_timeout https_address id
-    idle_channel_delete idle_delete_backlog idle_topic_delete max_age max_body_size
-    max_bytes_per_file max_channel_consumers max_deflate_level max_depth max_heartbeat_interval
-    max_msg_size max_msg_timeout max_output_buffer_size max_output_buffer_timeout
-    max_pub_waiting_size max_rdy_count max_req_timeout mem_queue_size min_disk_free
-    min_output_buffer_timeout msg_timeout nsqlookupd_tcp_addresses output_buffer_timeout
-    queue_scan_selection_count queue_scan_worker_pool_max retain_age retain_bytes segment_age
-    segment_bytes snappy statsd_address statsd_exclude_ephemeral statsd_interval
-    statsd_mem_stats statsd_prefix statsd_udp_packet_size sub_extend_must sync_every
-    sync_timeout tcp_address tls_cert tls_client_auth_policy tls_key tls_min_version
-    tls_required tls_root_ca_file topology_region topology_zone trace_rate worker_id
-"""
-_NSQLOOKUPD = """
-    http_allowed_host http_secret_file inactive_producer_timeout tombstone_lifetime
-"""
-_NSQADMIN = """
-    http_client_secret_file
-    acl_email_header acl_groups_header acl_http_header admin_users allow_config_from_cidr
-    base_path dev_static_dir graphite_url group_role history_retention http_client_tls_cert
-    http_client_tls_insecure_skip_verify http_client_tls_key http_client_tls_root_ca_file
-    lake login logout_url mask_field notification_http_endpoint
-    nsqd_http_addresses nsqlookupd_http_addresses oidc_client_id oidc_client_secret_file
-    oidc_groups_claim oidc_issuer oidc_redirect_url oidc_root_ca_file oidc_scopes poll_interval
-    proxy_graphite read_only secure_cookie session_lifetime statsd_counter_format
-    statsd_gauge_format trace_table trusted_proxy_cidr
-"""
-DAEMON_KEYS = frozenset((_SHARED + _NSQD + _NSQLOOKUPD + _NSQADMIN).split())
+_DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 COMMAND_LINE = frozenset(
     PREFIX + name
     for name in (
@@ -71,7 +37,6 @@ _BUILD_AND_TESTS = frozenset(
 )
 PIPELINES = ("archive", "audit", "replay", "trace")
 
-_KNOWN = frozenset(PREFIX + key.upper() for key in DAEMON_KEYS) | COMMAND_LINE | _BUILD_AND_TESTS
 _KUBERNETES = re.compile(
     r"PENSTOCK_(\w+_)?"
     r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -111,9 +76,17 @@ def _strange(own: Collection[str], environment: Mapping[str, str]) -> list[str]:
         name
         for name, value in sorted(environment.items())
         if name.startswith(PREFIX)
-        and not (name in own or name in _KNOWN or name.startswith(PREFIX + "TEST_"))
+        and not (name in own or name.startswith(PREFIX + "TEST_"))
         and not _is_of_kubernetes(name, value)
+        and name not in COMMAND_LINE | _BUILD_AND_TESTS | of_daemons()
     ]
+
+
+@cache
+def of_daemons() -> frozenset[str]:
+    """Their tables of flags are read only when a name is in question."""
+    tables = (import_module(f"penstock.{daemon}.options").FLAGS for daemon in _DAEMONS)
+    return frozenset(PREFIX + flag.file_key.upper() for flags in tables for flag in flags)
 
 
 def prefix_of(table: str) -> str:

@@ -9,7 +9,7 @@ _EXTRAS = {
     "cli": ("typer", "rich"),
     "auth": ("re2",),
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake", "prometheus_client", "mmh3"),
-    "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
+    "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "authlib", "httpx2"),
     "sql": ("duckdb", "numpy"),
 }
 

@@ -58,7 +58,6 @@ def gate_flags() -> tuple[Flag, ...]:
 
 
 def etcd_flags() -> tuple[Flag, ...]:
-    """Of daemons of a cluster."""
     return (
         Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate "
              "(default: the system's)"),

@@ -41,12 +41,10 @@ class NodeStats(NamedTuple):
 
     @property
     def node(self) -> str:
-        """Its HTTP address."""
         return self.producer.address
 
 
 def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
-    """The topic over all nodes, with its channels over all nodes."""
     rows = [(node, row) for node in nodes for row in topic_rows(node.document, name)]
     channels: dict[str, list[Row]] = {}
     for node, row in rows:
@@ -78,7 +76,6 @@ def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | Non
 
 
 def node(stats: NodeStats) -> Row:
-    """One nsqd: its topics with channels and their clients."""
     topics = []
     for row in stats.document.get("topics") or ():
         name = row.get("topic_name", "")
@@ -97,7 +94,6 @@ def node(stats: NodeStats) -> Row:
 
 
 def counter(nodes: Iterable[NodeStats]) -> Row:
-    """Messages by topic, channel and node."""
     found: Row = {}
     for one in nodes:
         for row in one.document.get("topics") or ():

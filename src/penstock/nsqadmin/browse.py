@@ -85,8 +85,6 @@ class _Part(NamedTuple):
 
 
 class Shelf:
-    """The logs of one topic on some nodes."""
-
     def __init__(
         self, upstream: Upstream, places: Iterable[Place], topic: str, hidden: Iterable[str]
     ) -> None:
@@ -156,7 +154,9 @@ class Shelf:
     async def _page(self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool) -> Page:
         look = self._behind if is_back else self._ahead
         parts, errors = await self._parts(offsets, hunt, look)
-        taken = _first(hunt.count, [part.lines for part in parts.values()], newest=is_back)
+        lines = [part.lines for part in parts.values()]  # each keeps its order
+        merged = heapq.merge(*lines, key=lambda one: one.message.timestamp_ns, reverse=is_back)
+        taken = list(itertools.islice(merged, hunt.count))
         spans, is_end = {}, True
         for place, part in parts.items():
             mine = [one.message.offset for one in taken if one.place == place]
@@ -260,9 +260,3 @@ def _share(hunt: Hunt, logs: int) -> int:
 def _line(place: str, message: Message) -> Line:
     short = message.body[: limits.ADMIN_PREVIEW_BYTES + 1]
     return Line(place, replace(message, body=short), len(message.body))
-
-
-def _first(count: int, lists: Iterable[list[Line]], newest: bool) -> list[Line]:
-    """The first of all lists together; each keeps its order."""
-    merged = heapq.merge(*lists, key=lambda one: one.message.timestamp_ns, reverse=newest)
-    return list(itertools.islice(merged, count))

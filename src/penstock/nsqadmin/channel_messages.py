@@ -102,8 +102,6 @@ def _seconds(text: str) -> str:
 
 
 class ChannelMessages:
-    """One channel, on the nodes that have it."""
-
     def __init__(
         self, upstream: Upstream, topic: str, channel: str, hidden: Sequence[str] = ()
     ) -> None:
@@ -254,7 +252,7 @@ async def _in_channel(
         listed = (await inside.messages([node], state, most)).messages.get(node)
         found = next((one for one in listed or () if one["id"] == message_id), None)
         if found is not None:
-            return Standing(channel, _LISTS[state], _detail(state, found))
+            return Standing(channel, _LISTS[state], _detail(found))
         is_whole &= listed is not None and len(listed) < most
     if offset >= following:  # a delayed message is deferred there, too, and in one of the lists
         return Standing(channel, WAITING, f"{offset - following:,} before it")
@@ -263,7 +261,7 @@ async def _in_channel(
     return Standing(channel, FINISHED, "or from before the channel began" if offset < low else "")
 
 
-def _detail(state: str, found: Mapping[str, Any]) -> str:
+def _detail(found: Mapping[str, Any]) -> str:
     attempts = int(found.get("attempts", 0))
     parts = [count(attempts, "attempt")] if attempts else []
     client = found.get("client")

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock import limits
@@ -122,11 +123,11 @@ class Connections:
         return from_stats(await self._upstream.get(address, "/stats", _STATS))
 
 
+@dataclass
 class _Node:
-    def __init__(self, rows: dict[str, Row], at_s: float, took_s: float) -> None:
-        self.rows = rows
-        self.at_s = at_s
-        self.took_s = took_s
+    rows: dict[str, Row]
+    at_s: float
+    took_s: float
 
     def grow_old(self) -> None:
         """Its node is silent: what it said last stays, and is marked."""

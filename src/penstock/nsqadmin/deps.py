@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.errors import ConfigError
@@ -20,12 +20,14 @@ from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
-from penstock.nsqadmin.oidc import OidcLogin
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.runs import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.oidc import OidcLogin
 
 
 class Deps:
@@ -48,7 +50,7 @@ class Deps:
         self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
         self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
         self.audit = Audit(self.store, self.notifier)
-        self.oidc = OidcLogin(options) if options.oidc_issuer else None
+        self.oidc = _oidc(options)
         self.history = History(self.data_path, options.history_retention_ns / limits.SECOND)
         self.connections = Connections(self.upstream, self.watch)
         self.runs = RunWatch(self.upstream, self.watch)
@@ -66,9 +68,15 @@ class Deps:
         self.history.close()
         await self.notifier.close()
         await self.fetcher.close()
-        if self.oidc is not None:
-            await self.oidc.close()
         self.store.close()
+
+
+def _oidc(options: Options) -> OidcLogin | None:
+    if not options.oidc_issuer:
+        return None
+    from penstock.nsqadmin.oidc import OidcLogin
+
+    return OidcLogin(options)
 
 
 def _client_tls(options: Options) -> ssl.SSLContext | None:

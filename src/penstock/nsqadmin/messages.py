@@ -103,8 +103,6 @@ class Place(NamedTuple):
 
 
 class Log:
-    """One partition of a topic on one node."""
-
     def __init__(
         self, upstream: Upstream, node: str, topic: str, hidden: Iterable[str] = (),
         partition: int = 0,
@@ -130,7 +128,6 @@ class Log:
         return extents[self.partition]
 
     async def extents(self) -> dict[int, Extent]:
-        """Of all partitions of the topic on the node."""
         positions = await self._upstream.call(self.node, calls.positions([self.topic]))
         spans = positions.topics.get(self.topic)
         if spans is None:

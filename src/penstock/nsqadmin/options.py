@@ -19,6 +19,7 @@ from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
+CALLBACK = "/login/oidc/callback"  # where an OIDC provider sends the browser back to
 
 FLAGS: tuple[Flag, ...] = (
     *first_flags("nsqadmin"),
@@ -200,7 +201,7 @@ def _check_oidc(options: Options) -> None:
             raise ConfigError(flag, text, "it has to be https://..., save on this machine")
     if not options.oidc_client_id:
         raise ConfigError("oidc-client-id", "", "it is needed with -oidc-issuer")
-    ours = f"{options.base_path.rstrip('/')}/login/oidc/callback"
+    ours = f"{options.base_path.rstrip('/')}{CALLBACK}"
     if urlsplit(options.oidc_redirect_url).path != ours:
         raise ConfigError("oidc-redirect-url", options.oidc_redirect_url, f"its path is {ours}")
     if "openid" not in options.oidc_scopes.split():

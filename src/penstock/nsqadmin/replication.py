@@ -11,8 +11,6 @@ from penstock.nsqadmin.words import count
 
 
 class Copies(NamedTuple):
-    """Of one partition."""
-
     topic: str
     partition: int
     leader: int | None  # a node

@@ -340,7 +340,6 @@ class RunWatch:
         return end
 
     async def page(self, id: str, form: str) -> str | None:
-        """A page that a run has made."""
         places = self.runs.page(id, form)
         if not places:
             return None

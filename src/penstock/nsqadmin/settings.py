@@ -103,7 +103,6 @@ class Held(NamedTuple):
         return self.shown if self.own and self.own == self.values.keys() else ""
 
     def chosen_on(self, value: str) -> frozenset[str]:
-        """The nodes where this value was chosen."""
         return frozenset(node for node in self.own if self.values[node] == value)
 
     @property
@@ -181,7 +180,6 @@ async def write(
 
 
 def roles_of(about: Mapping[str, str], changes: Mapping[str, str]) -> Role:
-    """The role that all of the changes need."""
     return max(one.role for one in settings_of(about) if one.name in changes)
 
 

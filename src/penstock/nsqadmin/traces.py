@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from penstock import limits
+from penstock import limits, times
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
@@ -32,7 +32,6 @@ from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.messages import Log
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
-from penstock.times import read_time
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Event, Kind, decode
 from penstock.trace.search import (
     RULE,
@@ -205,18 +204,19 @@ class IdInvalid(PenstockError):
 
 
 def wanted(text: str, since: str = "") -> Wanted:
-    """What was typed: a message id, or "trace:" and a trace id, which may have happened on the day
-    `since` (2026-05-01) or later. 32 hex digits are a trace id as they stand."""
+    """What was typed: a message id, or "trace:" and a trace id; `since` (2026-05-01) is when it may
+    have begun. 32 hex digits are a trace id as they stand."""
     text = text.strip()
+    from_ms = _midnight_ms(since) if since.strip() else 0
     trace_id = read_trace_id(text.removeprefix("trace:"))
     if trace_id and (text.startswith("trace:") or len(text) == W3C_DIGITS):
-        from_ms = _midnight_ms(since) if since.strip() else 0
         recent_ms = max(0, time.time_ns() // limits.MS - TRACE_ID_MS)
         return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
         raise IdInvalid(text)
-    return Wanted(number, 0, max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS), True)
+    made_ms = max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS)
+    return Wanted(number, 0, from_ms or made_ms, True)
 
 
 def only_in(topic: str, partition: str) -> Only:
@@ -232,14 +232,12 @@ def only_in(topic: str, partition: str) -> Only:
 def _midnight_ms(day: str) -> int:
     """The beginning of that day, or what else somebody has typed."""
     try:
-        return max(1, read_time(day, time.time_ns()) // limits.MS)
+        return max(1, times.read_time(day, time.time_ns()) // limits.MS)
     except ValueError as error:
-        raise IdInvalid(day, "is no day such as 2026-05-01") from error
+        raise IdInvalid(day, f"is no time, {times.RULE}") from error
 
 
 class Seeker:
-    """Looks for one thing in the log and in the tables."""
-
     def __init__(
         self, upstream: Upstream, nodes: list[str], tables: Iterable[str], ask: Wanted, only: Only,
         bytes_max: int = limits.ADMIN_TRACE_BYTES,

@@ -228,7 +228,6 @@ class Upstream:
         return sorted({at for one in listed.answers.values() for at in one.get("channels") or ()})
 
     async def producers(self) -> tuple[list[Producer], str]:
-        """Every nsqd, by host name."""
         if self.lookupds:
             listed = await self._listed("/nodes")
             return _merge(listed.answers), listed.warning
@@ -263,7 +262,6 @@ class Upstream:
         self, producers: Iterable[Producer], topic: str = "", channel: str = "",
         clients: bool = False,
     ) -> Asked[dict[str, Any]]:  # fmt: skip
-        """`/stats` of each, by address."""
         query = stats_query(topic, channel, clients)
         addresses = [one.address for one in producers]
         return await self.ask(NSQD, addresses, lambda at: self.document(at, "/stats", query))

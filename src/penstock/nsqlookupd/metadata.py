@@ -38,8 +38,6 @@ class Known(NamedTuple):
 
 
 class Feed:
-    """Brings what has changed in the view into the registry."""
-
     def __init__(self, view: View, registry: Registry) -> None:
         self._view = view
         self._registry = registry
@@ -72,7 +70,6 @@ class Feed:
 
 
 def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
-    """The topics and nodes that these are about."""
     topics, nodes = set[str](), set[int]()
     for key, _, _ in changes:
         if key.startswith(keys.NODES):

@@ -72,7 +72,6 @@ class Client:
 
     @property
     def greeted(self) -> bool:
-        """It has sent the magic."""
         return self._step != self._magic
 
     # --- what the shell calls ---

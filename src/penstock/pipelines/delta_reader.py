@@ -156,7 +156,6 @@ class LakeTable:
         return tuple(field.name for field in self.delta.schema().fields)
 
     def files(self, conditions: Iterable[Condition] = ()) -> list[LakeFile]:
-        """The files that may hold rows that meet all conditions."""
         if self._files is None:
             order = self.delta.metadata().partition_columns
             actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
@@ -165,7 +164,6 @@ class LakeTable:
         return [file for file in self._files if file.may_hold(wanted)]
 
     def dataset(self, files: Sequence[LakeFile] | None = None) -> ds.Dataset:
-        """All rows, or those of these files."""
         whole = self.delta.to_pyarrow_dataset()
         fragments = [
             whole.format.make_fragment(

@@ -164,8 +164,6 @@ class Beside:
 
 
 class Care(Beside):
-    """Compacts and vacuums."""
-
     def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
         super().__init__(progress, "files were not compacted or removed")
         self._place = place

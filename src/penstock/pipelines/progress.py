@@ -103,7 +103,6 @@ class Progress:
     # --- what changes ---
 
     def note(self, **changes: Any) -> None:
-        """What has changed of the state, by name."""
         with self._lock:
             self.state = replace(self.state, **changes)
 

@@ -27,7 +27,6 @@ PIPELINES: dict[str, str] = {
 
 
 def load(name: str) -> Pipeline:
-    """The `PIPELINE` of that module."""
     if name not in PIPELINES:
         raise NotFound("pipeline", name)
     try:

@@ -264,7 +264,6 @@ class _Source:
 
 
 def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
-    """Of a read of this chunk, and of no other partition."""
     assigned: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

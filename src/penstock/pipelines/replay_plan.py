@@ -72,7 +72,6 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(bucket.messages for chunk in self.chunks for bucket in chunk)
 
     def done_by(self, version: int | None) -> int:
-        """Messages that are written when this version is committed."""
         chunks = self.chunks[: 0 if version is None else version + 1]
         return sum(bucket.messages for chunk in chunks for bucket in chunk)
 
@@ -129,8 +128,6 @@ def cuts_of(chunk: Sequence[Bucket], parts: int) -> tuple[Cut, ...]:
 
 
 class Kept:
-    """The file of a plan."""
-
     def __init__(self, directory: str, name: str) -> None:
         self.path = Path(directory) / f"{name}.json"
 

@@ -141,8 +141,6 @@ def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> Stat
 
 
 class Teller:
-    """The thread, and what it has told."""
-
     def __init__(self, head: State, screen: Screen, progress: Progress, outlet: Outlet) -> None:
         self._told = head
         self._screen = screen
@@ -177,7 +175,6 @@ class Teller:
             self._outlet.close()
 
     def look(self) -> None:
-        """Tell what there is to tell."""
         progress, ending = self._progress, self._ending
         try:
             self._tell_pages(progress.state)

@@ -38,8 +38,6 @@ CONF_TABLE = "conf"
 
 @dataclass(frozen=True)
 class Setting(Flag):
-    """A flag that may be needed."""
-
     required: bool = False
 
     def check(self, value: Any) -> None:

@@ -67,8 +67,6 @@ NOT_SAID = (
 
 
 class TopicLog(NamedTuple):
-    """Of one topic of one table."""
-
     noted: tuple[str, ...] = ()  # logs that the table has messages of, as `noted_as` writes them
     owner: str = ""  # the archive that writes it
 

@@ -79,7 +79,6 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
 
 
 def register_functions(spark: SparkSession) -> None:
-    """Temporary functions of that session."""
     for name, (parameters, kind, expression) in FUNCTIONS.items():
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} "

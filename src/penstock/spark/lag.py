@@ -21,8 +21,6 @@ Log = tuple[str, int]  # topic and partition
 
 
 class QueryLag(NamedTuple):
-    """Of one query, after its last batch."""
-
     name: str  # or its id, when it has none
     batch: int
     rows_per_second: float

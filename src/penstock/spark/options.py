@@ -222,7 +222,6 @@ class Options(SourceOptions, frozen=True, kw_only=True):
     max_trigger_delay_ms: int
 
     def reads(self, topic: str, partition: int) -> bool:
-        """Of a topic that is asked for."""
         return not self.assigned or partition in self.assigned.get(topic, ())
 
 
@@ -260,7 +259,6 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
 
 
 def _check_addresses(given: SourceOptions) -> None:
-    """Of nsqds or of nsqlookupds."""
     if bool(given.urls) == bool(given.lookupds):
         rule = (
             'nsqd\'s HTTP address, as "http://127.0.0.1:4151", or several with commas between '

@@ -192,7 +192,6 @@ class _Log:
         return there
 
     def _check(self, log: Log, position: int, fetched: Fetched) -> None:
-        """Was offset `position` sent?"""
         if fetched.base_offset > position:
             reason = f"offsets {position} to {fetched.base_offset - 1} are gone"
             self._on_loss(DataLost(log.topic, log.partition, reason))

@@ -84,8 +84,6 @@ class Meta(NamedTuple):
 
 @dataclass(slots=True)
 class QueueFiles:
-    """The files of one queue, by their names."""
-
     name: str  # as the files say it
     topic: str
     channel: str  # empty: the topic's own queue

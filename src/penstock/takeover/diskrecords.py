@@ -51,7 +51,6 @@ META_BYTES_MAX = 256  # the longest is below 100
 SPANS_SHOWN_MAX = 100  # of a queue; further ones are only counted
 DATED_NS = (1_262_304_000 * limits.SECOND, 4_102_444_800 * limits.SECOND)  # 2010 to 2100
 _ID_AT = 14  # in a record
-_ID_BYTES = 16
 _ID = re.compile(rb"(?=[0-9a-f]{16})")
 
 

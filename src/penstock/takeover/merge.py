@@ -282,7 +282,7 @@ class Merge:
         for channel in range(self._channels):
             runs_max = max(left // (self._channels - channel) // self._channels, 1)
             left -= self._place(alignment, channel, runs_max)
-        handed_end = self._stored_in(alignment.segments)
+        handed_end = sum(self._stored(*one) for one in alignment.segments)
         own = Segment(self._channels, 0, self._sizes[-1])
         states = [self._state(channel, alignment.segments) for channel in range(self._channels)]
         segments = [*alignment.segments, own]
@@ -334,11 +334,7 @@ class Merge:
     # --- the outcome ---
 
     def _stored(self, queue: int, start: int, end: int) -> int:
-        """How many of its records [start, end) a queue stores."""
         return self.owners[queue][start:end].count(queue)
-
-    def _stored_in(self, segments: Iterable[Segment]) -> int:
-        return sum(self._stored(*segment) for segment in segments)
 
     def _state(self, channel: int, segments: Iterable[Segment]) -> ChannelState:
         wanted = {owner: _Ordinals(ranges) for owner, ranges in self._wanted[channel].items()}

@@ -138,7 +138,8 @@ class TopicBuild:
             for ordinal, record in enumerate(self._read(queue, tally)):
                 if record.id == NO_ID:
                     continue  # it is like no other
-                self._note_id(record.id)
+                if self._ids.last_id < record.id < self._id_end:  # not from a damaged clock
+                    self._ids.last_id = record.id  # new ids are to be above it
                 sorter.add(Entry(record.id, _digest(record), number, ordinal, record.attempts))
         sizes = [tally.messages for tally in self._tallies]
         merge = Merge(sizes[:-1], sizes[-1])
@@ -159,11 +160,6 @@ class TopicBuild:
                 self._advance(done)
                 done = 0
         self._advance(done)
-
-    def _note_id(self, id: int) -> None:
-        """New ids are to be above those that came in, unless one is from a damaged clock."""
-        if self._ids.last_id < id < self._id_end:
-            self._ids.last_id = id
 
     # --- the second ---
 

@@ -88,7 +88,6 @@ def gather(
 
 
 def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of nsqds and of nsqlookupds."""
     nsqds, lookupds = found.context.nsqd_http_address, found.context.lookupd_http_address
     if not nsqds and not lookupds:
         if found.name:

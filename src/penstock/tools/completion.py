@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,7 +19,7 @@ import typer
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import positions, stats_query
 from penstock.tools import connection
-from penstock.tools.nodes import Node
+from penstock.tools.nodes import Node, ask_all
 
 ANSWER_SECONDS = 1.0  # all of it, however many are asked
 VARIABLE = "PENSTOCK_COMPLETION_SECONDS"
@@ -110,20 +108,8 @@ def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> l
 
 
 def _together(found: connection.Where, addresses: list[str], ask: Ask) -> list[str]:
-    """What came in time. Those that are late are left behind: the process ends without them."""
-    names: list[str] = []
-    tls, seconds = found.tls(), float(os.environ.get(VARIABLE, ANSWER_SECONDS))
-
-    def one(address: str) -> None:
-        try:
-            names.extend(ask(Node(address, seconds, tls)))
-        except _EXPECTED:
-            return
-
-    threads = [threading.Thread(target=one, args=(each,), daemon=True) for each in addresses]
-    for thread in threads:
-        thread.start()
-    deadline_s = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline_s - time.monotonic()))
-    return list(names)
+    """What came in time."""
+    seconds = float(os.environ.get(VARIABLE, ANSWER_SECONDS))
+    members = [Node(each, seconds, found.tls()) for each in addresses]
+    answers = ask_all(members, lambda node: list(ask(node)))
+    return [name for names in answers.good.values() for name in names]

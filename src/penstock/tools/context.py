@@ -13,7 +13,7 @@ from penstock.tools import connection, contexts
 from penstock.tools.app import Yes, arg, group, switch, verb
 from penstock.tools.connection import HTTP, OPTIONS, Connection
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
-from penstock.tools.output import Output, Row, WrongUse, confirm
+from penstock.tools.output import Output, WrongUse, confirm
 
 _PATHS = ("tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file", "http_secret_file")
 
@@ -33,8 +33,8 @@ class Fields(Connection):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        own = {"description": ("TEXT", "what it is"), "admin": ("URL", "its nsqadmin")}
-        return [connection.option(name, *one, no=True) for name, one in (own | OPTIONS).items()]
+        fields = {"description": ("TEXT", "what it is"), **OPTIONS}
+        return [connection.option(name, *one, no=True) for name, one in fields.items()]
 
     def chosen(self) -> dict[str, Any]:
         """What is given; an empty value takes a field away."""
@@ -68,11 +68,8 @@ def list_contexts() -> Output:
         if origin == contexts.VARIABLE:
             lines.append(f"* is what ${origin} says; selected is {found.selected or 'none'}")
     documents = {name: msgspec.to_builtins(one) for name, one in rows}
-    return Output({**_chosen(found), "used": used or None, "contexts": documents}, lines)
-
-
-def _chosen(found: Contexts) -> Row:
-    return {"selected": found.selected or None, "previous": found.previous or None}
+    document = {"selected": found.selected or None, "used": used or None, "contexts": documents}
+    return Output(document, lines)
 
 
 @verb(app, "penstock context show prod")
@@ -98,7 +95,7 @@ def _shown(found: Contexts, name: str) -> Output:
     app,
     "penstock context save test --nsqd-http-address 127.0.0.1:4151 --select",
     "penstock context save prod --lookupd-http-address lookup1:4161 "
-    "--admin https://nsqadmin.example --tls-root-ca-file /etc/penstock/ca.pem",
+    "--tls-root-ca-file /etc/penstock/ca.pem",
 )
 def save(
     name: Name,
@@ -129,14 +126,6 @@ def select(
     return _selected(found)
 
 
-@verb(app, "penstock context previous")
-def previous() -> Output:
-    """Select the previous context again."""
-    with contexts.changed() as found:
-        found.go_back()
-    return _selected(found)
-
-
 @verb(app, "penstock context remove test --yes")
 def remove(name: Name, yes: Yes = False) -> Output:
     """Remove a context."""
@@ -149,4 +138,4 @@ def remove(name: Name, yes: Yes = False) -> Output:
 
 def _selected(found: Contexts) -> Output:
     line = f"selected: {found.selected or 'none, the nsqd of this machine'}"
-    return Output(_chosen(found), [line])
+    return Output({"selected": found.selected or None}, [line])

@@ -5,7 +5,6 @@ itself: a password in an address is refused, and AUTH's secret stands in a file 
 
     version = 1
     selected = "prod"
-    previous = "test"
 
     [context.prod]
     description = "what earns the money"
@@ -52,7 +51,6 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     nsqd_http_address: tuple[str, ...] = ()
     nsqd_tcp_address: tuple[str, ...] = ()
     lookupd_http_address: tuple[str, ...] = ()
-    admin: str = ""  # nsqadmin's URL
     tls: bool = False  # of TCP connections; HTTP says it by https://
     tls_root_ca_file: str = ""
     tls_cert: str = ""
@@ -64,8 +62,7 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def addresses(self) -> list[str]:
-        found = [*self.nsqd_http_address, *self.lookupd_http_address, *self.nsqd_tcp_address]
-        return [*found, self.admin] if self.admin else found
+        return [*self.nsqd_http_address, *self.lookupd_http_address, *self.nsqd_tcp_address]
 
     def check(self, name: str) -> None:
         """ContextTrouble says which rule is broken."""
@@ -83,8 +80,6 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         yield bool(self.tls_cert) != bool(self.tls_key), "tls_cert and tls_key go together"
         both_secrets = bool(self.auth_secret_file and self.auth_secret_env)
         yield both_secrets, "auth_secret_file or auth_secret_env, not both"
-        is_url = not self.admin or self.admin.startswith(("http://", "https://"))
-        yield not is_url, "admin is a URL, as http://127.0.0.1:4171"
         for field, value in msgspec.structs.asdict(self).items():
             for text in value if isinstance(value, tuple) else (str(value),):
                 password = "a user and a password in an address are not supported"
@@ -99,7 +94,6 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
 
     version: int = VERSION
     selected: str = ""
-    previous: str = ""
     context: dict[str, Context] = {}
 
     def get(self, name: str) -> Context:
@@ -118,20 +112,12 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
         """An empty name selects none."""
         if name:
             self.get(name)
-        if name != self.selected:
-            self.previous, self.selected = self.selected, name
-
-    def go_back(self) -> str:
-        if not self.previous:
-            raise ContextTrouble("no context was selected before this one")
-        self.select(self.previous)
-        return self.selected
+        self.selected = name
 
     def remove(self, name: str) -> None:
         self.get(name)
         del self.context[name]
         self.selected = "" if self.selected == name else self.selected
-        self.previous = "" if self.previous == name else self.previous
 
 
 def read(text: str) -> Contexts:
@@ -144,17 +130,15 @@ def read(text: str) -> Contexts:
         raise ContextTrouble(f"version {found.version} is not known here, only {VERSION}")
     for name, context in found.context.items():
         context.check(name)
-    for name in (found.selected, found.previous):
-        if name:
-            found.get(name)
+    if found.selected:
+        found.get(found.selected)
     return found
 
 
 def to_text(contexts: Contexts) -> str:
     lines = [f"version = {contexts.version}"]
-    for field in ("selected", "previous"):
-        if getattr(contexts, field):
-            lines.append(f"{field} = {_toml(getattr(contexts, field))}")
+    if contexts.selected:
+        lines.append(f"selected = {_toml(contexts.selected)}")
     for name, context in sorted(contexts.context.items()):
         lines += ["", f"[context.{_toml(name)}]"]
         chosen = msgspec.to_builtins(context).items()

@@ -15,13 +15,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
-
-import typer
 
 from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
@@ -42,7 +40,6 @@ IN_FLIGHT_MAX = 500
 LATENCIES_MAX = 100_000  # per second of display; more say nothing new
 STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
-_PORT_STEP = 1000  # 4150 is taken: try 5150, then 6150, ...
 _SPARK = ("pyspark", "pyarrow", "deltalake")
 _QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _REPORT_BYTES = 4096  # of the archive's output: its last reports
@@ -69,7 +66,6 @@ def demo(
     tcp_address: Listener = "127.0.0.1:4150",
     http_address: Listener = "127.0.0.1:4151",
     admin_address: Listener = "127.0.0.1:4171",
-    called_as: Annotated[str, typer.Option(hidden=True)] = "",  # by the Makefile
 ) -> int:
     """Start nsqd with a producer and two channels, and show their rates."""
     lacks_spark = missing_spark() if spark or archive == "auto" else "off"
@@ -77,7 +73,7 @@ def demo(
         raise PenstockError(f"--spark: {lacks_spark}")
     lacks_admin = lacks_web() if admin == "auto" else "off"
     tcp, http, web = map(_address, (tcp_address, http_address, admin_address))
-    place = Place(Path(data_path), called_as, tcp, http, web, lacks_admin, lacks_spark)
+    place = Place(Path(data_path), tcp, http, web, lacks_admin, lacks_spark)
     if said := place.taken():
         raise PenstockError(said)
     place.path.mkdir(parents=True, exist_ok=True)
@@ -145,7 +141,6 @@ def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
 @dataclass
 class Place:
     path: Path
-    called_as: str
     tcp: Address
     http: Address
     admin: Address
@@ -213,10 +208,11 @@ Try, in another terminal:
     def farewell(self) -> str:
         if not self.path.exists():
             return ""
+        place = shlex.quote(str(self.path.absolute()))
         return (
             f"Stopped: nsqd in order, every message and channel stays in {self.path}.\n"
-            f"  {self._again(_given())}   goes on with them\n"
-            f"  rm -r {shlex.quote(str(self.path.absolute()))}   deletes them\n"
+            f"  {self._penstock} demo --data-path {place}   goes on with them\n"
+            f"  rm -r {place}   deletes them\n"
         )
 
     def taken(self) -> str:
@@ -225,33 +221,9 @@ Try, in another terminal:
         if self.lacks_admin != "off":
             wanted["--admin-address"] = self.admin
         found = taken(list(wanted.values()))
-        if not found:
-            return ""
-        flags = {flag: one for flag, one in wanted.items() if one in found}
-        kept = [one for one in _given() if not one.startswith(tuple(flags))]
-        again = [*kept, *(f"{flag}={_free_near(one)}" for flag, one in flags.items())]
-        return (
-            f"{' and '.join(map(str, found))}: taken. Is another nsqd running? Stop it, or choose "
-            f"other ports:\n  {self._again(again)}"
-        )
-
-    def _again(self, arguments: Sequence[str]) -> str:
-        words = shlex.join(arguments)
-        if self.called_as:
-            return self.called_as + (f" {shlex.quote(f'ARGS={words}')}" if words else "")
-        return f"{self._penstock} demo {words}".rstrip()
-
-
-def _given() -> list[str]:
-    """What the user typed behind the verb."""
-    return [one for one in sys.argv[2:] if not one.startswith("--called-as")]
-
-
-def _free_near(address: Address) -> Address:
-    for port in range(address.port + _PORT_STEP, 1 << 16, _PORT_STEP):
-        if not taken([other := Address(address.host, port, "")]):
-            return other
-    return Address(address.host, 0, "")
+        flags = ", ".join(flag for flag, one in wanted.items() if one in found)
+        asked = "Is another nsqd running? Stop it, or choose other ports by"
+        return f"{' and '.join(map(str, found))}: taken. {asked} {flags}" if found else ""
 
 
 # --- what is seen ---

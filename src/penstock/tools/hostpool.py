@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from penstock import limits
 from penstock.durations import format_duration
@@ -36,12 +37,12 @@ QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 MODES = ("hostpool", "epsilon-greedy", "round-robin")
 
 
+@dataclass
 class Host:
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.dead_until_ns = 0  # 0: alive
-        self.retry_ns = RETRY_NS
-        self.average_ns = 0.0  # of its answers; 0: none yet
+    address: str
+    dead_until_ns: int = 0  # 0: alive
+    retry_ns: int = RETRY_NS
+    average_ns: float = 0.0  # of its answers; 0: none yet
 
 
 class HostPool:

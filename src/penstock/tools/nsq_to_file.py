@@ -204,7 +204,6 @@ class Archive:
         self._begin(archiver.run())
 
     def reopen(self) -> None:
-        """SIGHUP."""
         log.info("SIGHUP: new files")
         for archiver in self._archivers.values():
             self._begin(archiver.close_file())

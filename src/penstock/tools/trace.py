@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from penstock import limits
 from penstock.command import terminal
 from penstock.errors import PenstockError
-from penstock.ids.guid import parse
-from penstock.kernel import hex_to_id
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_places
 from penstock.nsqadmin import traces
-from penstock.nsqadmin.traces import ID_AHEAD_MS, TRACE_ID_MS, Found, Seeker, Wanted
+from penstock.nsqadmin.traces import Found, IdInvalid, Seeker, Wanted
 from penstock.tools import completion
 from penstock.tools.app import Partition, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.definitions import NodeUpstream
 from penstock.tools.output import DONE, FAILED, Output, WrongUse, when
-from penstock.tools.peek import given_time
 from penstock.trace.events import TOPIC, Event
-from penstock.trace.search import RULE, Only, Search, read_trace_id, row_of
+from penstock.trace.search import Only, Search, row_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 
@@ -76,16 +72,10 @@ def trace(
 def _wanted(message_id: str, trace_id: str, since: str) -> Wanted:
     if bool(message_id) == bool(trace_id):
         raise WrongUse("give a message id, or --trace-id")
-    message = hex_to_id(message_id.encode("utf-8", "replace")) if message_id else 0
-    if message_id and message <= 0:
-        raise WrongUse(f"{message_id!r} is no message id: 16 hex digits")
-    number = read_trace_id(trace_id) if trace_id else 0
-    if trace_id and not number:
-        raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
-    made_ms = parse(message).time_ns // limits.MS - ID_AHEAD_MS if message else 0
-    begin_ms = made_ms or time.time_ns() // limits.MS - TRACE_ID_MS
-    from_ms = given_time(since) // limits.MS if since else max(begin_ms, 0)
-    return Wanted(message, number, from_ms, True)
+    try:
+        return traces.wanted(message_id or f"trace:{trace_id}", since)
+    except IdInvalid as error:
+        raise WrongUse(str(error)) from error
 
 
 def _cold_bodies(path: str, from_ms: int) -> Iterator[bytes]:

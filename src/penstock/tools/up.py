@@ -144,8 +144,6 @@ def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
 
 
 class Display:
-    """What is seen, and since when all is well."""
-
     def __init__(self, fleet: Fleet, traffic: Traffic) -> None:
         self._fleet, self._traffic = fleet, traffic
         self._begun_s = time.monotonic()

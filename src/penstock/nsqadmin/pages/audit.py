@@ -23,7 +23,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
+from penstock.nsqadmin.pages.grid import Grid, column, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import Entry, Narrowed
 
@@ -156,7 +156,9 @@ class _Audit:
         except PenstockError as error:
             self._note.set_text(str(error))
             return
-        self._grid.show([_entry_row(one) for one in found])
+        times = [words.clock(one.time_s).removesuffix(" UTC") for one in found]
+        rows = zip(found, times, strict=True)
+        self._grid.show([one._asdict() | {"time": time} for one, time in rows])
         more = " of the newest" if len(found) == _PAGE else ""
         self._note.set_text(f"{words.count(len(found), 'entry', 'entries')}{more}")
         self._older.set_enabled(len(found) == _PAGE)
@@ -177,7 +179,3 @@ class _Audit:
     def _go_back(self) -> None:
         found = self._found(self._before_id)
         self._go(found[-1].id if found else 0)
-
-
-def _entry_row(one: Entry) -> Row:
-    return one._asdict() | {"time": words.clock(one.time_s).removesuffix(" UTC")}

@@ -22,7 +22,6 @@ _LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferre
 
 
 def pair(here: Opened, series: str) -> None:
-    """Rates and levels of a series side by side, with the choice of how far back."""
     with parts.section("History") as panel:
         with parts.row("heading split") as row:
             choice = ui.toggle(list(SPANS), value="5 min").props(

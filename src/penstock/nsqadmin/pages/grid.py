@@ -206,7 +206,6 @@ class Grid:
             self._box.style(f"height: min({self._height}, {height_px}px)")
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Send what has changed."""
         if not self.element.client.has_socket_connection:
             self._waiting = rows  # the browser still draws what the page came with
             return

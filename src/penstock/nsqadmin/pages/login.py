@@ -7,6 +7,7 @@ A log-in always begins a new session, whatever cookie came with it.
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from fastapi import FastAPI, Request
@@ -18,9 +19,12 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import ApiError, body_of
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
-from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin
+from penstock.nsqadmin.options import CALLBACK
 from penstock.nsqadmin.pages.style import plain
 from penstock.nsqadmin.store import StoreFailed
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.oidc import OidcLogin
 
 _BEGUN = "penstock_oidc"  # the cookie of a log-in by a provider that is on its way
 _ERROR = """<p class="bad" role="alert">{error}</p>
@@ -71,18 +75,20 @@ def add(app: FastAPI, deps: Deps) -> None:
 
 
 def _add_provider(app: FastAPI, deps: Deps, oidc: OidcLogin) -> None:
+    from penstock.nsqadmin.oidc import OidcFailed
+
     path = f"{deps.base}/login/oidc"
     secure = deps.options.oidc_redirect_url.startswith("https:")
 
     @app.get(path, include_in_schema=False)
     async def leave(request: Request, next: str = "") -> Response:
         try:
-            way, begun = await oidc.begin(next)
+            way, cookie = await oidc.begin(next)
         except OidcFailed as error:
             return _page(deps, request, next, f"{error}".capitalize() + ".", status=502)
         response = RedirectResponse(way, 303)
         response.set_cookie(
-            _BEGUN, begun.to_cookie(), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
+            _BEGUN, cookie, max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
             samesite="lax", secure=secure,
         )  # fmt: skip
         return response

@@ -128,8 +128,6 @@ def _creation(here: Opened) -> None:
 
 
 class _Form:
-    """Putting definitions in."""
-
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._text = ui.textarea("Definitions to put in").props("outlined")

@@ -51,7 +51,6 @@ def draw(here: Opened) -> None:
 
 
 def draw_counter(here: Opened) -> None:
-    """All messages that ever came to a channel, counting."""
     parts.heading("Counter")
     with ui.element("div").classes("panel"):
         parts.soft("Messages that came to channels since their nodes started")

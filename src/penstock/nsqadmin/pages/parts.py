@@ -65,7 +65,6 @@ def tabs(label: str, ways: Sequence[tuple[str, str]], at: str) -> None:
 
 
 def section(words: str) -> ui.element:
-    """A panel with a name."""
     panel = ui.element("section").classes("panel")
     with panel:
         ui.html(f"<h2>{escape(words)}</h2>", sanitize=False)

@@ -121,7 +121,6 @@ class StateButtons:
 
 
 def topic_on(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
-    """A topic as one node has it, for a table of its nodes or topics."""
     name = str(row.get("topic_name", ""))
     channels = row.get("channels") or ()
     depth, backend = row.get("depth", 0), row.get("backend_depth", 0)

@@ -135,7 +135,6 @@ class Lag(NamedTuple):
 
 
 def lags(here: Opened, topic: TopicState) -> dict[str, Lag]:
-    """By channel."""
     window = here.deps.history.window
     return {
         name: lag_of(channel, window(f"{topic.name}/{name}"))

@@ -91,7 +91,6 @@ class Tracing:
     starts: tuple[int, ...] = ()
 
     def rates(self, channels: Iterable[str]) -> pa.Table:
-        """A row for each channel."""
         rows = []
         for name in channels:
             steps = self.steps.get(name, self.steps.get(None))
