@@ -146,5 +146,5 @@ def test_what_is_typed() -> None:
     ):
         with pytest.raises(IdInvalid):
             wanted(text)
-    with pytest.raises(IdInvalid, match="no day"):
+    with pytest.raises(IdInvalid, match="is no time"):
         wanted("trace:7", "yesterday' OR '1")
