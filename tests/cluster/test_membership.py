@@ -114,6 +114,23 @@ def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
     assert desk.proposed() == (A, B)
 
 
+def test_where_commits_wait_for_the_disk_of_the_leader_the_leader_is_slow() -> None:
+    desk = Desk()
+    desk.machine.waits = True
+    desk.write()
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])
+    assert not desk.members.take_slow_here()
+    desk.acknowledge(B)
+    desk.acknowledge(C)
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])
+    desk.pass_to(SECOND)
+    assert desk.members.take_slow_here()
+    assert not desk.members.take_slow_here()
+    assert desk.proposed() is None
+
+
 def test_a_node_that_was_cut_off_is_not_slow() -> None:
     desk = Desk()
     desk.write()

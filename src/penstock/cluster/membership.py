@@ -30,6 +30,8 @@ each commit waits for it. So it is looked ten times a second for which nodes com
 that has waited from one look to the next, and that all members but one have, waits for that one. A
 node for which some row waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
 nobody is: then it is the network, or the load. Nor is one without a link: that is another matter.
+Where all members have a row and only this node's own disk has not, this node counts as the slow
+one: it hands over what it leads (`take_slow_here`).
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ from penstock.limits import (
     SLOW_LOOKS_MIN,
 )
 from penstock.replication.leader import PartitionLeader
+
+HERE = -1  # this node, among those that commits wait for
 
 
 class Members:
@@ -71,6 +75,7 @@ class Members:
         self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
         self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
         self._slow_due_ns = 0
+        self._is_slow_here = False
         self._looked_ns: int | None = None  # when it was last looked who is late
 
     # --- what happens ---
@@ -93,10 +98,19 @@ class Members:
 
     def waited(self, names: Iterable[PartitionName]) -> None:
         """The rows of these are in flight since the last tick, or longer."""
-        machines = [self.machines[name] for name in names]
-        late = [machine.late_members() for machine in machines if len(machine.record.members) > 2]
-        lone = {nodes[0] for nodes in late if len(nodes) == 1}
-        self.slowness.looked(lone & self._links)
+        slow = set[int]()
+        for machine in [self.machines[name] for name in names]:
+            late, count = machine.late_members(), len(machine.record.members)
+            if len(late) == 1 and count > 2:
+                slow.update(self._links.intersection(late))
+            elif not late and count > 1:
+                slow.add(HERE)
+        self.slowness.looked(slow)
+
+    def take_slow_here(self) -> bool:
+        """Do commits wait for this node's own disk? Asked once."""
+        is_slow, self._is_slow_here = self._is_slow_here, False
+        return is_slow
 
     def committed(self, name: PartitionName) -> None:
         """All of it."""
@@ -156,7 +170,10 @@ class Members:
         if mono_ns >= self._slow_due_ns:
             self._slow_due_ns = mono_ns + self.timeout_ns
             for node in self.slowness.slow_nodes():
-                self._drop_from_all(node, mono_ns)
+                if node == HERE:
+                    self._is_slow_here = True
+                else:
+                    self._drop_from_all(node, mono_ns)
                 self.slowness.forget(node)
         for node in self.readmission.admitted(mono_ns):
             self._moved.update(self.machines)

@@ -13,6 +13,7 @@ called from within a turn of the kernel.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.broker import Broker
@@ -57,6 +58,7 @@ from penstock.replication.frames import Frame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Record
 
+_log = logging.getLogger("penstock.cluster")
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
 
 
@@ -323,7 +325,10 @@ class ClusterNode:
         if self._now_ns < self._corrupt_due_ns:
             return
         self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
-        if self.broker.context.disk_refusal:
+        is_slow = self.participant.proposals.members.take_slow_here()
+        if is_slow:
+            _log.warning("commits wait for this node's disk: it leads nothing for a while")
+        if is_slow or self.broker.context.disk_refusal:
             self._full_until_ns = self._now_ns + FULL_DISK_NS
         is_full = self._now_ns < self._full_until_ns
         if is_full or self._corrupt or self._corrupt_round % CORRUPT_ROUNDS == 0:
