@@ -347,7 +347,7 @@ TESTED = (
     *_of_test(
         _JOURNALS,
         "penstock.replication.journal",
-        ("answered_before_held", "        if place <= self.held:\n", "        if True:\n"),
+        ("answered_before_held", "        if position <= self.held:\n", "        if True:\n"),
         ("held_when_written", "        return peer.synced\n", "        return peer.written\n"),
         (
             "level_without_journal",
@@ -356,7 +356,7 @@ TESTED = (
         ),
         (
             "places_without_epochs",
-            "        return epoch_of(place.generation) == self._epoch\n",
+            "        return epoch_of(position.generation) == self._epoch\n",
             "        return True\n",
         ),
         (

@@ -286,9 +286,9 @@ class History:
 
     def check(self) -> None:
         self.journal.validate()
-        place = self.journal.files.written
+        position = self.journal.files.written
         if not self.journal.files.broken:
-            assert at(self.journal) == self.books.said[place]
+            assert at(self.journal) == self.books.said[position]
         assert not self.journal.files.corrupt
 
 

@@ -13,13 +13,13 @@ from penstock.log.fold import Position
 from penstock.replication.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
 from penstock.replication.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
 from penstock.replication.journal import (
-    AcknowledgePlace,
+    AcknowledgePosition,
     AskSnapshot,
     AskSync,
     HelloJournal,
+    ReportPosition,
     SendHeld,
     SendRecord,
-    TellPlace,
 )
 from penstock.replication.matching import NO_BATCH, Chain, Extent
 from penstock.replication.side_frames import (
@@ -39,7 +39,7 @@ TARGET = Target(0x1122334455667788, 7)
 
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
-places = st.builds(Position, u64, u64)
+positions = st.builds(Position, u64, u64)
 chains = st.builds(Chain, u32, u64, u32)
 
 
@@ -68,12 +68,12 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Acknowledge, u64, u32, u64, u64, u64),
     st.builds(Refuse, u64, u32),
     st.builds(HelloJournal, st.just(NODE), u64, u32),
-    st.builds(TellPlace, u64, u32, u64, places),
+    st.builds(ReportPosition, u64, u32, u64, positions),
     st.builds(AskSnapshot, u64, u32),
-    st.builds(AcknowledgePlace, u64, u32, u64, places, places),
-    st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
-    st.builds(SendHeld, st.just(NODE), u64, u32, places),
-    st.builds(AskSync, st.just(NODE), u64, u32, places),
+    st.builds(AcknowledgePosition, u64, u32, u64, positions, positions),
+    st.builds(SendRecord, st.just(NODE), u64, u32, positions, st.binary(max_size=300), positions),
+    st.builds(SendHeld, st.just(NODE), u64, u32, positions),
+    st.builds(AskSync, st.just(NODE), u64, u32, positions),
     st.builds(SendTable, u64, u32, u64, st.binary(max_size=300)),
     st.builds(HasTable, u64, u32, u64, u64),
     st.builds(AskRange, u64, u64, u64),

@@ -7,7 +7,7 @@ from penstock.log.fold import Position, generation_of
 from penstock.replication.effects import Leave, Stop
 from penstock.replication.journal import (
     NOTHING,
-    AcknowledgePlace,
+    AcknowledgePosition,
     Answer,
     AskSnapshot,
     DropBelow,
@@ -39,17 +39,17 @@ def taken(machine: JournalFollower | JournalLeader) -> list[object]:
 HERE = at(6, 0, 3)
 
 
-def follower(place: Position = HERE, start: int = 0) -> JournalFollower:
+def follower(position: Position = HERE, start: int = 0) -> JournalFollower:
     """In session 1 of epoch 6, and all of it is synced."""
-    machine = JournalFollower(REPLICA, 5, place, start)
+    machine = JournalFollower(REPLICA, 5, position, start)
     machine.hello(1, 6)
-    machine.synced(place)
+    machine.synced(position)
     taken(machine)
     return machine
 
 
 @each(
-    ("session", "epoch", "place", "effect"),
+    ("session", "epoch", "position", "effect"),
     [
         (1, 6, at(6, 0, 4), TakeRecord("r")),
         (1, 6, at(6, 1, 0), TakeSnapshot("r")),
@@ -64,18 +64,18 @@ def follower(place: Position = HERE, start: int = 0) -> JournalFollower:
     ],
 )
 def test_what_a_follower_does_with_a_frame(
-    session: int, epoch: int, place: Position, effect: object
+    session: int, epoch: int, position: Position, effect: object
 ) -> None:
     machine = follower()
-    machine.record(session, epoch, place, "r", NOTHING)
+    machine.record(session, epoch, position, "r", NOTHING)
     assert taken(machine) == ([effect] if effect is not None else [])
 
 
-def write(machine: JournalFollower, place: Position) -> list[object]:
-    machine.record(1, 6, place, "r", NOTHING)
+def write(machine: JournalFollower, position: Position) -> list[object]:
+    machine.record(1, 6, position, "r", NOTHING)
     taken(machine)
-    machine.wrote(place, 0)
-    return [one for one in taken(machine) if not isinstance(one, AcknowledgePlace)]
+    machine.wrote(position, 0)
+    return [one for one in taken(machine) if not isinstance(one, AcknowledgePosition)]
 
 
 def test_what_was_asked_for_is_synced_when_it_comes() -> None:
@@ -144,10 +144,10 @@ def drops(machine: JournalFollower | JournalLeader) -> list[int]:
     return [effect.start for effect in taken(machine) if isinstance(effect, DropBelow)]
 
 
-@pytest.mark.parametrize("place", [at(5, 2, 9), NOTHING])
-def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(place: Position) -> None:
+@pytest.mark.parametrize("position", [at(5, 2, 9), NOTHING])
+def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(position: Position) -> None:
     """The frame that brings the snapshot says what is held before the snapshot is written."""
-    machine = follower(place, start=900)
+    machine = follower(position, start=900)
     machine.record(1, 6, at(6, 0, 0), "snapshot", at(6, 0, 0))
     assert drops(machine) == []
     machine.wrote(at(6, 0, 0), 500)
@@ -171,8 +171,8 @@ def leader(begun: bool = True) -> JournalLeader:
     return machine
 
 
-def acknowledge(machine: JournalLeader, node: int, place: Position) -> None:
-    machine.acknowledged(node, 10 + node, 70 + node, place, place)
+def acknowledge(machine: JournalLeader, node: int, position: Position) -> None:
+    machine.acknowledged(node, 10 + node, 70 + node, position, position)
 
 
 def test_a_leadership_begins_with_a_snapshot_whatever_others_have() -> None:

@@ -7,7 +7,7 @@
 
 The session is the life of the sending node, and `number` counts its batches in that life, so an
 answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in the
-log; the leader fills in its offset, ids, time and epoch, and answers with the place of its first
+log; the leader fills in its offset, ids, time and epoch, and answers with the position of its first
 message. `moved` 1: the messages were stored before, and only change their place (dead letters).
 
 The frames that fetch a corrupt range from another replica, and their bytes.
@@ -38,16 +38,16 @@ The bytes of a channel journal's frames: fields and rest, as in the table of `fr
 | kind | | fields | then |
 |---|---|---|---|
 | 9 | HelloJournal | epoch u32 | |
-| 10 | TellPlace | epoch u32, replica u64, place | |
+| 10 | ReportPosition | epoch u32, replica u64, position | |
 | 11 | AskSnapshot | epoch u32 | |
-| 12 | AcknowledgePlace | epoch u32, replica u64, written place, synced place | |
-| 13 | SendRecord | epoch u32, place, held place; before u32, crc u32 | payload: the record |
-| 14 | SendHeld | epoch u32, held place | |
-| 16 | AskSync | epoch u32, place | |
+| 12 | AcknowledgePosition | epoch u32, replica u64, written position, synced position | |
+| 13 | SendRecord | epoch u32, position, held position; before u32, crc u32 | payload: the record |
+| 14 | SendHeld | epoch u32, held position | |
+| 16 | AskSync | epoch u32, position | |
 
-A place is generation u64 and sequence u64. A record is as in the leader's file; the table of
+A position is generation u64 and sequence u64. A record is as in the leader's file; the table of
 `frames` explains how it is sent, and the last two fields of 13. The receiving file
-(`log.follower_journal`) refuses a record that is invalid or of another place.
+(`log.follower_journal`) refuses a record that is invalid or of another position.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from typing import Any, NamedTuple
 
 from penstock.log.fold import Position
 from penstock.replication.journal import (
-    AcknowledgePlace,
+    AcknowledgePosition,
     AskSnapshot,
     AskSync,
     HelloJournal,
+    ReportPosition,
     SendHeld,
     SendRecord,
-    TellPlace,
 )
 from penstock.replication.matching import Chain
 
@@ -140,7 +140,13 @@ ForwardFrame = SendBatch | BatchAnswered
 RangeFrame = AskRange | SendRange
 TableFrame = SendTable | HasTable
 JournalFrame = (
-    HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendRecord | SendHeld | AskSync
+    HelloJournal
+    | ReportPosition
+    | AskSnapshot
+    | AcknowledgePosition
+    | SendRecord
+    | SendHeld
+    | AskSync
 )
 JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
@@ -183,24 +189,24 @@ def _journals(number: int) -> str:
 
 SIDE_KINDS = (
     flat(9, HelloJournal, _journals(9), ">I"),
-    _of_journal(10, TellPlace, ">I3Q", lambda it: (it.epoch, it.replica, *it.place),
-                lambda _, session, __, epoch, replica, *place:
-                TellPlace(session, epoch, replica, Position(*place))),
+    _of_journal(10, ReportPosition, ">I3Q", lambda it: (it.epoch, it.replica, *it.position),
+                lambda _, session, __, epoch, replica, *position:
+                ReportPosition(session, epoch, replica, Position(*position))),
     flat(11, AskSnapshot, _journals(11), ">I"),
-    _of_journal(12, AcknowledgePlace, ">I5Q",
+    _of_journal(12, AcknowledgePosition, ">I5Q",
                 lambda it: (it.epoch, it.replica, *it.written, *it.synced),
-                lambda _, session, __, epoch, replica, *two: AcknowledgePlace(
+                lambda _, session, __, epoch, replica, *two: AcknowledgePosition(
                     session, epoch, replica, Position(*two[:2]), Position(*two[2:]))),
     Kind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
-         lambda it: (it.epoch, *it.place, *it.held),
+         lambda it: (it.epoch, *it.position, *it.held),
          lambda node, session, record, epoch, *two: SendRecord(
              node, session, epoch, Position(*two[:2]), record, Position(*two[2:])), "record"),
     _of_journal(14, SendHeld, ">I2Q", lambda it: (it.epoch, *it.held),
                 lambda node, session, _, epoch, *held:
                 SendHeld(node, session, epoch, Position(*held))),
-    _of_journal(16, AskSync, ">I2Q", lambda it: (it.epoch, *it.place),
-                lambda node, session, _, epoch, *place:
-                AskSync(node, session, epoch, Position(*place))),
+    _of_journal(16, AskSync, ">I2Q", lambda it: (it.epoch, *it.position),
+                lambda node, session, _, epoch, *position:
+                AskSync(node, session, epoch, Position(*position))),
     Kind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
          lambda it: (it.epoch, it.end),
          lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),

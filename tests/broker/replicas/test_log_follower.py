@@ -297,12 +297,12 @@ def at(sequence: int, number: int = 0) -> Position:
     return Position(generation_of(EPOCH, number), sequence)
 
 
-def record(place: Position, cursor: int, start: int = 0) -> bytes:
-    flags = FLAG_SNAPSHOT if place.sequence == 0 else 0
+def record(position: Position, cursor: int, start: int = 0) -> bytes:
+    flags = FLAG_SNAPSHOT if position.sequence == 0 else 0
     groups = [Group(1, cursor_entry(Entry.CURSOR, cursor, cursor))]
     if start:
         groups.append(Group(PARTITION, start_entry(start)))
-    return encode_record(flags, *place, cursor, groups)
+    return encode_record(flags, *position, cursor, groups)
 
 
 class ChannelsLab:
@@ -336,13 +336,13 @@ class ChannelsLab:
         return self.turn()
 
     def record(
-        self, place: Position, cursor: int, start: int = 0, held: Position = NOTHING
+        self, position: Position, cursor: int, start: int = 0, held: Position = NOTHING
     ) -> list[Any]:
-        data = record(place, cursor, start)
-        return self.send(SendRecord(3, SESSION, EPOCH, place, data, held))
+        data = record(position, cursor, start)
+        return self.send(SendRecord(3, SESSION, EPOCH, position, data, held))
 
-    def ask(self, place: Position) -> list[Any]:
-        return self.send(AskSync(3, SESSION, EPOCH, place))
+    def ask(self, position: Position) -> list[Any]:
+        return self.send(AskSync(3, SESSION, EPOCH, position))
 
     @property
     def cursor(self) -> int:
@@ -373,7 +373,7 @@ def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) 
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
         lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
         assert lab.cursor == 6
-        assert lab.channels.machine.place == NOTHING
+        assert lab.channels.machine.position == NOTHING
         assert "the channel journal is not continued" in lab.health.text
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")
