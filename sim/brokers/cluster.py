@@ -24,7 +24,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import PARTITIONS
-from penstock.cluster.placement import Place
+from penstock.cluster.placement import PlacementNode
 from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
 from penstock.cluster.view import Held, Remembered
@@ -118,13 +118,13 @@ class JoinedCluster:
         return settled
 
     @property
-    def places(self) -> list[Place]:
-        return [place_of(node) for node in self.up()]
+    def placement_nodes(self) -> list[PlacementNode]:
+        return [placement_node(node) for node in self.up()]
 
     def make(self, name: str, partitions: int = 1, replicas: int = 3, **settings: Any) -> None:
         wanted = self.wanted(name, partitions, replicas, **settings)
         view = self.up()[0].view
-        self.do(creation(view, wanted, self.places, self.new_replica))
+        self.do(creation(view, wanted, self.placement_nodes, self.new_replica))
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
 
     def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> Wanted:
@@ -132,7 +132,9 @@ class JoinedCluster:
         return Wanted(name, identity, partitions, replicas, as_pairs(settings))
 
     def grow(self, name: str, partitions: int) -> None:
-        transaction = growth(self.up()[0].view, name, partitions, self.places, self.new_replica)
+        transaction = growth(
+            self.up()[0].view, name, partitions, self.placement_nodes, self.new_replica
+        )
         if transaction is None:
             raise Stuck(f"{name} has {partitions} partitions already")
         self.do(transaction)
@@ -393,8 +395,8 @@ def _knows(one: JoinedNode, other: JoinedNode) -> bool:
     return held is not None and held.document.incarnation == other.incarnation
 
 
-def place_of(node: JoinedNode) -> Place:
-    return Place(node.number, f"zone {node.number}")
+def placement_node(node: JoinedNode) -> PlacementNode:
+    return PlacementNode(node.number, f"zone {node.number}")
 
 
 def as_pairs(settings: dict[str, Any]) -> Settings:

@@ -65,7 +65,7 @@ READ_FILES_MAX = 4  # sealed segments of a partition that are open at a time
 DESCRIPTORS_MAX = 1 << 20  # where the system names no limit
 DESCRIPTORS_KEPT_SHARE = 4  # a quarter of them for files of the log and journals that stay open
 DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log must open its files
-READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
+READ_POSITIONS_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
 SHARED_MEMORY_BYTES_MAX = 64 * MIB  # of all partitions; beyond it one keeps its newest batch alone
@@ -498,10 +498,8 @@ REPLICA_UNFINISHED_BYTES_MAX = ROW_BYTES_MAX + 64 * MIB  # of those: the largest
 FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
 REPAIR_PATIENCE = 5  # looks, a second apart, before another replica is asked for a corrupt range
 REPAIR_PAUSE = 60  # looks after all have been asked: one may have been repaired, or come back
-CATCH_UP_PLACES = (
-    4  # learners that a leader's node feeds at a time, for each node: one link is full
-)
-CATCH_UP_STALL_NS = 10 * SECOND  # without an acknowledgement; another learner takes the place then
+CATCH_UP_SLOTS = 4  # learners that a leader's node feeds at a time, for each node: one link is full
+CATCH_UP_STALL_NS = 10 * SECOND  # without an acknowledgement; another learner takes the slot then
 LEARNER_NEAR_BYTES = 1 * MIB  # that a learner lacks when commits begin to wait for it: some 10 ms
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 

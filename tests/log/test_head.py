@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import LogDamaged
 from penstock.log.head import HEAD_BYTES, Head, Owner, decode_head, encode_head
-from penstock.log.inspect import Place, find
+from penstock.log.inspect import PartitionDirectory, find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
 from penstock.log.sealed import seal
@@ -104,8 +104,8 @@ def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDis
     assert [log.message(n).body for n in range(base)] == [body(n) for n in range(base)]
     log.close()
     assert disk.content(mine) == before
-    place = Place("orders", 0, path_of(ORDERS))
-    give_up(disk, "data", place, find_losses(disk, place), NOW_NS)
+    directory = PartitionDirectory("orders", 0, path_of(ORDERS))
+    give_up(disk, "data", directory, find_losses(disk, directory), NOW_NS)
     log = opened(disk)
     assert log.refusal is None
     assert log.written_end == 120

@@ -323,8 +323,8 @@ class World:
             self.counts["resets"] += 1
         previous = BatchName(0, start, 0)
         if replica.end > start:
-            place = leader.log.batch_at(replica.end - 1)
-            previous = BatchName(place.epoch, place.base_offset, place.crc)
+            batch = leader.log.batch_at(replica.end - 1)
+            previous = BatchName(batch.epoch, batch.base_offset, batch.crc)
         block = leader.log.read(replica.end, self.rng.choice((100, 1000, 20_000)))
         row = split(block)
         if self.rng.random() < 0.1:

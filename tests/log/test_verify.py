@@ -189,7 +189,7 @@ def test_nothing_there() -> None:
             find(disk, path)
     with pytest.raises(NothingThere):
         find(disk, "data/topics", topic="other")
-    assert find(disk, "data", topic="orders", partition=0).places
+    assert find(disk, "data", topic="orders", partition=0).directories
 
 
 # --- each file for itself ---

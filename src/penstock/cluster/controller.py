@@ -65,7 +65,7 @@ from penstock.cluster.moves import (
     state_of,
 )
 from penstock.cluster.placement import Change as PlannedChange
-from penstock.cluster.placement import Held, Place, Plan, Standing, plan
+from penstock.cluster.placement import Held, PlacementNode, Plan, Standing, plan
 from penstock.replication.election import Candidate, election, hindrance
 from penstock.replication.record import Record, Seat
 
@@ -277,7 +277,7 @@ class Controller:
         ]
         if not able:
             return None
-        order = {node: place for place, node in enumerate(record.wanted)}
+        order = {node: rank for rank, node in enumerate(record.wanted)}
         chosen = min(able, key=lambda s: (s.node == failed, order.get(s.node, len(order)), s.node))
         return election(record, chosen, self.presence.missing)
 
@@ -316,20 +316,20 @@ class Controller:
 
     # --- plans ---
 
-    def places(self, situation: Situation, now_ns: int) -> list[Place]:
+    def placement_nodes(self, situation: Situation, now_ns: int) -> list[PlacementNode]:
         lost = self.presence.lost(now_ns)
-        places = []
+        nodes = []
         for number, seen in sorted(situation.nodes.items()):
             standing = Standing.LOST if number in lost else seen.standing
             is_there = number not in self.presence.missing and seen.incarnation is not None
             is_steady = is_there and self.presence.is_steady(number, now_ns)
-            places.append(Place(number, seen.zone, standing, seen.is_full or not is_steady))
-        return places
+            nodes.append(PlacementNode(number, seen.zone, standing, seen.is_full or not is_steady))
+        return nodes
 
     def draw(self, situation: Situation, now_ns: int) -> Plan:
         """What `--dry-run` shows."""
         helds = [_held(name, seen) for name, seen in situation.partitions.items()]
-        return plan(self.places(situation, now_ns), helds)
+        return plan(self.placement_nodes(situation, now_ns), helds)
 
     def _planned(
         self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, Change]
@@ -337,7 +337,7 @@ class Controller:
         preferred_leaders = {
             name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
         }
-        now = (self.places(situation, now_ns), preferred_leaders)
+        now = (self.placement_nodes(situation, now_ns), preferred_leaders)
         is_due = now_ns - self._planned_ns >= limits.PLAN_EVERY_NS or now != self._planned_for
         if not is_due or self.presence.too_many_missing:
             return {}

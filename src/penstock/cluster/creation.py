@@ -44,7 +44,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import Held as Placed
-from penstock.cluster.placement import Place, plan
+from penstock.cluster.placement import PlacementNode, plan
 from penstock.cluster.view import View
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
@@ -68,7 +68,7 @@ NewReplica = Callable[[], int]
 
 
 def creation(
-    view: View, wanted: Wanted, places: Iterable[Place], new_replica: NewReplica
+    view: View, wanted: Wanted, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
     """With as many partitions as go into one transaction. Raises Refused."""
     held = view.topics.get(wanted.name)
@@ -82,7 +82,7 @@ def creation(
     )
     floor = _floor(view, wanted.name)
     topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
-    drawn = _Drawn(view, places, new_replica, wanted.members_min)
+    drawn = _Drawn(view, nodes, new_replica, wanted.members_min)
     compares: list[Compare] = [
         RevisionIs(topic_key, held.revision if held is not None else 0),
         RevisionIs(floor_key, _revision(view, wanted.name)),
@@ -96,7 +96,7 @@ def growth(
     view: View,
     name: str,
     partitions: int,
-    places: Iterable[Place],
+    nodes: Iterable[PlacementNode],
     new_replica: NewReplica,
     members_min: int = 0,
 ) -> Transaction | None:
@@ -113,7 +113,7 @@ def growth(
     ]
     if not missing:
         return None
-    drawn = _Drawn(view, places, new_replica, members_min)
+    drawn = _Drawn(view, nodes, new_replica, members_min)
     compares: list[Compare] = [RevisionIs(keys.topic(name), held.revision)]
     epoch = _floor(view, name).epoch + 1
     return drawn.transaction(missing, held.document, epoch, compares, [])
@@ -130,10 +130,10 @@ class _Drawn:
     """Where new partitions go, beside those that are there."""
 
     def __init__(
-        self, view: View, places: Iterable[Place], new_replica: NewReplica, members_min: int
+        self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica, members_min: int
     ) -> None:
         self._view = view
-        self._places = list(places)
+        self._placement_nodes = list(nodes)
         self._new_replica = new_replica
         self._members_min = members_min
 
@@ -164,15 +164,14 @@ class _Drawn:
         self, names: Collection[PartitionName], replicas: int
     ) -> dict[PartitionName, tuple[int, ...]]:
         """In order of preference. Raises Refused where there is no node."""
-        known = {place.node for place in self._places} & set(self._view.memberships)
-        places = [place for place in self._places if place.node in known]
+        nodes = [node for node in self._placement_nodes if node.number in self._view.memberships]
         there = [
             Placed(name, len(held.document.wanted), held.document.wanted)
             for name, held in self._view.partitions.items()
             if name not in names and held.document.wanted
         ]
         new = [Placed(name, replicas, ()) for name in names]
-        changes = {one.partition: one.after for one in plan(places, [*there, *new]).changes}
+        changes = {one.partition: one.after for one in plan(nodes, [*there, *new]).changes}
         found = {name: changes.get(name, ()) for name in names}
         if not all(found.values()):
             raise Refused("no node takes a new partition")

@@ -227,9 +227,9 @@ class Elections:
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
         order = [node for node in _by_preference(record) if node not in missing]
-        place = order.index(self.own) if self.own in order else len(order)
+        rank = order.index(self.own) if self.own in order else len(order)
         step_ns = FIRST_ELECTION_STEP_NS if self._is_first(name) else ELECTION_STEP_NS
-        due_ns = self.now_ns + place * step_ns
+        due_ns = self.now_ns + rank * step_ns
         gave_up_ns = self._given_up_ns.get(name)
         if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
             due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)

@@ -190,8 +190,8 @@ class Reconciler:
         if is_whole and discarded and not listed:
             _log.warning(_COPIED_AGAIN, topic, self.replica_host.discard(topic))
         for name in () if is_whole else discarded:
-            place = self.replica_host.discard(topic, name.number)
-            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
+            moved_to = self.replica_host.discard(topic, name.number)
+            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", moved_to)
         if known != listed:
             self.is_unchecked = True  # the leaders should know
 
@@ -259,9 +259,11 @@ class Reconciler:
     ) -> None:
         self._renewed_ns[name] = self._now_ns
         reason = replicated.own.file.reason
-        place = self.replica_host.release(target, stays=True)
+        moved_to = self.replica_host.release(target, stays=True)
         self.is_unchecked = True
-        _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
+        _log.warning(
+            "%s/%d is copied again: %s; what it had was moved to %s", *name, reason, moved_to
+        )
 
     def _is_new(self, topic: str, held: Held[Record]) -> bool:
         """The partition has had no leader yet, so that nothing was ever stored in it."""
@@ -288,8 +290,8 @@ class Reconciler:
 
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:
         replicated = self.replica_host.replica(target)
-        place = self.replica_host.release(target, stays)
-        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+        moved_to = self.replica_host.release(target, stays)
+        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, moved_to)
         self._report()  # its leadership is over
         held = self.view.topics.get(name.topic)
         is_over = held is not None and held.document.deleted

@@ -48,7 +48,7 @@ from penstock.cluster.creation import Wanted, clearance, creation, deletion, gro
 from penstock.cluster.documents import ACTIVE, DRAINING, REMOVED, Topic
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import CREATED, as_settings
-from penstock.cluster.placement import Place, Standing
+from penstock.cluster.placement import PlacementNode, Standing
 from penstock.cluster.view import Held, View
 from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError, Refused
 from penstock.limits import (
@@ -185,15 +185,15 @@ class TopicChanges:
         more = {EXTENDED: True} if new.extended else {}
         settings = as_settings(chosen, **{CREATED: deps.wall_ns(), **more})
         wanted = Wanted(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
-        return creation(deps.view, wanted, self._places(), deps.new_id)
+        return creation(deps.view, wanted, self._placement_nodes(), deps.new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
         if not self._is_there(name):
             raise NotFound("topic", name)
-        return growth(self._deps.view, name, partitions, self._places(), self._deps.new_id)
+        return growth(self._deps.view, name, partitions, self._placement_nodes(), self._deps.new_id)
 
-    def _places(self) -> list[Place]:
-        view, places = self._deps.view, []
+    def _placement_nodes(self) -> list[PlacementNode]:
+        view, nodes = self._deps.view, []
         for number, held in sorted(view.memberships.items()):
             node, state = view.nodes.get(number), held.document.state
             if state == REMOVED:
@@ -201,8 +201,8 @@ class TopicChanges:
             standing = Standing.SERVES if state == ACTIVE and node else Standing.MAINTENANCE
             if state == DRAINING:
                 standing = Standing.DRAINING
-            places.append(Place(number, node.document.zone if node else "", standing))
-        return places
+            nodes.append(PlacementNode(number, node.document.zone if node else "", standing))
+        return nodes
 
 
 _NO_ANSWER = "the coordinator has not answered in time"

@@ -260,17 +260,17 @@ class View:
         self._keys.add(entry.key)
         try:
             document = decode(entry.key, entry.value)
-            place = self._place(entry.key)
+            row = self._table_row(entry.key)
         except (DocumentBroken, ValueError) as error:
             self._refuse(entry.key, str(error))
             return
         if document is None:
             self.others[entry.key] = entry
             taken.append(Change(entry.key, None, Held(entry, entry.revision, entry.created)))
-        elif place is None:
+        elif row is None:
             self._put_single(entry, document, taken)
         else:
-            self._put_row(entry, document, *place, taken)
+            self._put_row(entry, document, *row, taken)
 
     def _put_single(self, entry: Entry, document: Any, taken: list[Change]) -> None:
         held: Held[Any] = Held(document, entry.revision, entry.created)
@@ -335,11 +335,11 @@ class View:
                 return  # no partition has such a key
 
     def _gone(self, key: str, taken: list[Change]) -> None:
-        place = self._place_or_none(key)
-        if key in (keys.CLUSTER, keys.CONTROLLER) or place is None:
+        row = self._table_row_or_none(key)
+        if key in (keys.CLUSTER, keys.CONTROLLER) or row is None:
             self._single_gone(key, taken)
             return
-        table, name = place
+        table, name = row
         before = table.rows.get(name)
         if before is None or not self._may_go(key, before.document):
             if key.startswith(keys.PARTITIONS) and before is not None:
@@ -376,13 +376,13 @@ class View:
             return document.state == REMOVED
         return isinstance(document, Node | Lookup | Setting)
 
-    def _place_or_none(self, key: str) -> tuple[_Table, Any] | None:
+    def _table_row_or_none(self, key: str) -> tuple[_Table, Any] | None:
         try:
-            return self._place(key)
+            return self._table_row(key)
         except ValueError:
             return None
 
-    def _place(self, key: str) -> tuple[_Table, Any] | None:
+    def _table_row(self, key: str) -> tuple[_Table, Any] | None:
         """The table that a key belongs to, and its name there. Raises ValueError."""
         for table in self._tables:
             if key.startswith(table.prefix):

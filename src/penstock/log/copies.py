@@ -158,8 +158,8 @@ def hole_at(
     to_offset = min(found[0][1], segment_end)
     before, position = None, segment.start
     if offset > segments.start_offset:
-        place = reader.place(offset - 1)
-        before = BatchName(place.epoch, place.base_offset, place.crc)
+        batch = reader.extent(offset - 1)
+        before = BatchName(batch.epoch, batch.base_offset, batch.crc)
     if offset > segment.base_offset:
         position = reader.locate(offset - 1).end_position
     epoch_after, end_position = None, segment.data_bytes

@@ -139,7 +139,7 @@ class PartitionLog(WrittenLog):
             self._write_mark_both(clean=False)
         self._spares.remove(segment)
         self._segments.drop_first()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
@@ -239,7 +239,7 @@ class PartitionLog(WrittenLog):
             raise PartitionStopped(self.path, f"a sync failed: {error}") from error
         self.damage.forget(offset, end_offset)
         self._epochs.look_again()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         return end_offset
 
     def reset(self, start_offset: int) -> Removed:
@@ -315,7 +315,7 @@ class PartitionLog(WrittenLog):
         self.last_timestamp_ns = last_timestamp_ns
         self._last_position = -1
         self._names.clear()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         self._epochs.cut(offset, newest_epoch)
         self.damage.forget_from(offset)
         self.refusal = None

@@ -63,7 +63,7 @@ from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
-from penstock.net.peers.links import PeerLinks, Place
+from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
 from penstock.nsqd.cluster_state import ClusterState, NodeStates
 from penstock.nsqd.fanout import FanOut
@@ -296,12 +296,11 @@ class ClusterMember:
             view = self.cluster.participant.view
             self.links.know(
                 {
-                    node: Place(held.document.replication_host, held.document.replication_port,
-                                held.document.incarnation)
-                    for node, held in view.nodes.items()
+                    node: PeerAddress(one.replication_host, one.replication_port, one.incarnation)
+                    for node, one in ((node, held.document) for node, held in view.nodes.items())
                 },
                 {n for n, held in view.memberships.items() if held.document.state != REMOVED},
-            )  # fmt: skip
+            )
             self.links.tick(mono_ns)
             if self.cluster.tick(mono_ns) or self._has_work():
                 self._soon()

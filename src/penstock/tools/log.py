@@ -24,7 +24,7 @@ from penstock.log.inspect import (
     TOPICS,
     Found,
     NothingThere,
-    Place,
+    PartitionDirectory,
     Row,
     dump_file,
     dump_partition,
@@ -125,8 +125,8 @@ def dump(
     """Show messages, or the content of another file."""
     disk, found_hole = OsDisk(), False
     found = _find(path, topic, partition)
-    sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
-               for place in found.places]  # fmt: skip
+    sources = [(directory.topic, directory.partition, dump_partition(disk, directory, from_offset))
+               for directory in found.directories]  # fmt: skip
     sources += [("", 0, dump_file(disk, file, from_offset)) for file in found.files]
     for name, number, rows in sources:
         if len(sources) > 1 and not as_json:
@@ -196,21 +196,25 @@ def repair(
         raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
     lock = lock_directory(disk, data_path)
     try:
-        return _give_up(disk, data_path, found.places, yes, as_json).print(as_json)
+        return _give_up(disk, data_path, found.directories, yes, as_json).print(as_json)
     finally:
         lock.release()
 
 
-def _give_up(disk: Disk, data_path: str, places: list[Place], yes: bool, as_json: bool) -> Output:
-    losses = {place: rows for place in places if (rows := find_losses(disk, place))}
+def _give_up(
+    disk: Disk, data_path: str, directories: list[PartitionDirectory], yes: bool, as_json: bool
+) -> Output:
+    losses = {
+        directory: rows for directory in directories if (rows := find_losses(disk, directory))
+    }
     every = [loss for rows in losses.values() for loss in rows]
     if not as_json:
         print("\n".join(_losses(every)))
     messages = sum(loss.messages for loss in every)
     confirm(yes or not every, f"give up {messages} messages", "lost")
     copies: list[str] = []
-    for place, rows in losses.items():
-        copies += give_up(disk, data_path, place, rows, time.time_ns())
+    for directory, rows in losses.items():
+        copies += give_up(disk, data_path, directory, rows, time.time_ns())
     lines = [f"copied to {copy}" for copy in copies]
     if every:
         rest = "all others are as they were. Start nsqd again."

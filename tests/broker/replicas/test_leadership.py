@@ -243,14 +243,12 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.leadership.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
     (match,) = shared.wire.take()
     shared.leadership.receive(3, Matched(hello.session, match.end))
-    assert shared.wire.take() == []  # the place on node 3 is taken
+    assert shared.wire.take() == []  # the slot on node 3 is taken
     shared.catch_up.leave(3, other)
     (row,) = shared.wire.take()
     assert (row.start, end_of(row.batches)) == (0, 1)
     shared.leadership.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
-    assert shared.catch_up.ask(
-        3, other, 1, 100, lambda: None
-    )  # it has all, and gave its place back
+    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)  # it has all, and gave its slot back
     shared.catch_up.validate()
 
 
@@ -261,8 +259,8 @@ NODE, OTHER = 2, 3
 
 
 class Desk:
-    def __init__(self, places: int = 2) -> None:
-        self.catch_up = CatchUp(places)
+    def __init__(self, slots: int = 2) -> None:
+        self.catch_up = CatchUp(slots)
         self.called: list[int] = []
 
     def ask(self, number: int, spare: int = 1, missing: int = 100, node: int = NODE) -> bool:
@@ -281,7 +279,7 @@ class Desk:
 
 
 def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
-    desk = Desk(places=1)
+    desk = Desk(slots=1)
     desk.catch_up.tick(0)
     assert desk.ask(1)
     assert not desk.ask(2)
@@ -298,7 +296,7 @@ def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
 
 @each("seed", seeds(3, 20))
 def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
-    dice, desk = random.Random(seed), Desk(places=3)
+    dice, desk = random.Random(seed), Desk(slots=3)
     for step in range(400):
         number, node = dice.randrange(8), dice.choice((NODE, OTHER))
         match dice.randrange(5):

@@ -15,7 +15,7 @@ import uvloop
 from penstock.broker.ports import Lane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
 from penstock.net.peers.handshake import GREETING_BYTES, Greeting, Kind, Own, Reason, decode
-from penstock.net.peers.links import PeerLinks, Place
+from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.effects import Refuse
 from penstock.replication.frames import Frames, Row, Target, encode
 from penstock.replication.matching import NO_BATCH
@@ -51,8 +51,8 @@ class Node:
         self.port = await self.links.listen("127.0.0.1", port)
 
     @property
-    def place(self) -> Place:
-        return Place("127.0.0.1", self.port, self.incarnation)
+    def address(self) -> PeerAddress:
+        return PeerAddress("127.0.0.1", self.port, self.incarnation)
 
     # --- events ---
 
@@ -91,9 +91,9 @@ class World:
         self.nodes = list(nodes)
 
     def introduce(self) -> None:
-        places = {node.number: node.place for node in self.nodes}
+        addresses = {node.number: node.address for node in self.nodes}
         for node in self.nodes:
-            node.links.know(places, places)
+            node.links.know(addresses, addresses)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(ANSWER_S):

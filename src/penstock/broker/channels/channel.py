@@ -294,10 +294,10 @@ class Channel:
         OffsetBeyondEnd."""
         self.seek_all({partition: offset})
 
-    def seek_all(self, places: Mapping[int, int]) -> None:
+    def seek_all(self, offsets: Mapping[int, int]) -> None:
         """The same in several partitions; all of them or none."""
         topic = self.topic
-        for partition, offset in places.items():
+        for partition, offset in offsets.items():
             leader = topic.leader(partition)
             handed_end, start_offset = leader.tail.handed_end, leader.log.start_offset
             if offset < start_offset:
@@ -305,7 +305,7 @@ class Channel:
             if offset > handed_end:
                 raise OffsetBeyondEnd(offset, handed_end)
         topic.set_time()
-        for partition, offset in places.items():
+        for partition, offset in offsets.items():
             self.windows[partition].seek(offset)
         topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew
         topic.depth_bound.renew()

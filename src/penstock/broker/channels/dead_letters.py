@@ -52,7 +52,7 @@ from penstock.broker.channels.dead_letter import (
 )
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.partition.rows import Place
+from penstock.broker.partition.rows import MessagePosition
 from penstock.broker.ports import NewTopic
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.settings import Poison
@@ -114,8 +114,8 @@ def _held_in(channel: Channel) -> str:
     """How many, and which is the first to look at."""
     partition, window = next(one for one in channel.windows.items() if one[1].exhausted)
     first = window.stray_records(Stray.EXHAUSTED, 1)[0]
-    place = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
-    return f"{channel.held} in channel {channel.name} ({place})"
+    position = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
+    return f"{channel.held} in channel {channel.name} ({position})"
 
 
 def _settle(window: Window, id: int) -> bool:
@@ -461,16 +461,20 @@ class Redrive:
         self._context.engine.wake()
 
     def _published(
-        self, window: Window, found: list[Stored], error: PenstockError | None, place: Place
+        self,
+        window: Window,
+        found: list[Stored],
+        error: PenstockError | None,
+        position: MessagePosition,
     ) -> None:
         if error is not None:
             self._finish(error)
             return
         topic = self._channel.topic
-        start, end = place.offset, place.offset + len(found)
+        start, end = position.offset, position.offset + len(found)
         for channel in topic.channels.values():
-            if channel is not self._channel and place.partition in channel.windows:
-                channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
+            if channel is not self._channel and position.partition in channel.windows:
+                channel.windows[position.partition].skip(start, end, 0)  # never theirs: no event
         topic.store_cursors()
         self._settle(window, found)
         self._count += len(found)

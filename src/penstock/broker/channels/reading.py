@@ -246,7 +246,7 @@ class Position(NamedTuple):
     value: int = 0
 
 
-Places = dict[int, int]  # offsets by partition
+Offsets = dict[int, int]  # offsets by partition
 
 
 class Move(NamedTuple):
@@ -278,7 +278,7 @@ def parse_position(text: str, now_ns: int) -> Position:
 
 def resolve(
     topic: Topic, position: Position, partitions: Sequence[int] = (0,)
-) -> Generator[None, None, Places]:
+) -> Generator[None, None, Offsets]:
     """The place in each of these partitions; of an id, in the one that has it. Raises OffsetGone,
     OffsetBeyondEnd, NotFound, StorageError."""
     if position.kind != "id":

@@ -70,8 +70,8 @@ class Stage:
         return Ref(self.head.topic, self.head.name, self.head.partition)
 
     @property
-    def place(self) -> Place:
-        return Place(self.head.topic, self.head.identity, self.head.partition)
+    def partition_key(self) -> PartitionKey:
+        return PartitionKey(self.head.topic, self.head.identity, self.head.partition)
 
     @property
     def length(self) -> int:
@@ -243,7 +243,7 @@ def refused_for_all(count: int) -> Refused:
     return Refused(f"{count} stages of all apps are waiting already. {HOW_TO_ABORT}")
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition of one topic. Another topic of that name has another identity."""
 
     topic: str
@@ -252,10 +252,10 @@ class Place(NamedTuple):
 
 
 class PartitionStages:
-    __slots__ = ("bytes", "place", "stages")
+    __slots__ = ("bytes", "key", "stages")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
         self.stages: dict[str, Stage] = {}  # by file name: as they were staged
         self.bytes = 0
 
@@ -275,24 +275,24 @@ class StagesByPartition:
     """Of all partitions that have stages, and of those whose replicas ask."""
 
     def __init__(self) -> None:
-        self._stages_by_partition: dict[Place, PartitionStages] = {}
+        self._stages_by_partition: dict[PartitionKey, PartitionStages] = {}
 
     def __iter__(self) -> Iterator[PartitionStages]:
         return iter(self._stages_by_partition.values())
 
-    def at(self, place: Place) -> PartitionStages:
-        partition_stages = self._stages_by_partition.get(place)
+    def at(self, key: PartitionKey) -> PartitionStages:
+        partition_stages = self._stages_by_partition.get(key)
         if partition_stages is None:
-            partition_stages = self._stages_by_partition[place] = PartitionStages(place)
+            partition_stages = self._stages_by_partition[key] = PartitionStages(key)
         return partition_stages
 
     def release(self, partition_stages: PartitionStages) -> None:
         """Its replica is gone. What still lies there keeps it until it is given up."""
         if (
             not partition_stages
-            and self._stages_by_partition.get(partition_stages.place) is partition_stages
+            and self._stages_by_partition.get(partition_stages.key) is partition_stages
         ):
-            del self._stages_by_partition[partition_stages.place]
+            del self._stages_by_partition[partition_stages.key]
 
 
 _Key = tuple[str, int]  # app, version

@@ -80,8 +80,8 @@ class StampedPublishes:
         columns = _columns(len(bodies), due_ns, sections)
 
         def encode(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
-            place = offset, id, wall_ns, synced_end, epoch
-            return encode_batch(bodies, *place, *stamp, columns)
+            fields = offset, id, wall_ns, synced_end, epoch
+            return encode_batch(bodies, *fields, *stamp, columns)
 
         self.publish_batch(stamp, len(bodies), sum(map(len, bodies)), encode, done)
 

@@ -24,14 +24,14 @@ PublishDone = Callable[[PenstockError | None], None]
 Encode = Callable[[int, int, int, int, int], bytes]
 
 
-class Place(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message lies in its topic."""
 
     partition: int
     offset: int
 
 
-PlacedDone = Callable[[PenstockError | None, Place], None]
+PositionDone = Callable[[PenstockError | None, MessagePosition], None]
 
 
 class Gathered(NamedTuple):

@@ -11,7 +11,7 @@ ended, when none of its methods is running and no sync thread has its files. A n
 hundred at once, and its disk may be slow: nothing waits for that, and the next leader's hello is
 answered afterwards.
 
-The roles of a replica among several: how it uses its files, and its place in the record.
+The roles of a replica among several: how it uses its files, and what the record lists it as.
 
 | role | frames of a leader | commits wait for it | it trusts |
 |---|---|---|---|
@@ -168,16 +168,16 @@ class Assignment:
         if self.leadership is not None:
             self.leadership.seen(revision, record)
             self.turn()
-        place = place_in(record, self.seat)
-        if place is Place.LEADER:
+        recorded = recorded_role(record, self.seat)
+        if recorded is RecordedRole.LEADER:
             self._promise(record.epoch)
-        self._list(record, place)
+        self._list(record, recorded)
 
-    def _list(self, record: Record, place: Place) -> None:
+    def _list(self, record: Record, recorded: RecordedRole) -> None:
         follower = self.follower
         if follower is None:
             return
-        is_listed = place is not Place.OTHER
+        is_listed = recorded is not RecordedRole.OTHER
         follower.record_seen(is_listed, record.unclean_epoch)
         if is_listed and isinstance(self.role, Learner):
             self.role = Follower(follower)
@@ -206,7 +206,7 @@ class Assignment:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
             return
         free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not free or place_in(record, self.seat) is not Place.LEADER:
+        if not free or recorded_role(record, self.seat) is not RecordedRole.LEADER:
             return
         machine = PartitionLeader(
             LogView(self.files.log), record, self.revision, self.seat, self._replication.generation,
@@ -288,7 +288,10 @@ class Assignment:
             if self._is_busy(self.role):
                 return  # `restless`: the turn in which its sync job has ended goes on
             self._clear(leadership)
-            if self.record is not None and place_in(self.record, self.seat) is Place.LEADER:
+            if (
+                self.record is not None
+                and recorded_role(self.record, self.seat) is RecordedRole.LEADER
+            ):
                 self._promise(self.record.epoch)  # of an election that it has won meanwhile
         self._look()
         if self._due_epoch:
@@ -395,10 +398,10 @@ class Assignment:
             self._committed, None if self._beside is None else self._beside.watch,
         )  # fmt: skip
         record = self.record
-        place = Place.OTHER if record is None else place_in(record, self.seat)
-        self.role = Learner(follower) if place is Place.OTHER else Follower(follower)
+        recorded = RecordedRole.OTHER if record is None else recorded_role(record, self.seat)
+        self.role = Learner(follower) if recorded is RecordedRole.OTHER else Follower(follower)
         unclean_epoch = 0 if record is None else record.unclean_epoch
-        follower.record_seen(place is not Place.OTHER, unclean_epoch)
+        follower.record_seen(recorded is not RecordedRole.OTHER, unclean_epoch)
 
     def _stop(self, reason: str) -> None:
         self.role = Stopped(reason)
@@ -457,17 +460,17 @@ class Stopped:
 Role = Unassigned | Learner | Follower | Elected | Leading | Stopped
 
 
-class Place(IntEnum):
-    """Of a replica in its partition's record."""
+class RecordedRole(IntEnum):
+    """What its partition's record lists a replica as."""
 
     LEADER = 1
     MEMBER = 2
     OTHER = 3
 
 
-def place_in(record: Record, seat: Seat) -> Place:
+def recorded_role(record: Record, seat: Seat) -> RecordedRole:
     """`seat`: the replica, on its node, in its process. A leader's seat of another incarnation is
-    an leadership that is over."""
+    a leadership that is over."""
     if record.leader == seat:
-        return Place.LEADER
-    return Place.MEMBER if record.has(seat.node, seat.replica) else Place.OTHER
+        return RecordedRole.LEADER
+    return RecordedRole.MEMBER if record.has(seat.node, seat.replica) else RecordedRole.OTHER

@@ -254,7 +254,7 @@ class Leadership:
             self._post.catch_up.leave(node, self._post.target)
 
     def _feed_again(self, node: int) -> None:
-        """It has a place now."""
+        """It has a slot now."""
         self.machine.feed(node)
         self.work()
 
@@ -306,7 +306,7 @@ class Leadership:
         machine, row = self.machine, self.row
         if row is not None and not self._is_live(row, node, start):
             row = None
-        if row is None and not self._has_place(post, node, start):
+        if row is None and not self._has_slot(post, node, start):
             machine.fed(node, start)
             return
         try:
@@ -346,7 +346,7 @@ class Leadership:
             return False
         return row.length <= limits.FEED_ROW_BYTES_MAX
 
-    def _has_place(self, post: Post, node: int, start: int) -> bool:
+    def _has_slot(self, post: Post, node: int, start: int) -> bool:
         """Commits wait for a member; a learner is fed from the log in its turn."""
         record = self.machine.record
         if any(one.node == node for members in self.machine.possible_sets for one in members):

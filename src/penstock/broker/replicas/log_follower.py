@@ -165,8 +165,8 @@ class LogFollower:
         if isinstance(frame, Row) and (waits or self._events or self._effects):
             frame = _kept(frame)
         self._take(partial(receiver, self, node, frame))
-        for place, (one, effect) in enumerate(self._effects):
-            self._effects[place] = one, _kept(effect)
+        for index, (one, effect) in enumerate(self._effects):
+            self._effects[index] = one, _kept(effect)
 
     def unlinked(self, node: int) -> None:
         self._take(partial(self._unlink, node))

@@ -290,32 +290,32 @@ class ReplicaHost:
         the way of another. Returns where to. Raises StorageError, and then it stays."""
         path, name = self._files.path(topic), topic
         if partition is None:
-            place = self._move_aside(path, name)
+            moved_to = self._move_aside(path, name)
             del self._context.set_aside[topic]
         else:
             path, name = directories.partition_directory(path, partition), f"{topic}/{partition}"
-            place = self._move_aside(path, f"{topic}-{partition}")
+            moved_to = self._move_aside(path, f"{topic}-{partition}")
             identity = identity_number(self._topics[topic].identity)
             del self._set_aside[Target(identity, partition)]
         self._context.health.forget(name)
-        return place
+        return moved_to
 
     def _move_aside(self, path: str, name: str) -> str:
         disk, parent = self._context.disk, os.path.join(self._context.data_path, ASIDE)
-        place, number = os.path.join(parent, name), 1
+        moved_to, number = os.path.join(parent, name), 1
         try:
             if not disk.is_directory(parent):
                 disk.mkdir(parent)
                 disk.sync_directory(self._context.data_path)
-            while disk.exists(place):
+            while disk.exists(moved_to):
                 number += 1
-                place = os.path.join(parent, f"{name}.{number}")
-            disk.rename(path, place)
+                moved_to = os.path.join(parent, f"{name}.{number}")
+            disk.rename(path, moved_to)
             disk.sync_directory(parent)
             disk.sync_directory(os.path.dirname(path))
         except OSError as error:
             raise StorageError(path, f"cannot be moved aside: {error}") from error
-        return place
+        return moved_to
 
     # --- topics without a replica here ---
 

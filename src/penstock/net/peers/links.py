@@ -61,7 +61,7 @@ _LANES = len(Lane)
 _log = logging.getLogger("penstock.cluster")
 
 
-class Place(NamedTuple):
+class PeerAddress(NamedTuple):
     """Where a node can be reached, and which life of it is there, as the metadata says."""
 
     host: str
@@ -125,7 +125,7 @@ class PeerLinks:
         self._on_fault = on_fault
         self._server_tls, self._client_tls = server_tls, client_tls
         self._silence_ns = silence_ns
-        self._places: dict[int, Place] = {}
+        self._addresses: dict[int, PeerAddress] = {}
         self._members: frozenset[int] = frozenset()
         self._dials: dict[int, _Dial] = {}
         self._number = 0  # of the newest session
@@ -157,16 +157,18 @@ class PeerLinks:
         for link in self.links.values():
             link.end()
 
-    def know(self, places: Mapping[int, Place], members: Collection[int]) -> None:
-        """`places`: of the nodes that are to be dialled. `members`: all that belong to the cluster.
-        A link ends when its node no longer does. A node that is not in its place any more may have
-        lost its lease to an outage of the coordinator, and one that is no member yet may be newer
-        than the metadata here."""
-        self._places = {node: place for node, place in places.items() if node != self.own.node}
+    def know(self, addresses: Mapping[int, PeerAddress], members: Collection[int]) -> None:
+        """`addresses`: of the nodes that are to be dialled. `members`: all that belong to the
+        cluster. A link ends when its node no longer does. A node that is not at its address any
+        more may have lost its lease to an outage of the coordinator, and one that is no member yet
+        may be newer than the metadata here."""
+        self._addresses = {
+            node: address for node, address in addresses.items() if node != self.own.node
+        }
         for node in self._members.difference(members).intersection(self.links):
             self.links.pop(node).end()
         self._members = frozenset(members)
-        for node in [node for node in self._dials if node not in self._places]:
+        for node in [node for node in self._dials if node not in self._addresses]:
             self._stop_dialling(node)
 
     def _stop_dialling(self, node: int) -> None:
@@ -210,8 +212,8 @@ class PeerLinks:
             if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
                 stranger.close()
                 self._strangers.discard(stranger)
-        for node, place in self._places.items():
-            self._dial_if_due(node, place, mono_ns)
+        for node, address in self._addresses.items():
+            self._dial_if_due(node, address, mono_ns)
 
     def _excuse(self, since_ns: int) -> None:
         """Where this process itself stood still, what came meanwhile was not read yet."""
@@ -219,14 +221,14 @@ class PeerLinks:
             for node in self._heard:
                 self._heard[node] += since_ns
 
-    def _dial_if_due(self, node: int, place: Place, mono_ns: int) -> None:
+    def _dial_if_due(self, node: int, address: PeerAddress, mono_ns: int) -> None:
         link = self.links.get(node)
         if link is not None and link.is_whole:
             return
         dial = self._dials.setdefault(node, _Dial())
         if dial.task is None and mono_ns >= dial.due_ns:
             dial.due_ns = mono_ns + PEER_KNOCK_NS
-            work = self._dial(node, place) if self.own.node < node else self._knock(node, place)
+            work = self._dial(node, address) if self.own.node < node else self._knock(node, address)
             dial.task = asyncio.get_running_loop().create_task(work)
             dial.task.add_done_callback(lambda task: self._dialled(dial, task))
 
@@ -239,20 +241,22 @@ class PeerLinks:
 
     # --- dialling ---
 
-    async def _dial(self, node: int, place: Place) -> None:
+    async def _dial(self, node: int, address: PeerAddress) -> None:
         self._number += 1
         session = Session(self.own.incarnation, self._number)
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
                 for lane in (Lane.BULK, Lane.LIVE):
-                    await self._dial_lane(node, place, session, lane)
+                    await self._dial_lane(node, address, session, lane)
         except (OSError, PeerFault, TimeoutError) as error:
             link = self.links.get(node)
             if link is not None and link.session == session:
                 link.end()
-            self._failed(node, place, error)
+            self._failed(node, address, error)
 
-    async def _dial_lane(self, node: int, place: Place, session: Session, lane: Lane) -> None:
+    async def _dial_lane(
+        self, node: int, address: PeerAddress, session: Session, lane: Lane
+    ) -> None:
         loop = asyncio.get_running_loop()
         handshake = Dialling(self.own, node, lane, session.number, self._nonce())
         connection = PeerConnection(handshake, self._now_ns)
@@ -262,28 +266,28 @@ class PeerLinks:
         opened = connection.wait_open(loop)
         try:
             await loop.create_connection(
-                lambda: connection, place.host, place.port, ssl=self._client_tls
+                lambda: connection, address.host, address.port, ssl=self._client_tls
             )
             await opened
         except BaseException:
             connection.close()
             raise
 
-    async def _knock(self, node: int, place: Place) -> None:
+    async def _knock(self, node: int, address: PeerAddress) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
-                await loop.create_connection(_Knock, place.host, place.port)
+                await loop.create_connection(_Knock, address.host, address.port)
         except (OSError, TimeoutError) as error:
-            self._failed(node, place, error)
+            self._failed(node, address, error)
 
-    def _failed(self, node: int, place: Place, error: Exception) -> None:
+    def _failed(self, node: int, address: PeerAddress, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         if self.reasons.get(node) != reason:
             self.reasons[node] = reason
-            _log.warning("node %d at %s:%d: %s", node, place.host, place.port, reason)
+            _log.warning("node %d at %s:%d: %s", node, address.host, address.port, reason)
         if isinstance(error, ConnectionRefusedError):
-            self._events.refused(node, place.incarnation)
+            self._events.refused(node, address.incarnation)
 
     # --- being dialled ---
 

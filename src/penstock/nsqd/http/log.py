@@ -133,8 +133,8 @@ def fetch(call: Call) -> None:
 
     bulk = call.deps.bulk
     limit = -1 if stretch.limit is None else stretch.limit
-    place = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
-    bulk.check(*place, from_offset, min(to_offset, reader.end), bytes_max, checked)
+    where = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
+    bulk.check(*where, from_offset, min(to_offset, reader.end), bytes_max, checked)
 
 
 def offset(call: Call) -> None:

@@ -26,7 +26,7 @@ from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.reading import (
     OF_ONE,
     Move,
-    Places,
+    Offsets,
     Position,
     TopicReader,
     find_id,
@@ -76,16 +76,16 @@ def finish_by_number(call: Call) -> None:
 
 def fix_confirmed(call: Call) -> None:
     channel = find_channel(call)
-    places = {}
+    partitions = {}
     leaders = _leaders(channel, chosen_partitions(channel.topic, call.parameters))
     for leader in leaders:
         window = channel.windows[leader.number]
         leader.load_again()
         leader.store_cursors()
-        place = {"low": window.low, "next": window.next, "floor": window.floor}
-        places[str(leader.number)] = place
+        cursor = {"low": window.low, "next": window.next, "floor": window.floor}
+        partitions[str(leader.number)] = cursor
     call.deps.soon()
-    response = json_response({**names_of(channel), "partitions": places})
+    response = json_response({**names_of(channel), "partitions": partitions})
     answer_when_held(leaders, response, call.answer)
 
 
@@ -134,16 +134,16 @@ def set_offset(call: Call) -> None:
     dry_run = flag(parameters, "dry_run")
     partitions = _partitions(channel.topic, position, parameters)
 
-    def done(places: Places) -> None:
+    def done(offsets: Offsets) -> None:
         if channel.deleted:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
-        moves = {one: move_of(channel, offset, one) for one, offset in places.items()}
+        moves = {one: move_of(channel, offset, one) for one, offset in offsets.items()}
         response = json_response(_document(channel, moves, dry_run))
         if dry_run:
             call.answer(response)
             return
-        leaders = _leaders(channel, list(places))
-        channel.seek_all(places)
+        leaders = _leaders(channel, list(offsets))
+        channel.seek_all(offsets)
         call.deps.soon()
         answer_when_held(leaders, response, call.answer)
 

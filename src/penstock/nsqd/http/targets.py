@@ -66,7 +66,7 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
     key = parameters.get("key")
     if key is None:
         if not is_stamped(parameters):
-            check_place(topic, partition)
+            check_partition(topic, partition)
         return Target(partition) if partition != ANY else ANYWHERE
     if "partition" in parameters:
         raise invalid("key", key, "a publish names a key or a partition, not both")
@@ -75,7 +75,7 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
     return _keyed(topic, key)
 
 
-def check_place(topic: Topic, partition: int) -> None:
+def check_partition(topic: Topic, partition: int) -> None:
     """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
     if partition == ANY and topic.placed:
         raise bad_partition("", "a publish to this topic needs a partition or a key")
