@@ -241,8 +241,8 @@ PROTOCOL = (
     Mutant(
         "set_below_minimum",
         _LEADING,
-        "kept >= self.record.members_min)",
-        "True)",
+        "kept >= self.record.members_min and",
+        "True and",
         100,
     ),
     # elections
@@ -256,7 +256,7 @@ PROTOCOL = (
     Mutant(
         "elected_as_another_replica",
         _CHOICE,
-        "if entry is None or entry.replica != candidate.seat.replica:",
+        "if entry is None or entry.replica != candidate.leader_id.replica:",
         "if entry is None:",
         200,
     ),

@@ -214,7 +214,7 @@ class BrokersWorld:
             self._produce()
         if now_ns % SECOND < STEP_NS:
             if self.publishes:
-                self.latecomers.wish(self.cluster.running())
+                self.latecomers.request(self.cluster.running())
             self._set_up_again()
             self.topics.turn()
             self._count_changes()

@@ -32,8 +32,9 @@ from penstock.replication.effects import (
 )
 from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
-from penstock.replication.record import Record, Seat
+from penstock.replication.leader import Outcome, PartitionLeader
+from penstock.replication.peer import UNMATCHED
+from penstock.replication.record import LeaderId, Record
 from sim.protocol.coordinator import Answer, Entry, Transaction
 from sim.protocol.messages import Row
 from sim.protocol.modellog import Batch, ModelLog
@@ -197,7 +198,7 @@ class Node:
         leader = record.leader
         if leader is None or self.machine is not None or self.stopped or not self.active:
             return
-        if leader != Seat(self.number, self.incarnation, self.kept.replica):
+        if leader != LeaderId(self.number, self.incarnation, self.kept.replica):
             return
         if record.epoch < self.kept.epoch or record.epoch == self.leadership_epoch:
             return
@@ -239,9 +240,9 @@ class Node:
         kept = self.kept
         if self.machine is not None or self.electing is not None or not self.revision:
             return
-        seat = Seat(self.number, self.incarnation, kept.replica)
+        leader_id = LeaderId(self.number, self.incarnation, kept.replica)
         candidate = Candidate(
-            seat,
+            leader_id,
             kept.generation,
             self.entry.generation,
             self.entry.memory_lost_generation,
@@ -250,7 +251,7 @@ class Node:
         )
         if hindrance(self.record, candidate) is not None:
             return
-        self._ask_for(seat, unreachable)
+        self._ask_for(leader_id, unreachable)
 
     def elect_last(self, reports: list[Report]) -> None:
         """All members are suspect, and this one may have the most."""
@@ -258,7 +259,7 @@ class Node:
             return
         chosen = last_resort(self.record, reports)
         if chosen is not None and chosen.node == self.number:
-            self._ask_for(Seat(self.number, self.incarnation, self.kept.replica), frozenset())
+            self._ask_for(LeaderId(self.number, self.incarnation, self.kept.replica), frozenset())
 
     def report(self) -> Report | None:
         entry = self.record.member_on(self.number)
@@ -268,8 +269,8 @@ class Node:
             return Report(entry, 0, None)
         return Report(entry, self.entry.memory_lost_generation, self.kept.log.extent())
 
-    def _ask_for(self, seat: Seat, unreachable: frozenset[int]) -> None:
-        self.electing = election(self.record, seat, unreachable)
+    def _ask_for(self, leader_id: LeaderId, unreachable: frozenset[int]) -> None:
+        self.electing = election(self.record, leader_id, unreachable)
         self._submit(ELECTION, self.electing, self.revision, ())
 
     def _submit(

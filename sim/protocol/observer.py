@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | I1 | an epoch and an offset name one content, on all disks |
-| I2 | an epoch has one seat, which took over from a record |
+| I2 | an epoch has one leader, which took over from a record |
 | I3 | what leaders commit is one sequence |
 | I4 | who takes over has all of it, if its record is still in force |
 | I5 | so has every member of every set that is or may come into force, as durable as was asked |
@@ -46,7 +46,7 @@ class Observer:
         self.world = world
         self.truth: list[int] = []  # the hash of everything up to each committed batch
         self.contents: dict[tuple[int, int], int] = {}
-        self.seats: dict[int, Any] = {}
+        self.leader_ids: dict[int, Any] = {}
         self.promised: dict[int, int] = {}
         self.never_stored: set[int] = set()
         self.broken: dict[tuple[int, int], int] = {}  # (node, replica) -> generation up to which
@@ -121,8 +121,8 @@ class Observer:
 
     def leadership_began(self, node: Node, record: Record) -> None:
         self.leaderships += 1
-        seat = (node.number, node.incarnation, node.kept.replica)
-        if self.seats.setdefault(record.epoch, seat) != seat:
+        leader_id = (node.number, node.incarnation, node.kept.replica)
+        if self.leader_ids.setdefault(record.epoch, leader_id) != leader_id:
             self._breach("I2", f"epoch {record.epoch} has two leaders")
         in_force = self.world.coordinator.record.epoch == record.epoch  # else it can commit nothing
         if in_force and not self._has(node, len(self.truth), False):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.protocol.coordinator import Change, Coordinator
 from sim.protocol.node import Kept, Node
 from sim.protocol.observer import Observer
@@ -419,12 +419,12 @@ def recover(world: World) -> None:
         return
     coordinator, kept = world.coordinator, node.kept
     record = coordinator.record
-    seat = Seat(node.number, node.incarnation, kept.replica)
+    leader_id = LeaderId(node.number, node.incarnation, kept.replica)
     epoch = record.epoch + 1
     coordinator.put(
         record._replace(
             epoch=epoch,
-            leader=seat,
+            leader=leader_id,
             members=(Member(node.number, kept.replica, kept.generation),),
             members_min=1,
             unclean_epoch=epoch if world.throw() < 0.5 else record.unclean_epoch,

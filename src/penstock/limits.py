@@ -131,7 +131,7 @@ REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come 
 # --- dead letters ---
 DEAD_LETTERS_AT_ONCE = 500  # read, and published in one batch, there and back
 DEAD_LETTER_BYTES_AT_ONCE = 4 * MIB  # or so many bytes: they are in memory meanwhile
-REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
+REDRIVE_LOOKED_AT = 5_000  # dead letters of other channels that one step passes over
 LISTED_MESSAGES = 100  # of a channel, in one /channel/messages without a limit
 LISTED_MESSAGES_MAX = 1_000  # and with one: more is no reading for people
 IN_FLIGHT_LOOKED_AT = 10_000  # to find those of them that time out first: some milliseconds
@@ -531,7 +531,7 @@ ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came
 FULL_DISK_NS = 30 * SECOND  # after its disk was full a node leads nothing that others can lead
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
 SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for a leadership before a corrupt one
-OFFICE_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
+LEADERSHIP_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
 REFUSAL_NS = 5 * SECOND  # for so long a refused connection counts as a witness
 REFUSAL_PAUSE_NS = 60 * SECOND  # between two elections that rest on refusals, of one life
 REPORT_PAUSE_NS = 1 * SECOND  # between two reports of a replica that may have lost something

@@ -31,9 +31,9 @@ from penstock.limits import (
 )
 from penstock.replication.leader import Outcome
 from penstock.replication.record import (
+    LeaderId,
     Member,
     Record,
-    Seat,
     elected,
     regrouped,
     successor,
@@ -54,9 +54,9 @@ def member(number: int) -> Member:
 
 
 def record(leader: int | None, members: tuple[int, ...], wanted: tuple[int, ...]) -> Record:
-    seat = None if leader is None else Seat(leader, 10 + leader, 100 + leader)
+    leader_id = None if leader is None else LeaderId(leader, 10 + leader, 100 + leader)
     least = (len(wanted) + 1) // 2
-    return Record(7, 5, seat, tuple(map(member, members)), least, wanted)
+    return Record(7, 5, leader_id, tuple(map(member, members)), least, wanted)
 
 
 def seen(one: Record, **fields: Any) -> PartitionSeen:
@@ -126,7 +126,7 @@ class TestElections:
     def test_a_leader_whose_node_is_missing_is_replaced_and_left_out(self) -> None:
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
         (change,) = self.elect(situation(NODES, CALM), gone)
-        assert change.record == elected(CALM[T0].record, Seat(2, 12, 102), (member(1),))
+        assert change.record == elected(CALM[T0].record, LeaderId(2, 12, 102), (member(1),))
 
     def test_one_that_answers_is_not_missing(self) -> None:
         """Its key has gone with the coordinator's trouble."""
@@ -140,7 +140,7 @@ class TestElections:
         after = situation(nodes, {T0: one._replace(unable=frozenset({3}))})
         (change,) = self.elect(situation(NODES, CALM), after)
         assert change.record is not None
-        assert change.record.leader == Seat(4, 14, 104)
+        assert change.record.leader == LeaderId(4, 14, 104)
 
     def test_what_was_asked_a_moment_ago_is_not_asked_again(self) -> None:
         controller, now_ns = acting(situation(NODES, CALM))
@@ -237,8 +237,8 @@ class World:
         for name in self.names:
             wanted = dice.sample(list(self.nodes), self.replicas)
             members, first = tuple(map(_member, wanted)), wanted[0]
-            seat, least = Seat(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
-            self.put(name, Record(7, 5, seat, members, least, tuple(wanted)))
+            leader_id, least = LeaderId(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
+            self.put(name, Record(7, 5, leader_id, members, least, tuple(wanted)))
         self.incarnations = 100
         self.processes = [Process(1), Process(2)]
         self.sent: list[tuple[int, Propose]] = []  # when it arrives
@@ -307,7 +307,7 @@ class World:
             one = regrouped(one, gone=gone)
         heir = successor(one, there)
         if heir is not None:
-            one = elected(one, Seat(heir, self.nodes[heir].incarnation or 0, 100 + heir))
+            one = elected(one, LeaderId(heir, self.nodes[heir].incarnation or 0, 100 + heir))
         if one != before:
             self.put(name, one)
 

@@ -36,7 +36,7 @@ from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import SECOND
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Seat, elected
+from penstock.replication.record import LeaderId, elected
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 
@@ -82,7 +82,7 @@ class Desk:
         record = self.view.partitions[name].document
         for _ in range(epochs):
             first = record.members[0]
-            record = elected(record, Seat(first.node, 9, first.replica), ())
+            record = elected(record, LeaderId(first.node, 9, first.replica), ())
         self.store.put(keys.partition(*name), RECORD.encode(record))
         self.look()
 

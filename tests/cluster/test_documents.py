@@ -64,7 +64,7 @@ from penstock.replication.election import Report
 from penstock.replication.frames import FrameBroken
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.store import Store
 
 BIG = (1 << 64) - 1
@@ -89,7 +89,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     (
         ORDERS,
         RECORD,
-        Record(BIG, 4, Seat(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3),
+        Record(BIG, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3),
     ),
     (ORDERS, RECORD, Record(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
     ("settings/pause", SETTING, Setting("1")),
@@ -102,7 +102,7 @@ def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
 
 
 def changed(**fields: Any) -> bytes:
-    record = Record(255, 4, Seat(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0)
+    record = Record(255, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0)
     document = json.loads(RECORD.encode(record))
     for name, value in fields.items():
         if value is ...:

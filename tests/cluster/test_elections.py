@@ -15,19 +15,19 @@ from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
+    LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
-    OFFICE_TAKEN_NS,
 )
 from penstock.replication.election import Report
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.protocol.record_rules import broken_rule
 
 NAME = PartitionName("orders", 0)
 KEY = keys.partition(*NAME)
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-LED_BY_A = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+LED_BY_A = Record(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 VACANT = LED_BY_A._replace(leader=None)
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 EXTENT = Extent(0, 9, ((5, 0),))
@@ -103,7 +103,7 @@ class Desk:
 def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
     desk = Desk()
     desk.lose(1)
-    assert desk.asked(0) == Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3))
+    assert desk.asked(0) == Record(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
 
 
 def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
@@ -123,8 +123,8 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     desk.set_record(LED_BY_A)
     del desk.elections.vacancies[NAME]
     desk.elections.consider(NAME)
-    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
-    record = desk.asked(OFFICE_TAKEN_NS)
+    assert desk.asked(LEADERSHIP_TAKEN_NS - 1) is None
+    record = desk.asked(LEADERSHIP_TAKEN_NS)
     assert record is not None
     assert len(record.members) == 2
     assert B in record.members
@@ -141,22 +141,22 @@ def test_the_last_member_waits_for_nobody() -> None:
 
 
 def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
-    desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
+    desk = Desk(own=1, record=LED_BY_A._replace(leader=LeaderId(1, 10, 101)))
     record = desk.asked(0)
     assert record is not None
-    assert record.leader == Seat(1, 11, 101)
+    assert record.leader == LeaderId(1, 11, 101)
 
 
 def test_but_not_one_that_cannot_be_heard() -> None:
     desk = Desk()
     desk.failure_detector.unlinked(1)
     desk.elections.node_changed(1)
-    assert desk.asked(10 * OFFICE_TAKEN_NS) is None
+    assert desk.asked(10 * LEADERSHIP_TAKEN_NS) is None
     desk.failure_detector.linked(1, 11)
     desk.elections.node_changed(1)
-    assert desk.asked(11 * OFFICE_TAKEN_NS - 1) is None
+    assert desk.asked(11 * LEADERSHIP_TAKEN_NS - 1) is None
     desk.elections.in_force(NAME, 5)
-    assert desk.asked(20 * OFFICE_TAKEN_NS) is None
+    assert desk.asked(20 * LEADERSHIP_TAKEN_NS) is None
 
 
 def test_a_leader_that_says_it_has_left_is_replaced() -> None:
@@ -234,5 +234,5 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     desk.elections.reported(3, NAME, 5, report(C, 8))
     record = desk.asked(ELECTION_STEP_NS)
     assert record is not None
-    assert record.leader == Seat(2, 21, 102)
+    assert record.leader == LeaderId(2, 21, 102)
     assert record.members == (A, B, C), "nobody is left out"

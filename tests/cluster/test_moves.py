@@ -16,9 +16,9 @@ from penstock.cluster.moves import (
     state_of,
 )
 from penstock.replication.record import (
+    LeaderId,
     Member,
     Record,
-    Seat,
     elected,
     regrouped,
     successor,
@@ -33,12 +33,12 @@ def member(node: int) -> Member:
     return Member(node, 100 + node, 1)
 
 
-def seat(node: int) -> Seat:
-    return Seat(node, 10 + node, 100 + node)
+def leader_id(node: int) -> LeaderId:
+    return LeaderId(node, 10 + node, 100 + node)
 
 
 def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int) -> Record:
-    return Record(7, 5, seat(leader), tuple(map(member, members)), least, wanted)
+    return Record(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
 
 
 MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
@@ -120,7 +120,7 @@ class Story:
     def hand_over(self) -> None:
         node = successor(self.record, set(range(1, 7)))
         if node is not None:
-            self.put(elected(self.record, seat(node)))
+            self.put(elected(self.record, leader_id(node)))
 
     def fall_out(self) -> None:
         """The leader drops a member that does not answer."""
@@ -132,7 +132,7 @@ class Story:
             self.is_falling = False
 
     def elect(self) -> None:
-        self.put(elected(self.record, seat(self.dice.choice(self.record.members).node)))
+        self.put(elected(self.record, leader_id(self.dice.choice(self.record.members).node)))
 
     def run(self) -> None:
         names = ["control"] * 4 + ["take_in"] * 3 + ["leave_out", "hand_over"] * 2

@@ -22,7 +22,7 @@ from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.brokers.port import Port
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
@@ -55,7 +55,7 @@ class Played:
         assert held is not None
         record = held.document
         self.assignment.append(record)
-        if record.leader == Seat(0, 11, 70) and self.machine is None:
+        if record.leader == LeaderId(0, 11, 70) and self.machine is None:
             heard = self.part.proposals.heard
             log = ModelLog()
             self.machine = PartitionLeader(
@@ -80,7 +80,7 @@ def test_it_registers_takes_records_in_and_elects_itself() -> None:
     played = Played()
     played.run(15)
     assert played.assignment[0] == RECORD_OF_ONE
-    assert played.assignment[-1].leader == Seat(0, 11, 70)
+    assert played.assignment[-1].leader == LeaderId(0, 11, 70)
     assert keys.node(0) in played.store.entries
     assert keys.member(0) in played.store.entries
 

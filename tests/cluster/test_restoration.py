@@ -17,7 +17,7 @@ from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 
@@ -29,8 +29,8 @@ ALL_COUNT = 1 << 30
 
 def record(epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()) -> Record:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
-    seat = None if leader is None else Seat(leader, 1, leader + 100)
-    return Record(7, epoch, seat, members, 1, tuple(wanted) or nodes)
+    leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
+    return Record(7, epoch, leader_id, members, 1, tuple(wanted) or nodes)
 
 
 def memory(

@@ -28,7 +28,7 @@ from penstock.cluster.watching import Watching
 from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
@@ -41,8 +41,8 @@ ALL_COUNT = 1 << 30
 
 def record(epoch: int, *nodes: int, leader: int | None = None) -> Record:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
-    seat = None if leader is None else Seat(leader, 1, leader + 100)
-    return Record(7, epoch, seat, members, 1, (1, 2, 3))
+    leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
+    return Record(7, epoch, leader_id, members, 1, (1, 2, 3))
 
 
 class Desk:
@@ -270,7 +270,7 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
 
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT = Seat(1, 11, 101)
+LEADER_ID = LeaderId(1, 11, 101)
 
 
 class WishesDesk:
@@ -284,10 +284,12 @@ class WishesDesk:
         self.preferred_leaders = PreferredLeaders(
             self.view, self.machines, self.hand_over, self.moved
         )
-        record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
+        record = Record(7, 5, LEADER_ID, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
-            self.machines[name] = PartitionLeader(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
+            self.machines[name] = PartitionLeader(
+                ModelLog(), record, 40, LEADER_ID, 1, 0, waits=False
+            )
             self.preferred_leaders.record_changed(name, record)
 
     def generation(self, node: int, generation: int) -> None:

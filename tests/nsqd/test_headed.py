@@ -111,7 +111,7 @@ def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None
     ]
     failures: list[Any] = []
     nsqd.call(
-        lambda: nsqd.daemon.broker.topics[topic].publish_letters(
+        lambda: nsqd.daemon.broker.topics[topic].publish_dead_letters(
             letters, lambda error, place: failures.append(error)
         )
     )

@@ -15,13 +15,13 @@ from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Permi
 from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, Read
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, Record, elected
 
 from .memorylog import MemoryLog
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT = Seat(1, 11, 101)
-RECORD = Record(7, 5, SEAT, (A, B), 1, (1, 2, 3))
+LEADER_ID = LeaderId(1, 11, 101)
+RECORD = Record(7, 5, LEADER_ID, (A, B), 1, (1, 2, 3))
 REVISION = 40
 
 
@@ -30,7 +30,7 @@ class Leadership:
 
     def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog([4, 4])
-        self.machine = PartitionLeader(self.log, record, REVISION, SEAT, 1, 0, waits=True)
+        self.machine = PartitionLeader(self.log, record, REVISION, LEADER_ID, 1, 0, waits=True)
 
     def effects(self) -> list[Any]:
         self.machine.validate()
@@ -182,7 +182,7 @@ def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     log = MemoryLog([4, 4])
     record = RECORD._replace(members=(A,))
-    machine = PartitionLeader(log, record, REVISION, SEAT, 3, 0, waits=True)
+    machine = PartitionLeader(log, record, REVISION, LEADER_ID, 3, 0, waits=True)
     proposal = next(one for one in machine.out if isinstance(one, Propose))
     assert proposal.record.members == (A._replace(generation=3),)
 
@@ -307,7 +307,7 @@ def test_a_leadership_is_handed_over_to_a_member_that_has_everything() -> None:
     leadership.sync()
     assert not leadership.machine.ready, "no row is begun that would have an unknown outcome"
     proposal = leadership.proposal()
-    assert proposal.record == elected(RECORD, Seat(2, 22, 102))
+    assert proposal.record == elected(RECORD, LeaderId(2, 22, 102))
     leadership.machine.keep_leadership()
     assert not leadership.machine.ready, "it may be in force already"
     leadership.machine.outcome(proposal.number, Outcome.DONE, REVISION + 1)

@@ -10,9 +10,9 @@ from penstock.replication.election import Candidate, Report, election, hindrance
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import (
+    LeaderId,
     Member,
     Record,
-    Seat,
     arranged,
     elected,
     regrouped,
@@ -24,15 +24,15 @@ from sim.protocol.modellog import ModelLog
 from sim.protocol.record_rules import broken_rule
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT_A, SEAT_B = Seat(1, 11, 101), Seat(2, 12, 102)
-RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
+LEADER_A, LEADER_B = LeaderId(1, 11, 101), LeaderId(2, 12, 102)
+RECORD = Record(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
 
 
 @each(
     "after",
     [
-        elected(RECORD, SEAT_B),
-        elected(RECORD, SEAT_B, (A,)),
+        elected(RECORD, LEADER_B),
+        elected(RECORD, LEADER_B, (A,)),
         resigned(RECORD),
         regrouped(RECORD, gone=(B,)),
         regrouped(RECORD, added=(C,)),
@@ -53,12 +53,12 @@ def test_a_legal_change(after: Record) -> None:
         (RECORD._replace(members=(A, A)), "a node has two places in the set"),
         (arranged(RECORD, (1, 2, 1), 1), "a node is wanted twice"),
         (RECORD._replace(epoch=7), "epoch 7 follows epoch 5"),
-        (RECORD._replace(leader=SEAT_B), "another leader in the same epoch"),
+        (RECORD._replace(leader=LEADER_B), "another leader in the same epoch"),
         (RECORD._replace(leader=None, members=(A,)), "a change of the set without a leader"),
         (RECORD._replace(members=(B,)), "the leader is no member"),
-        (elected(RECORD, SEAT_B)._replace(leader=None), "an election without a leader"),
-        (elected(RECORD, SEAT_B)._replace(members=(B, C)), "an election added a member"),
-        (elected(RECORD, Seat(3, 13, 103)), "the leader is no member"),
+        (elected(RECORD, LEADER_B)._replace(leader=None), "an election without a leader"),
+        (elected(RECORD, LEADER_B)._replace(members=(B, C)), "an election added a member"),
+        (elected(RECORD, LeaderId(3, 13, 103)), "the leader is no member"),
     ],
 )
 def test_a_change_that_breaks_a_rule(after: Record, rule: str) -> None:
@@ -82,8 +82,8 @@ def test_to_whom_the_leader_hands_over() -> None:
 # --- who may lead ---
 
 
-RECORD_CHOICE = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
-SOUND = Candidate(Seat(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
+RECORD_CHOICE = Record(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+SOUND = Candidate(LeaderId(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
 
 
 RENEWED = RECORD_CHOICE._replace(members=(A, B._replace(generation=2), C))
@@ -95,8 +95,8 @@ LOST = SOUND._replace(memory_lost_generation=2)
     [
         (RECORD_CHOICE, SOUND._replace(stopped=True), "it is stopped"),
         (RECORD_CHOICE, SOUND._replace(generation=4), "its node's start is not written yet"),
-        (RECORD_CHOICE, SOUND._replace(seat=Seat(2, 12, 999)), "it is no member"),
-        (RECORD_CHOICE, SOUND._replace(seat=Seat(4, 14, 104)), "it is no member"),
+        (RECORD_CHOICE, SOUND._replace(leader_id=LeaderId(2, 12, 999)), "it is no member"),
+        (RECORD_CHOICE, SOUND._replace(leader_id=LeaderId(4, 14, 104)), "it is no member"),
         (RECORD_CHOICE, LOST, "its node has lost memory since it became a member"),
         (RENEWED, LOST, None),  # before it became one
         (RECORD_CHOICE, LOST._replace(waits=True), None),  # for the disk: nothing is lost
@@ -107,11 +107,11 @@ def test_who_may_not_lead(record: Record, candidate: Candidate, reason: str | No
 
 
 def test_an_election_leaves_out_whom_it_cannot_reach_as_far_as_the_minimum_allows() -> None:
-    record = election(RECORD_CHOICE, SOUND.seat, {1, 3})
+    record = election(RECORD_CHOICE, SOUND.leader_id, {1, 3})
     assert record.epoch == 6
-    assert record.leader == SOUND.seat
+    assert record.leader == SOUND.leader_id
     assert record.members == (B, C)
-    assert election(RECORD_CHOICE, SOUND.seat, {2}).members == (A, B, C)
+    assert election(RECORD_CHOICE, SOUND.leader_id, {2}).members == (A, B, C)
 
 
 def reports(*ends: int | None) -> list[Report]:
@@ -136,7 +136,7 @@ def test_where_all_are_gone_nobody_leads() -> None:
 HISTORIES, STEPS = 500, 200
 TURN_NS = 50 * MS
 EPOCH, SELF, OTHER = 5, 0, 1
-SEAT = Seat(SELF, 1, 100)
+LEADER_ID = LeaderId(SELF, 1, 100)
 MEMBERS = (Member(SELF, 100, 1), Member(OTHER, 101, 1))
 
 
@@ -168,9 +168,9 @@ class World:
 
     def new_line(self) -> PartitionLeader:
         members = MEMBERS[:1] if self.is_alone else MEMBERS
-        record = Record(7, EPOCH, SEAT, members, 1, (SELF, OTHER))
+        record = Record(7, EPOCH, LEADER_ID, members, 1, (SELF, OTHER))
         machine = PartitionLeader(
-            ModelLog(), record, 1, SEAT, 1, 0, False,
+            ModelLog(), record, 1, LEADER_ID, 1, 0, False,
             heard=self.heard, confirmed_ns=self.now_ns, isolation=self.isolation,
         )  # fmt: skip
         if not self.is_alone:

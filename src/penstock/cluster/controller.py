@@ -67,7 +67,7 @@ from penstock.cluster.moves import (
 from penstock.cluster.placement import Change as PlannedChange
 from penstock.cluster.placement import Held, PlacementNode, Plan, Standing, plan
 from penstock.replication.election import Candidate, election, hindrance
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, Record
 
 # --- what it sees ---
 
@@ -221,13 +221,13 @@ class Controller:
         self._propose(situation, self._not_asked(changes, now_ns))
 
     def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
-        """What was proposed a moment ago, on the same ground, is on its way."""
+        """What was proposed a moment ago, from the same revisions, is on its way."""
         self._asked = {name: one for name, one in self._asked.items() if now_ns < one[2]}
         new = []
         for name, change in changes.items():
-            ground = change.seen.revision, change.seen.move_revision
-            if self._asked.get(name, (0, 0, 0))[:2] != ground:
-                self._asked[name] = *ground, now_ns + limits.ELECT_AFTER_NS
+            revisions = change.seen.revision, change.seen.move_revision
+            if self._asked.get(name, (0, 0, 0))[:2] != revisions:
+                self._asked[name] = *revisions, now_ns + limits.ELECT_AFTER_NS
                 new.append(change)
         return new
 
@@ -271,9 +271,9 @@ class Controller:
         record = seen.record
         failed = record.leader.node if record.leader is not None else None
         able = [
-            seat
+            leader_id
             for member in record.members
-            if (seat := _able_seat(situation, seen, member.node)) is not None
+            if (leader_id := _able_leader(situation, seen, member.node)) is not None
         ]
         if not able:
             return None
@@ -398,21 +398,21 @@ def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
     return [Copy(name, leader.node, node, spare, is_move, behind) for node in targets]
 
 
-def _able_seat(situation: Situation, seen: PartitionSeen, number: int) -> Seat | None:
+def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> LeaderId | None:
     """Of the member on a node, where that may lead."""
     node, member = situation.nodes.get(number), seen.record.member_on(number)
     if node is None or node.incarnation is None or member is None:
         return None
-    seat = Seat(number, node.incarnation, member.replica)
+    leader_id = LeaderId(number, node.incarnation, member.replica)
     candidate = Candidate(
-        seat,
+        leader_id,
         node.generation,
         node.generation,
         node.memory_lost_generation,
         seen.waits,
         number in seen.unable,
     )
-    return seat if hindrance(seen.record, candidate) is None else None
+    return leader_id if hindrance(seen.record, candidate) is None else None
 
 
 class Presence:

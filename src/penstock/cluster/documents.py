@@ -27,7 +27,7 @@ from penstock.cluster.json_form import (
 )
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 
 _NODE = integer(0, NODE_ID_MAX)
 _U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
@@ -156,14 +156,14 @@ TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
 EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(Setting)
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
-_SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
+_LEADER_ID = parts(LeaderId, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
 RECORD = Form(
     Record,
     1,
     (
         ("identity", _IDENTITY),
         ("epoch", _U32),
-        ("leader", optional(_SEAT)),
+        ("leader", optional(_LEADER_ID)),
         ("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),
         ("min_in_sync", integer(1, MEMBERS_MAX), "members_min"),
         ("preferred", list_of(_NODE, MEMBERS_MAX), "wanted"),

@@ -5,12 +5,12 @@ A leadership is **vacant** when
 - the record names no leader (it resigned);
 - the process that it names is over (`failure_detector`), or was this one before its restart;
 - its leader says that it has left;
-- its leader is linked, and has not said within OFFICE_TAKEN_NS that it is leading.
+- its leader is linked, and has not said within LEADERSHIP_TAKEN_NS that it is leading.
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
 out that are missing or refuse connections. A member that reaches fewer members than a commit needs
-waits OFFICE_TAKEN_NS longer, unless no other is left that might do better; so does one that has
+waits LEADERSHIP_TAKEN_NS longer, unless no other is left that might do better; so does one that has
 just given this leadership up. One whose log is corrupt lets sound ones go first
 (`failure_detector`). The coordinator's comparison decides between two that ask at once.
 
@@ -37,7 +37,7 @@ from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
-    OFFICE_TAKEN_NS,
+    LEADERSHIP_TAKEN_NS,
     REPORT_PAUSE_NS,
     SOUND_FIRST_NS,
 )
@@ -51,7 +51,7 @@ from penstock.replication.election import (
 )
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, Record
 
 _log = logging.getLogger("penstock.cluster")
 
@@ -127,7 +127,7 @@ class Elections:
             self._forget(name)
             return
         if record.leader is not None and self._in_force.get(name) != record.epoch:
-            self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
+            self._awaited[name] = record.epoch, self.now_ns + LEADERSHIP_TAKEN_NS
         self.consider(name)
 
     def _index(self, name: PartitionName, record: Record | None) -> None:
@@ -171,7 +171,7 @@ class Elections:
                 continue  # it was deleted: that change comes after this one, out of the same batch
             epoch = held.document.epoch
             if node in self.failure_detector.links and self._in_force.get(name) != epoch:
-                self._awaited[name] = epoch, self.now_ns + OFFICE_TAKEN_NS
+                self._awaited[name] = epoch, self.now_ns + LEADERSHIP_TAKEN_NS
             self.consider(name)
 
     def absence_counts(self) -> None:
@@ -231,10 +231,10 @@ class Elections:
         step_ns = FIRST_ELECTION_STEP_NS if self._is_first(name) else ELECTION_STEP_NS
         due_ns = self.now_ns + rank * step_ns
         gave_up_ns = self._given_up_ns.get(name)
-        if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
-            due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)
+        if gave_up_ns is not None and self.now_ns < gave_up_ns + LEADERSHIP_TAKEN_NS:
+            due_ns = max(due_ns, gave_up_ns + LEADERSHIP_TAKEN_NS)
         if self._reached(record) < record.members_min and order != [self.own]:
-            due_ns += OFFICE_TAKEN_NS
+            due_ns += LEADERSHIP_TAKEN_NS
         return due_ns
 
     def _is_missing(self, node: int) -> bool:
@@ -270,26 +270,26 @@ class Elections:
             return
         if self.view.refusal(name) or local.leads or self.is_leaving:
             return
-        seat = Seat(self.own, self.incarnation, local.replica)
-        candidate = self._candidate(seat, local)
+        leader_id = LeaderId(self.own, self.incarnation, local.replica)
+        candidate = self._candidate(leader_id, local)
         if hindrance(record, candidate) is None:
             has_waited = self.now_ns >= vacancy.due_ns + SOUND_FIRST_NS
             if not has_waited and self.corrupt_replicas.should_wait(
                 name, record, self.failure_detector.links
             ):
                 return
-            self._propose(name, vacancy, election(record, seat, self._unreachable(record)))
+            self._propose(name, vacancy, election(record, leader_id, self._unreachable(record)))
         elif not local.stopped and self._may_have_lost(record, candidate):
             self._report(name, vacancy, record, local)
             chosen = last_resort(record, tuple(vacancy.reports.values()))
             if chosen is not None and chosen.node == self.own:
-                self._propose(name, vacancy, election(record, seat, ()))
+                self._propose(name, vacancy, election(record, leader_id, ()))
 
-    def _candidate(self, seat: Seat, local: Local) -> Candidate:
+    def _candidate(self, leader_id: LeaderId, local: Local) -> Candidate:
         held = self.view.memberships.get(self.own)
         written = held.document.generation if held is not None else -1
         lost = held.document.memory_lost_generation if held is not None else 0
-        return Candidate(seat, self.generation, written, lost, local.waits, local.stopped)
+        return Candidate(leader_id, self.generation, written, lost, local.waits, local.stopped)
 
     def _unreachable(self, record: Record) -> set[int]:
         links = self.failure_detector.links
@@ -301,7 +301,7 @@ class Elections:
         entry = record.member_on(self.own)
         if entry is None or candidate.generation != candidate.written_generation:
             return False
-        return entry.replica != candidate.seat.replica or is_suspect(entry, candidate)
+        return entry.replica != candidate.leader_id.replica or is_suspect(entry, candidate)
 
     def _report(self, name: PartitionName, vacancy: Vacancy, record: Record, local: Local) -> None:
         entry = record.member_on(self.own)

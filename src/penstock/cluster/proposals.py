@@ -54,8 +54,8 @@ from penstock.limits import (
     ELECTION_RETRY_NS,
     HAND_OVER_NS,
     HAND_OVERS_MAX,
+    LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
-    OFFICE_TAKEN_NS,
     PREFERRED_LEADERS_NS,
     REPLICA_TIMEOUT_NS,
     SUCCESSOR_STEADY_NS,
@@ -150,8 +150,11 @@ class Proposals:
         self.elections.record_changed(name, held)
 
     def _is_own(self, record: Record) -> bool:
-        seat = record.leader
-        return seat is not None and (seat.node, seat.incarnation) == (self.own, self.incarnation)
+        leader_id = record.leader
+        return leader_id is not None and (leader_id.node, leader_id.incarnation) == (
+            self.own,
+            self.incarnation,
+        )
 
     def followed(self) -> None:
         """The view is current, and the node's key is there."""
@@ -263,7 +266,8 @@ class Proposals:
         self.moved.add(name)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
-        """To a member whose process lives, or not, if that takes longer than OFFICE_TAKEN_NS."""
+        """To a member whose process lives, or not, if that takes longer than
+        LEADERSHIP_TAKEN_NS."""
         held, machine = self.view.nodes.get(node), self.machines.get(name)
         if (
             held is None
@@ -273,7 +277,7 @@ class Proposals:
             return False
         if not self.corrupt_replicas.may_be_given(name, node):
             return False
-        self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
+        self.handing[name] = self.now_ns + LEADERSHIP_TAKEN_NS
         self.moved.add(name)
         return machine.hand_over(node, held.document.incarnation)
 

@@ -17,13 +17,13 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, Record, elected
 
 
 class Candidate(NamedTuple):
     """A replica, as its own node knows it."""
 
-    seat: Seat
+    leader_id: LeaderId
     generation: int  # of the node
     written_generation: int  # as it stands in the coordinator
     memory_lost_generation: int  # the start that followed a loss of memory; 0: none has
@@ -37,8 +37,8 @@ def hindrance(record: Record, candidate: Candidate) -> str | None:
         return "it is stopped"
     if candidate.generation != candidate.written_generation:
         return "its node's start is not written yet"
-    entry = record.member_on(candidate.seat.node)
-    if entry is None or entry.replica != candidate.seat.replica:
+    entry = record.member_on(candidate.leader_id.node)
+    if entry is None or entry.replica != candidate.leader_id.replica:
         return "it is no member"
     if is_suspect(entry, candidate):
         return "its node has lost memory since it became a member"
@@ -76,8 +76,8 @@ def _amount(extent: Extent | None) -> tuple[int, int]:
     return (extent.epochs[-1][0] if extent.epochs else 0), extent.end
 
 
-def election(record: Record, seat: Seat, unreachable: Collection[int]) -> Record:
+def election(record: Record, leader_id: LeaderId, unreachable: Collection[int]) -> Record:
     """The record in which this replica leads, without those that cannot be reached."""
     spare = len(record.members) - record.members_min
-    gone = [m for m in record.members if m.node in unreachable and m.node != seat.node]
-    return elected(record, seat, tuple(gone[:spare]))
+    gone = [m for m in record.members if m.node in unreachable and m.node != leader_id.node]
+    return elected(record, leader_id, tuple(gone[:spare]))

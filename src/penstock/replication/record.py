@@ -39,7 +39,7 @@ class Member(NamedTuple):
     generation: int
 
 
-class Seat(NamedTuple):
+class LeaderId(NamedTuple):
     """Who leads. A restart of the process is another incarnation, and ends the leadership."""
 
     node: int
@@ -50,7 +50,7 @@ class Seat(NamedTuple):
 class Record(NamedTuple):
     identity: int  # of the topic: a topic that is made again has another
     epoch: int
-    leader: Seat | None
+    leader: LeaderId | None
     members: tuple[Member, ...]
     members_min: int
     wanted: tuple[int, ...]  # nodes that should have a replica, in order of preference
@@ -66,9 +66,9 @@ class Record(NamedTuple):
         return any(member.node == node and member.replica == replica for member in self.members)
 
 
-def elected(record: Record, seat: Seat, left_out: tuple[Member, ...] = ()) -> Record:
+def elected(record: Record, leader_id: LeaderId, left_out: tuple[Member, ...] = ()) -> Record:
     members = tuple(member for member in record.members if member not in left_out)
-    return record._replace(epoch=record.epoch + 1, leader=seat, members=members)
+    return record._replace(epoch=record.epoch + 1, leader=leader_id, members=members)
 
 
 def resigned(record: Record) -> Record:

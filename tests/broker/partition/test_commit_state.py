@@ -9,7 +9,7 @@ from penstock.broker.partition.commit_state import MOVES, CommitState, Move, Sta
 from penstock.replication.authority import Permits
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain, Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 
 FAULTS = {  # moves that only a fault of the program can ask for
     (State.LEADING, Move.BLOCK),
@@ -41,9 +41,11 @@ class Line(CommitState):
 
     def __init__(self, end: int, waits: bool) -> None:
         self.log = Log(end)
-        seat, members = Seat(0, 0, 0), (Member(0, 0, 0),)
-        record = Record(0, 0, seat, members, 1, (0,))
-        super().__init__(PartitionLeader(self.log, record, 0, seat, 0, end, waits), is_alone=True)
+        leader_id, members = LeaderId(0, 0, 0), (Member(0, 0, 0),)
+        record = Record(0, 0, leader_id, members, 1, (0,))
+        super().__init__(
+            PartitionLeader(self.log, record, 0, leader_id, 0, end, waits), is_alone=True
+        )
 
     def wrote(self, end: int) -> bool:
         self.log.end = end
@@ -122,9 +124,9 @@ def test_a_breach_is_found() -> None:
 
 
 def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:
-    seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
-    record = Record(0, 1, seat, members, 1, (0, 1))
-    rule = PartitionLeader(Log(10), record, 0, seat, 0, 10, waits=False)
+    leader_id, members = LeaderId(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
+    record = Record(0, 1, leader_id, members, 1, (0, 1))
+    rule = PartitionLeader(Log(10), record, 0, leader_id, 0, 10, waits=False)
     shared = CommitState(rule, is_alone=False)
     assert shared.ready
     rule.permits = Permits(False, False, False)

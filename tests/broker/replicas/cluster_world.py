@@ -24,7 +24,7 @@ from penstock.replication.authority import Heard
 from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target
 from penstock.replication.leader import Outcome as Settled
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, Record, elected
 from sim.clock import FakeClock
 from sim.disk import SimDisk
 
@@ -187,8 +187,8 @@ class Cluster:
                     self.placed, partition, replica_on(node), "in_sync"
                 )
             members = tuple(Member(n, replica_on(n), self.nodes[n].generation) for n in on)
-            seat = Seat(leader, self.nodes[leader].incarnation, replica_on(leader))
-            record = Record(target().identity, 1, seat, members, min(2, len(on)), tuple(on))
+            leader_id = LeaderId(leader, self.nodes[leader].incarnation, replica_on(leader))
+            record = Record(target().identity, 1, leader_id, members, min(2, len(on)), tuple(on))
             self.write(target(partition), record)
         self.announce_channels()
         for node in self.nodes:
@@ -215,7 +215,7 @@ class Cluster:
         before, node = self.known[at].record, self.nodes[number]
         left_out = tuple(member for member in before.members if member.node in gone)
         self.write(
-            at, elected(before, Seat(number, node.incarnation, replica_on(number)), left_out)
+            at, elected(before, LeaderId(number, node.incarnation, replica_on(number)), left_out)
         )
         self.run()
 

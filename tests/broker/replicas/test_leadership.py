@@ -15,7 +15,7 @@ from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.ports import Lane, Syncs
 from penstock.broker.replicas.context import CatchUp
-from penstock.broker.replicas.leadership import Leadership, Post, end_of
+from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replicated_journal import ElectedJournal
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
@@ -35,7 +35,7 @@ from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, P
 from penstock.replication.frames import Frames, Row, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
@@ -43,7 +43,7 @@ from ..world import World
 
 Start = Callable[..., World]
 EPOCH = 5
-SEAT = Seat(1, 11, 101)
+LEADER_ID = LeaderId(1, 11, 101)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))
 
 
@@ -78,11 +78,11 @@ class Shared:
         log = self.leader.log
         self.wire = Wire()
         self.catch_up = CatchUp(1)
-        record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
+        record = Record(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
-        machine = PartitionLeader(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
+        machine = PartitionLeader(LogView(log), record, 1, LEADER_ID, 1, log.written_end, waits)
         self.leadership = Leadership(
-            log, machine, Post(Target(9, 0), self.wire, self.wire, self.catch_up)
+            log, machine, LeadershipPorts(Target(9, 0), self.wire, self.wire, self.catch_up)
         )
         self.group = GroupCommit(
             world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,

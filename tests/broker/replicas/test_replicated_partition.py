@@ -12,7 +12,7 @@ from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Topic
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
-from penstock.replication.record import Seat, elected, regrouped
+from penstock.replication.record import LeaderId, elected, regrouped
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
@@ -133,7 +133,7 @@ def test_what_several_turns_finish_is_one_record(cluster: Cluster, order: str) -
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
     before, node = cluster.known[target()].record, cluster.nodes[1]
-    record = elected(before, Seat(1, node.incarnation, replica_on(1)), ())
+    record = elected(before, LeaderId(1, node.incarnation, replica_on(1)), ())
     node.replica_host.assign(target(), 3, record)
     cluster.run()
     assert node.role() == "Follower"  # an older revision says nothing

@@ -37,7 +37,7 @@ from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.cluster_state import NodeStates
 from penstock.nsqd.http.restore import Restoring, memory_of, told_by
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, Record
 from sim.brokers.port import Port
 from sim.store import Store
 
@@ -45,7 +45,7 @@ SETTINGS = as_settings(TopicSettings(durability="disk"), **{CREATED: 5, EXTENDED
 ORDERS = Topic(7, 3, 1, True, SETTINGS, False, ())
 WORK = Channel(7, 4, False, as_settings(ChannelSettings(), **{CREATED: 6}), False)
 MEMBERS = Member(1, 101, 1), Member(2, 102, 1)
-LED = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 2))
+LED = Record(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 2))
 PLACE = keys.PartitionName("orders", 0)
 
 

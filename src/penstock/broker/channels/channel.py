@@ -203,8 +203,8 @@ class Channel:
     def check(self, changes: Mapping[str, Any]) -> ChannelSettings:
         """The settings with these changes. Raises Refused."""
         changed = msgspec.structs.replace(self.settings, **changes)
-        no_letters = self.ephemeral or self.topic.ephemeral
-        if changed.max_attempts and no_letters and changed.poison != Poison.HOLD:
+        no_dead_letters = self.ephemeral or self.topic.ephemeral
+        if changed.max_attempts and no_dead_letters and changed.poison != Poison.HOLD:
             raise Refused("an ephemeral topic or channel has no dead letters")
         self._check_name(changed)
         return changed

@@ -12,9 +12,9 @@ The stages of one partition, as its replica has them.
 A partition's stages are part of its state, like its log: the next leader of the partition needs
 them, and a recreated topic has none of those of its predecessor. The files of all of them are in
 one directory of the node, and a client's name for a stage does not contain the topic's identity;
-`stages.py` keeps both in step with the shelves.
+`stages.py` keeps both in step with `PartitionStages`.
 
-A shelf outlives its topic while it has stages: the next sweep gives them up.
+That outlives its topic while it has stages: the next sweep gives them up.
 
 The list of a commit's stages, when it arrives in parts: reading a long one would hold up the loop.
 

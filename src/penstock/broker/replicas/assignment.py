@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.broker.replicas.leadership import Leadership, Post, Records
+from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, Records
 from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, Watch
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, Record
 
 if TYPE_CHECKING:
     from penstock.broker.health import Health
@@ -102,9 +102,9 @@ class Assignment:
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
     @property
-    def seat(self) -> Seat:
+    def leader_id(self) -> LeaderId:
         replication = self._replication
-        return Seat(replication.node, replication.incarnation, self.files.own.replica)
+        return LeaderId(replication.node, replication.incarnation, self.files.own.replica)
 
     @property
     def leadership(self) -> Leadership | None:
@@ -168,7 +168,7 @@ class Assignment:
         if self.leadership is not None:
             self.leadership.seen(revision, record)
             self.turn()
-        recorded = recorded_role(record, self.seat)
+        recorded = recorded_role(record, self.leader_id)
         if recorded is RecordedRole.LEADER:
             self._promise(record.epoch)
         self._list(record, recorded)
@@ -206,15 +206,18 @@ class Assignment:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
             return
         free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not free or recorded_role(record, self.seat) is not RecordedRole.LEADER:
+        if not free or recorded_role(record, self.leader_id) is not RecordedRole.LEADER:
             return
         machine = PartitionLeader(
-            LogView(self.files.log), record, self.revision, self.seat, self._replication.generation,
-            self.committed, self._waits, heard=self._replication.heard,
-            isolation=self._replication.isolation, beside=self._beside is not None,
+            LogView(self.files.log), record, self.revision, self.leader_id,
+            self._replication.generation, self.committed, self._waits,
+            heard=self._replication.heard, isolation=self._replication.isolation,
+            beside=self._beside is not None,
         )  # fmt: skip
-        post = Post(self.target, self._replication.peers, self._records, self._replication.catch_up)
-        leadership = Leadership(self.files.log, machine, post)
+        ports = LeadershipPorts(
+            self.target, self._replication.peers, self._records, self._replication.catch_up
+        )
+        leadership = Leadership(self.files.log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
         self.role = Elected(leadership)
         self._sync()
@@ -290,7 +293,7 @@ class Assignment:
             self._clear(leadership)
             if (
                 self.record is not None
-                and recorded_role(self.record, self.seat) is RecordedRole.LEADER
+                and recorded_role(self.record, self.leader_id) is RecordedRole.LEADER
             ):
                 self._promise(self.record.epoch)  # of an election that it has won meanwhile
         self._look()
@@ -398,7 +401,7 @@ class Assignment:
             self._committed, None if self._beside is None else self._beside.watch,
         )  # fmt: skip
         record = self.record
-        recorded = RecordedRole.OTHER if record is None else recorded_role(record, self.seat)
+        recorded = RecordedRole.OTHER if record is None else recorded_role(record, self.leader_id)
         self.role = Learner(follower) if recorded is RecordedRole.OTHER else Follower(follower)
         unclean_epoch = 0 if record is None else record.unclean_epoch
         follower.record_seen(recorded is not RecordedRole.OTHER, unclean_epoch)
@@ -468,9 +471,11 @@ class RecordedRole(IntEnum):
     OTHER = 3
 
 
-def recorded_role(record: Record, seat: Seat) -> RecordedRole:
-    """`seat`: the replica, on its node, in its process. A leader's seat of another incarnation is
-    a leadership that is over."""
-    if record.leader == seat:
+def recorded_role(record: Record, leader_id: LeaderId) -> RecordedRole:
+    """`leader_id`: of the replica, as its node and process would lead. The id of another
+    incarnation is of a leadership that is over."""
+    if record.leader == leader_id:
         return RecordedRole.LEADER
-    return RecordedRole.MEMBER if record.has(seat.node, seat.replica) else RecordedRole.OTHER
+    return (
+        RecordedRole.MEMBER if record.has(leader_id.node, leader_id.replica) else RecordedRole.OTHER
+    )

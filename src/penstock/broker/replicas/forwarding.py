@@ -114,7 +114,9 @@ class Forwarding:
         self._sent[self._number] = _Sent(led.node, done)
         self._peers.send(led.node, Lane.BULK, frames)
 
-    def carry(self, topic: str, letters: Sequence[DeadLetterContent], done: MetadataDone) -> None:
+    def carry(
+        self, topic: str, dead_letters: Sequence[DeadLetterContent], done: MetadataDone
+    ) -> None:
         """Dead letters to the leader of some partition. Raises Refused where none can be
         reached."""
         reached = [one for one in self._led(topic, None) if self._is_reached(one)]
@@ -122,10 +124,10 @@ class Forwarding:
             raise Refused(f"no leader of a partition of topic {topic} can be reached")
         led = reached[self._number % len(reached)]
         sections: dict[int, dict[int, int | bytes]] = {}
-        for index, letter in enumerate(letters):
-            for section, value in letter.sections.items():
+        for index, dead_letter in enumerate(dead_letters):
+            for section, value in dead_letter.sections.items():
                 sections.setdefault(section, {})[index] = value
-        batch = encode_batch([one.body for one in letters], 0, 0, 0, sections=sections)
+        batch = encode_batch([one.body for one in dead_letters], 0, 0, 0, sections=sections)
         self.send(led, batch, lambda answer: done(answer.error(topic)), moved=True)
 
     def _answered(self, node: int, frame: BatchAnswered) -> None:

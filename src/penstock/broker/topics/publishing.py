@@ -256,19 +256,19 @@ class Publishing:
         if group.held_count:
             self.depth_bound.renew()
 
-    def publish_letters(
-        self, letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
+    def publish_dead_letters(
+        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
     ) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
         it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
-        self.depth_bound.check(len(letters))
+        self.depth_bound.check(len(dead_letters))
         leader = self.route() if partition == ANY else self.taker(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
-        publish_moved(leader.group, letters, partial(_report_position, leader.number, done))
+        publish_moved(leader.group, dead_letters, partial(_report_position, leader.number, done))
 
     def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
         """A batch of another node for a partition that is led here. Raises Refused."""
