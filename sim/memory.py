@@ -41,7 +41,7 @@ class MemoryWatch:
         self._asked = False
         self.is_over = False
 
-    def ask_progress(self) -> None:
+    def request_progress(self) -> None:
         self._asked = True
 
     def cancel(self) -> None:

@@ -309,7 +309,7 @@ class JoinedCluster:
         self._unheard = [one for one in self._unheard if one[0] != number]
 
     def _give_up_hung(self) -> None:
-        """The others hear nothing of it."""
+        """The others receive nothing of it."""
         for number, since_ns in self.hung.items():
             if self.clock.since_ns - since_ns > PEER_SILENCE_NS:
                 for other in range(len(self.nodes)):
@@ -365,7 +365,7 @@ class JoinedCluster:
                 decoder.space()[: len(data)] = bytes(len(data))  # as the next bytes would
         for source, to, message in said:
             if frozenset((source, to)) in self.linked:
-                self.nodes[to].cluster_node.hear(source, message)
+                self.nodes[to].cluster_node.receive_message(source, message)
         return bool(sent or said)
 
     def run(self, seconds: float) -> None:

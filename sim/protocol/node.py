@@ -25,10 +25,10 @@ from penstock.replication.effects import (
     Propose,
     Read,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
 from penstock.replication.follower import Following, PartitionFollower
@@ -397,10 +397,10 @@ class Node:
             self.follower.row(*frame)
             self.world.observer.learned(self)
 
-    def _on_tell(self, other: int, frame: Tell) -> None:
+    def _on_report_extent(self, other: int, frame: ReportExtent) -> None:
         if self.machine is not None:
             session, _, replica, generation, extent, _ = frame
-            self.machine.told(other, session, replica, generation, extent)
+            self.machine.extent_reported(other, session, replica, generation, extent)
 
     def _on_matched(self, other: int, frame: Matched) -> None:
         if self.machine is not None:
@@ -519,7 +519,7 @@ _RECEIVERS: dict[type, Any] = {
     MatchAt: Node._on_match_at,
     BeginAt: Node._on_begin_at,
     Row: Node._on_row,
-    Tell: Node._on_tell,
+    ReportExtent: Node._on_report_extent,
     Matched: Node._on_matched,
     Acknowledge: Node._on_acknowledge,
     Refuse: Node._on_refuse,
@@ -534,7 +534,7 @@ _EFFECTS: dict[type, Any] = {
     Read: Node._do_read,
     Leave: Node._do_leave,
     SaveEpoch: Node._do_save_epoch,
-    Tell: Node._to_leader,
+    ReportExtent: Node._to_leader,
     Cut: Node._do_cut,
     Begin: Node._do_begin,
     Matched: Node._to_leader,

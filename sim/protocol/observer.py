@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.replication.effects import Acknowledge, Tell
+from penstock.replication.effects import Acknowledge, ReportExtent
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Member, Record
 from sim.histories import Breach
@@ -101,7 +101,7 @@ class Observer:
 
     def answering(self, node: Node, effect: Any) -> None:
         number, kind = node.number, type(effect)
-        if kind is Tell or kind is Acknowledge:
+        if kind is ReportExtent or kind is Acknowledge:
             if effect.epoch < self.promised.get(number, 0):
                 self._breach(
                     "I7",

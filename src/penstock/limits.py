@@ -481,7 +481,7 @@ CHANNELS_CONFIRMED_MIN = 100  # known to be, before those that are gone are forg
 ATTEMPT_NS = 5 * SECOND  # that a client waits for a topic that is made, grows or goes
 ATTEMPT_AGAIN_NS = 250 * MS  # until its transaction is drawn again: the view has moved meanwhile
 REPLICAS_DEFAULT = 3  # of a topic that a client makes, where there are so many nodes
-CHANNEL_ASK_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
+CHANNEL_REQUEST_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 
 # Links between nodes.
 CLUSTER_MEMORIES_BYTES_MAX = 64 * MIB  # of a request to restore: 1 KB a partition and node

@@ -7,12 +7,12 @@ from penstock.cluster import keys
 from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
     Answer,
-    AskStart,
     ChannelCreation,
     ChannelNumbers,
     Create,
     Found,
     Read,
+    RequestStart,
     Seen,
     Verdict,
 )
@@ -57,11 +57,11 @@ class TestMaking:
         making.view(29, [0])  # a view from before the creation
         assert taken(making) == []
         making.view(30, [0, 1])
-        assert taken(making) == [AskStart(0, 1), AskStart(1, 1)]
+        assert taken(making) == [RequestStart(0, 1), RequestStart(1, 1)]
         making.confirmed(0, 1)
         making.confirmed(1, 77)  # of another channel
-        making.ask()
-        assert taken(making) == [AskStart(1, 1)]
+        making.request_starts()
+        assert taken(making) == [RequestStart(1, 1)]
         making.confirmed(1, 1)
         assert taken(making) == [Answer(Verdict.MADE)]
 

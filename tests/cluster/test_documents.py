@@ -54,8 +54,8 @@ from penstock.cluster.participant import (
     Message,
     Refused,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.errors import DocumentBroken, TransactionTooLarge
@@ -334,7 +334,7 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, None)),
         Corrupt((), ()),
         Renewed(ORDERS_MESSAGES),
-        StartAsked(ORDERS_MESSAGES, (1 << 64) - 1, 3),
+        StartRequest(ORDERS_MESSAGES, (1 << 64) - 1, 3),
         StartHeld(ORDERS_MESSAGES, 7, 1),
         Corrupt((ORDERS_MESSAGES, PartitionName("t", 0)), (ORDERS_MESSAGES,)),
     ],

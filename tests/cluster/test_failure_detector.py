@@ -185,25 +185,25 @@ def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
 
 def test_not_to_one_that_is_corrupt_as_well() -> None:
     corrupt_replicas = corrupt_here(ORDERS)
-    corrupt_replicas.heard(3, (ORDERS,))
-    corrupt_replicas.heard(2, (OTHER,))
+    corrupt_replicas.reported(3, (ORDERS,))
+    corrupt_replicas.reported(2, (OTHER,))
     assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 2
-    corrupt_replicas.heard(2, (OTHER, ORDERS))
+    corrupt_replicas.reported(2, (OTHER, ORDERS))
     assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
     assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
 
 
 def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
     corrupt_replicas = corrupt_here()
-    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.reported(3, (ORDERS,))
     assert not corrupt_replicas.may_be_given(ORDERS, 3)
     assert corrupt_replicas.may_be_given(OTHER, 3)
-    corrupt_replicas.heard(3, ())  # it was repaired
+    corrupt_replicas.reported(3, ())  # it was repaired
     assert corrupt_replicas.may_be_given(ORDERS, 3)
 
 
 def test_what_a_node_has_said_ends_with_its_link() -> None:
     corrupt_replicas = corrupt_here()
-    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.reported(3, (ORDERS,))
     corrupt_replicas.unlinked(3)
     assert corrupt_replicas.may_be_given(ORDERS, 3)

@@ -47,7 +47,7 @@ class Desk:
     def link(self, member: Member) -> None:
         self.machine.linked(member.node)
         session = self.machine.peers[member.node].session
-        self.machine.told(member.node, session, member.replica, 1, self.log.extent())
+        self.machine.extent_reported(member.node, session, member.replica, 1, self.log.extent())
         self.machine.matched(member.node, session, self.log.end)
         self.acknowledge(member)
 

@@ -213,7 +213,7 @@ def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluste
     cluster.until(lambda: cluster.is_whole("orders"))
     cluster.run(10)
     node, now_ns = cluster.nodes[0].cluster_node, cluster.clock.mono_ns()
-    node.hear(1, Heartbeat(now_ns, now_ns))
+    node.receive_message(1, Heartbeat(now_ns, now_ns))
     assert (node.is_due, node.tick(now_ns)) == (False, False)
     cluster.make("payments")
     cluster.nodes[0].coordinator.run(now_ns)

@@ -56,10 +56,10 @@ class Played:
         record = held.document
         self.assignment.append(record)
         if record.leader == LeaderId(0, 11, 70) and self.machine is None:
-            heard = self.part.proposals.heard
+            evidence = self.part.proposals.evidence
             log = ModelLog()
             self.machine = PartitionLeader(
-                log, record, held.revision, record.leader, 1, 0, waits=False, heard=heard
+                log, record, held.revision, record.leader, 1, 0, waits=False, evidence=evidence
             )
             self.part.proposals.leadership_began(name, self.machine)
 
@@ -102,13 +102,13 @@ def test_a_view_that_is_behind_confirms_nothing() -> None:
     played = Played()
     played.run(20)
     part = played.part
-    confirmed_ns = part.proposals.heard.confirmed_ns
+    confirmed_ns = part.proposals.evidence.confirmed_ns
     part._answered = played.now_ns, part.view.revision + 1
     part._confirm()
-    assert part.proposals.heard.confirmed_ns == confirmed_ns
+    assert part.proposals.evidence.confirmed_ns == confirmed_ns
     part.view.revision += 1
     part._confirm()
-    assert part.proposals.heard.confirmed_ns == played.now_ns
+    assert part.proposals.evidence.confirmed_ns == played.now_ns
 
 
 def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:

@@ -11,10 +11,10 @@ from penstock.replication.effects import (
     Begin,
     Cut,
     Matched,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.matching import Chain, Extent, common_end
@@ -49,9 +49,9 @@ class Follower:
 def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.machine.hello(SESSION, 5)
-    save, tell = follower.effects()
+    save, report = follower.effects()
     assert save == SaveEpoch(5)
-    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
+    assert report == ReportExtent(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:

@@ -9,11 +9,11 @@ from penstock.replication.journal import (
     NOTHING,
     AcknowledgePosition,
     Answer,
-    AskSnapshot,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    RequestSnapshot,
     SendRecord,
     SyncJournal,
     TakeRecord,
@@ -53,11 +53,11 @@ def follower(position: Position = HERE, start: int = 0) -> JournalFollower:
     [
         (1, 6, at(6, 0, 4), TakeRecord("r")),
         (1, 6, at(6, 1, 0), TakeSnapshot("r")),
-        (1, 6, at(6, 0, 5), AskSnapshot(1, 6)),  # a gap
-        (1, 6, at(6, 0, 3), AskSnapshot(1, 6)),  # once more
-        (1, 6, at(6, 1, 1), AskSnapshot(1, 6)),  # of a generation whose beginning was missed
-        (1, 6, at(5, 9, 0), AskSnapshot(1, 6)),  # an older snapshot
-        (1, 6, at(6, 0, 0), AskSnapshot(1, 6)),  # this generation's
+        (1, 6, at(6, 0, 5), RequestSnapshot(1, 6)),  # a gap
+        (1, 6, at(6, 0, 3), RequestSnapshot(1, 6)),  # once more
+        (1, 6, at(6, 1, 1), RequestSnapshot(1, 6)),  # of a generation whose beginning was missed
+        (1, 6, at(5, 9, 0), RequestSnapshot(1, 6)),  # an older snapshot
+        (1, 6, at(6, 0, 0), RequestSnapshot(1, 6)),  # this generation's
         (0, 6, at(6, 0, 4), None),  # of an older session
         (1, 5, at(6, 0, 4), None),
         (1, 7, at(7, 0, 0), None),  # a leader that has not said hello
@@ -80,7 +80,7 @@ def write(machine: JournalFollower, position: Position) -> list[object]:
 
 def test_what_was_asked_for_is_synced_when_it_comes() -> None:
     machine = follower()
-    machine.ask_sync(1, 6, at(6, 0, 5))
+    machine.sync_requested(1, 6, at(6, 0, 5))
     assert taken(machine) == []
     assert write(machine, at(6, 0, 4)) == [SyncJournal()]  # it is on the way there
     assert write(machine, at(6, 0, 5)) == [SyncJournal()]
@@ -104,7 +104,7 @@ def test_a_snapshot_is_asked_for_once_and_nothing_else_is_taken_until_it_comes()
     machine = follower()
     for sequence in (5, 6, 4):
         machine.record(1, 6, at(6, 0, sequence), "r", NOTHING)
-    assert taken(machine) == [AskSnapshot(1, 6)]
+    assert taken(machine) == [RequestSnapshot(1, 6)]
     machine.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
     assert taken(machine) == [TakeSnapshot("snapshot")]
     machine.wrote(at(6, 1, 0), 0)
@@ -122,7 +122,7 @@ def test_after_a_failed_write_only_a_snapshot_is_taken() -> None:
     assert taken(machine) == []  # a full disk does not have the leader write snapshots all the time
     machine.try_again()
     machine.try_again()
-    assert taken(machine) == [AskSnapshot(1, 6)]
+    assert taken(machine) == [RequestSnapshot(1, 6)]
     machine.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
     assert taken(machine) == [TakeSnapshot("snapshot")]
 
@@ -166,7 +166,7 @@ def leader(begun: bool = True) -> JournalLeader:
         machine.wrote(at(6, 0, 0), "snapshot", 0)
         for node in (1, 2):
             machine.linked(node, 10 + node)
-            machine.told(node, 10 + node, 70 + node, at(6, 0, 0))
+            machine.position_reported(node, 10 + node, 70 + node, at(6, 0, 0))
         taken(machine)
     return machine
 
@@ -180,7 +180,7 @@ def test_a_leadership_begins_with_a_snapshot_whatever_others_have() -> None:
     assert machine.must_begin
     machine.linked(1, 11)
     assert taken(machine) == [HelloJournal(1, 11, 6)]
-    machine.told(1, 11, 71, at(5, 2, 9))
+    machine.position_reported(1, 11, 71, at(5, 2, 9))
     machine.wrote(at(6, 0, 0), "snapshot", 0)
     assert taken(machine) == [SendRecord(1, 11, 6, at(6, 0, 0), "snapshot", NOTHING)]
     assert not machine.must_begin
@@ -191,7 +191,7 @@ def test_a_failed_sync_ends_the_leadership() -> None:
     machine.sync_failed()
     assert taken(machine) == [Leave("a sync of the channel journal failed")]
     machine.when_held(at(6, 0, 1), "seek")
-    machine.asked(1, 11)
+    machine.snapshot_requested(1, 11)
     assert not machine.must_begin
     machine.wrote(at(6, 0, 1), "seek", 0)
     machine.synced(at(6, 0, 1))
@@ -224,7 +224,7 @@ def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     acknowledge(machine, 2, at(6, 0, 0))
     assert machine.is_level(2, 72)
     assert not machine.is_level(2, 99)
-    machine.asked(2, 12)
+    machine.snapshot_requested(2, 12)
     assert not machine.is_level(2, 72)
 
 

@@ -14,13 +14,13 @@ from penstock.replication.journal import (
     NOTHING,
     AcknowledgePosition,
     Answer,
-    AskSnapshot,
-    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
     ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
     SyncJournal,
@@ -101,12 +101,12 @@ class World:
                 follower.record(session, epoch, position, record, held)
             case SendHeld(_, session, epoch, held) if leader is None:
                 follower.held(session, epoch, held)
-            case AskSync(_, session, epoch, position) if leader is None:
-                follower.ask_sync(session, epoch, position)
+            case RequestSync(_, session, epoch, position) if leader is None:
+                follower.sync_requested(session, epoch, position)
             case ReportPosition(session, _, replica, position) if leader is not None:
-                leader.told(source, session, replica, position)
-            case AskSnapshot(session, _) if leader is not None:
-                leader.asked(source, session)
+                leader.position_reported(source, session, replica, position)
+            case RequestSnapshot(session, _) if leader is not None:
+                leader.snapshot_requested(source, session)
             case AcknowledgePosition(session, _, replica, written, synced) if leader is not None:
                 leader.acknowledged(source, session, replica, written, synced)
         self.work(node)
@@ -125,7 +125,7 @@ class World:
                     node.removed = max(node.removed, start)
                 case Answer(fact):
                     self.answered.add(fact)
-                case HelloJournal() | SendRecord() | SendHeld() | AskSync() as effect:
+                case HelloJournal() | SendRecord() | SendHeld() | RequestSync() as effect:
                     self.send(node.number, effect.node, effect)
                 case effect:
                     leaders = [one for one, other in self.links if other == node.number]

@@ -11,7 +11,7 @@ from penstock.limits import (
     ISOLATED_PUBLISH_NS,
     SECOND,
 )
-from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
+from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
 from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, Read
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
@@ -51,7 +51,7 @@ class Leadership:
         machine.linked(member.node)
         session = next(one.session for one in self.effects() if isinstance(one, Hello))
         extent = Extent(0, end, self.log.extent().epochs if end else ())
-        machine.told(member.node, session, member.replica, member.generation, extent)
+        machine.extent_reported(member.node, session, member.replica, member.generation, extent)
         machine.matched(member.node, session, end)
         self.acknowledge(member, session, end)
         return session
@@ -204,17 +204,17 @@ def ticked(leadership: Leadership, mono_ns: int) -> Permits:
 
 def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
+    evidence = leadership.machine.evidence = Evidence()
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 10 * SECOND)
+    evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     over_ns = 10 * SECOND + AUTHORITY_NS + 1
     assert ticked(leadership, over_ns) == DELIVERS
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
-    heard.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
+    evidence.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
-    heard.confirmed(over_ns + ISOLATED_DELIVERY_NS)
+    evidence.confirmed(over_ns + ISOLATED_DELIVERY_NS)
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
@@ -228,7 +228,7 @@ def _lose_link(leadership: Leadership) -> None:
 
 def _hear_of_another_replica(leadership: Leadership) -> None:
     machine = leadership.machine
-    machine.told(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
+    machine.extent_reported(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
 
 
 def _need_another_member(leadership: Leadership) -> None:
@@ -247,13 +247,13 @@ def test_it_rests_until_its_authority_hangs_on_more_than_answers(
     change: Callable[[Leadership], None],
 ) -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
-    heard.confirmed(10 * SECOND)
+    evidence = leadership.machine.evidence = Evidence()
+    evidence.confirmed(10 * SECOND)
     assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
     assert not leadership.machine.rests, "the coordinator has to be asked again"
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 20 * SECOND)
+    evidence.answered(2, 20 * SECOND)
     assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
     assert leadership.machine.rests
     change(leadership)
@@ -262,15 +262,15 @@ def test_it_rests_until_its_authority_hangs_on_more_than_answers(
 
 def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
+    evidence = leadership.machine.evidence = Evidence()
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 10 * SECOND)
+    evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
-    heard.lost(2)
+    evidence.lost(2)
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS + 1) != ALL_PERMITS
-    heard.answered(2, 20 * SECOND)
+    evidence.answered(2, 20 * SECOND)
     assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
     leadership.machine.leave("it ended")
     assert leadership.effects() == [Leave("it ended")]

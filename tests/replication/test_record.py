@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
-from penstock.replication.authority import Heard, Isolation
+from penstock.replication.authority import Evidence, Isolation
 from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
@@ -158,7 +158,7 @@ class World:
         self.isolation = Isolation(
             self.dice.choice((0, 2, 10)) * SECOND, self.dice.choice((5, 20)) * SECOND
         )
-        self.heard = Heard()
+        self.evidence = Evidence()
         self.machine = self.new_line()
         self.linked = self.coordinated = True
         self.slept_until_ns = 0
@@ -171,12 +171,12 @@ class World:
         record = Record(7, EPOCH, LEADER_ID, members, 1, (SELF, OTHER))
         machine = PartitionLeader(
             ModelLog(), record, 1, LEADER_ID, 1, 0, False,
-            heard=self.heard, confirmed_ns=self.now_ns, isolation=self.isolation,
+            evidence=self.evidence, confirmed_ns=self.now_ns, isolation=self.isolation,
         )  # fmt: skip
         if not self.is_alone:
             machine.linked(OTHER)
             session = machine.peers[OTHER].session
-            machine.told(OTHER, session, 101, 1, Extent(0, 0, ()))
+            machine.extent_reported(OTHER, session, 101, 1, Extent(0, 0, ()))
             machine.matched(OTHER, session, 0)
             machine.acknowledged(OTHER, session, EPOCH, 101, 0, 0)
         return machine
@@ -214,9 +214,9 @@ class World:
         self.replies = [one for one in self.replies if one.there_ns > self.now_ns]
         for reply in there:
             if not reply.from_coordinator:
-                self.heard.answered(OTHER, reply.sent_ns)
+                self.evidence.answered(OTHER, reply.sent_ns)
             elif reply.is_in_force:
-                self.heard.confirmed(reply.sent_ns)
+                self.evidence.confirmed(reply.sent_ns)
             else:
                 self.machine.leave("the record names another leadership")
         self.machine.tick(self.now_ns)

@@ -7,7 +7,7 @@ wait. This carries its effects:
 |---|---|
 | Read | three keys of the coordinator; again after a while, when it does not answer |
 | Create | a transaction; repeated after a while if it is unknown, by the next look if refused |
-| AskStart | StartAsked to the leader in the view, this node too; all again every CHANNEL_ASK_NS |
+| RequestStart | StartRequest to the leader in the view, also here; again every CHANNEL_REQUEST_NS |
 | Answer | all who wait are called, once the channel is here |
 
 A channel that the view has is not read again. When it was confirmed once, nothing is asked any
@@ -29,11 +29,11 @@ from penstock.cluster import keys
 from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
     Answer,
-    AskStart,
     ChannelCreation,
     Create,
     Found,
     Read,
+    RequestStart,
     Seen,
     State,
     Verdict,
@@ -44,7 +44,7 @@ from penstock.cluster.documents import CHANNEL, TOPIC, Channel
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
-from penstock.cluster.participant import StartAsked, StartHeld
+from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import View
 from penstock.errors import (
     ChangeUnknown,
@@ -54,7 +54,12 @@ from penstock.errors import (
     PenstockError,
     Refused,
 )
-from penstock.limits import ATTEMPT_NS, CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
+from penstock.limits import (
+    ATTEMPT_NS,
+    CHANNEL_REQUEST_NS,
+    CHANNELS_CONFIRMED_MIN,
+    COORDINATOR_RETRY_NS,
+)
 from penstock.replication.leader import Outcome
 
 
@@ -64,7 +69,7 @@ class CreationDeps(NamedTuple):
 
     view: View
     coordinator: Coordinator
-    send: Callable[[int, StartAsked], None]
+    send: Callable[[int, StartRequest], None]
     is_here: Callable[[ChannelName, int], bool]
     wall_ns: Callable[[], int]
 
@@ -80,13 +85,13 @@ class _Made(NamedTuple):
 class _Waiting:
     """A channel that is being made, and who waits."""
 
-    __slots__ = ("again", "again_ns", "asked_ns", "done", "identity", "machine")
+    __slots__ = ("again", "again_ns", "done", "identity", "machine", "requested_ns")
 
     def __init__(self, machine: ChannelCreation, identity: int) -> None:
         self.machine = machine
         self.identity = identity
         self.done: list[MetadataDone] = []
-        self.asked_ns = 0
+        self.requested_ns = 0
         self.again: Callable[[], None] | None = None  # what failed, and when it is tried again
         self.again_ns = 0
 
@@ -151,7 +156,7 @@ class ChannelCreations:
 
     # --- what comes ---
 
-    def heard(self, held: StartHeld) -> None:
+    def start_held(self, held: StartHeld) -> None:
         for name, waiting in tuple(self.waiting.items()):
             if name.topic == held.name.topic and waiting.identity == held.identity:
                 waiting.machine.confirmed(held.name.number, held.channel)
@@ -203,10 +208,10 @@ class ChannelCreations:
         if machine.awaits_view and name.topic in partitions:
             numbers = [n for n, identity in partitions[name.topic] if identity == waiting.identity]
             machine.view(view.revision, numbers)
-            waiting.asked_ns = self._now_ns
-        elif waiting.asked_ns + CHANNEL_ASK_NS <= self._now_ns:
-            waiting.asked_ns = self._now_ns
-            machine.ask()
+            waiting.requested_ns = self._now_ns
+        elif waiting.requested_ns + CHANNEL_REQUEST_NS <= self._now_ns:
+            waiting.requested_ns = self._now_ns
+            machine.request_starts()
 
     # --- effects ---
 
@@ -220,16 +225,18 @@ class ChannelCreations:
                 case Create(number, transaction):
                     created = partial(self._created, name, waiting, number)
                     self._deps.coordinator.transact(transaction, created)
-                case AskStart(partition, channel):
-                    self._ask(PartitionName(name.topic, partition), waiting.identity, channel)
+                case RequestStart(partition, channel):
+                    self._request_start(
+                        PartitionName(name.topic, partition), waiting.identity, channel
+                    )
                 case Answer(verdict, unconfirmed):
                     self._end(name, waiting, self._outcome(name, waiting, verdict, unconfirmed))
 
-    def _ask(self, name: PartitionName, identity: int, channel: int) -> None:
+    def _request_start(self, name: PartitionName, identity: int, channel: int) -> None:
         held = self._deps.view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            self._deps.send(leader.node, StartAsked(name, identity, channel))
+            self._deps.send(leader.node, StartRequest(name, identity, channel))
 
     # --- the coordinator ---
 

@@ -34,7 +34,7 @@ Whoever makes a channel is a `ChannelCreation`:
 | CREATING | created: unknown | CREATING | Create, the same |
 | CREATING | created: refused | CREATING | Read |
 | CREATING | `tick` at the deadline | OVER | Answer: unknown |
-| CONFIRMING | `view` of the creation's revision or later | CONFIRMING | AskStart each leader |
+| CONFIRMING | `view` of the creation's revision or later | CONFIRMING | RequestStart each leader |
 | CONFIRMING | all have confirmed | OVER | Answer: made |
 | CONFIRMING | `tick` at the deadline | OVER | Answer: made, and who has not confirmed |
 
@@ -60,7 +60,7 @@ from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, U32, Channel, Identity, Topic
 from penstock.cluster.json_form import form_of
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import StartAsked, StartHeld
+from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replication.leader import Outcome
 
@@ -111,7 +111,7 @@ class Create(NamedTuple):
     transaction: Transaction
 
 
-class AskStart(NamedTuple):
+class RequestStart(NamedTuple):
     partition: int
     channel_number: int
 
@@ -222,7 +222,7 @@ class ChannelCreation:
         """The topic's partitions, as of a revision."""
         if self.awaits_view and revision >= self.revision:
             self._awaited = set(partitions)
-            self.ask()
+            self.request_starts()
             self._end_if_all()
 
     @property
@@ -230,10 +230,10 @@ class ChannelCreation:
         """It has not seen one yet that knows the creation."""
         return self.state is State.CONFIRMING and self._awaited is None
 
-    def ask(self) -> None:
+    def request_starts(self) -> None:
         """Those that have not confirmed, once more."""
         for partition in sorted(self._awaited or ()):
-            self.out.append(AskStart(partition, self.channel_number))
+            self.out.append(RequestStart(partition, self.channel_number))
 
     def confirmed(self, partition: int, channel_number: int) -> None:
         if self.state is State.CONFIRMING and channel_number == self.channel_number:
@@ -279,22 +279,22 @@ class StartRequests:
         led here."""
         self._is_held = is_held
         self._answer = answer
-        self.waiting: dict[StartAsked, dict[int, int]] = {}  # nodes, and until when they wait
+        self.waiting: dict[StartRequest, dict[int, int]] = {}  # nodes, and until when they wait
 
-    def ask(self, node: int, asked: StartAsked, now_ns: int) -> None:
-        held = self._is_held(*asked)
+    def receive(self, node: int, request: StartRequest, now_ns: int) -> None:
+        held = self._is_held(*request)
         if held:
-            self._answer(node, StartHeld(*asked))
+            self._answer(node, StartHeld(*request))
         elif held is not None:
-            self.waiting.setdefault(asked, {})[node] = now_ns + CHANNEL_CONFIRM_NS
+            self.waiting.setdefault(request, {})[node] = now_ns + CHANNEL_CONFIRM_NS
 
     def held(self, name: PartitionName, identity: int, channel: int) -> None:
-        for node in self.waiting.pop(StartAsked(name, identity, channel), ()):
+        for node in self.waiting.pop(StartRequest(name, identity, channel), ()):
             self._answer(node, StartHeld(name, identity, channel))
 
     def tick(self, now_ns: int) -> None:
-        for asked, nodes in tuple(self.waiting.items()):
+        for request, nodes in tuple(self.waiting.items()):
             for node in [node for node, until_ns in nodes.items() if until_ns <= now_ns]:
                 del nodes[node]
             if not nodes:
-                del self.waiting[asked]
+                del self.waiting[request]

@@ -162,11 +162,11 @@ def members_min_of(seen: PartitionSeen, replicas: int) -> int:
 
 class Controller:
     __slots__ = (
-        "_asked",
         "_incarnation",
         "_leaderless",
         "_planned_for",
         "_planned_ns",
+        "_proposed",
         "_settled_ns",
         "duty",
         "last_plan",
@@ -182,7 +182,7 @@ class Controller:
         self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
         self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
-        self._asked: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
+        self._proposed: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
         self._planned_ns = 0
         self._planned_for: Any = None
 
@@ -197,7 +197,7 @@ class Controller:
         self.duty = Duty.SETTLING
         self._settled_ns = now_ns + limits.CONTROLLER_SETTLE_NS
         self._leaderless.clear()
-        self._asked.clear()
+        self._proposed.clear()
         self._planned_for = None
         self.presence.forget()
 
@@ -218,16 +218,16 @@ class Controller:
         changes = self._elections(situation, now_ns)
         changes |= self._moves(situation, changes)
         changes |= self._planned(situation, now_ns, changes)
-        self._propose(situation, self._not_asked(changes, now_ns))
+        self._propose(situation, self._not_proposed(changes, now_ns))
 
-    def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
+    def _not_proposed(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
         """What was proposed a moment ago, from the same revisions, is on its way."""
-        self._asked = {name: one for name, one in self._asked.items() if now_ns < one[2]}
+        self._proposed = {name: one for name, one in self._proposed.items() if now_ns < one[2]}
         new = []
         for name, change in changes.items():
             revisions = change.seen.revision, change.seen.move_revision
-            if self._asked.get(name, (0, 0, 0))[:2] != revisions:
-                self._asked[name] = *revisions, now_ns + limits.ELECT_AFTER_NS
+            if self._proposed.get(name, (0, 0, 0))[:2] != revisions:
+                self._proposed[name] = *revisions, now_ns + limits.ELECT_AFTER_NS
                 new.append(change)
         return new
 

@@ -183,7 +183,7 @@ class LeaseGone(NamedTuple):
 
 
 class Watch(Protocol):
-    def ask_progress(self) -> None:
+    def request_progress(self) -> None:
         """A `Changes` comes soon, even if nothing has changed."""
 
     def cancel(self) -> None:

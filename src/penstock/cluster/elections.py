@@ -76,13 +76,13 @@ class SendReport(NamedTuple):
 
 
 class Vacancy:
-    __slots__ = ("asked", "due_ns", "epoch", "reason", "report_due_ns", "reports")
+    __slots__ = ("due_ns", "epoch", "proposed", "reason", "report_due_ns", "reports")
 
     def __init__(self, epoch: int, reason: str, due_ns: int) -> None:
         self.epoch = epoch
         self.reason = reason
         self.due_ns = due_ns
-        self.asked = False
+        self.proposed = False
         self.reports: dict[int, Report] = {}
         self.report_due_ns = 0
 
@@ -260,10 +260,10 @@ class Elections:
             if mono_ns >= deadline_ns:
                 self.consider(name)
         for name, vacancy in tuple(self.vacancies.items()):
-            if vacancy.due_ns <= mono_ns and not vacancy.asked:
-                self._ask(name, vacancy)
+            if vacancy.due_ns <= mono_ns and not vacancy.proposed:
+                self._stand_for_election(name, vacancy)
 
-    def _ask(self, name: PartitionName, vacancy: Vacancy) -> None:
+    def _stand_for_election(self, name: PartitionName, vacancy: Vacancy) -> None:
         self.consider(name)  # things may have changed since
         record, local = self._member_record(name), self.local(name)
         if self.vacancies.get(name) is not vacancy or record is None or local is None:
@@ -322,7 +322,7 @@ class Elections:
         held = self.view.partitions[name]
         key = keys.partition(*name)
         besides, created = self._refusing(held.document)
-        vacancy.asked = True
+        vacancy.proposed = True
         if not self._is_first(name):
             _log.info("%s/%d: this node asks to lead it: %s", *name, vacancy.reason)
         self.batches.add(
@@ -349,7 +349,7 @@ class Elections:
         """What was done comes through the view. What was not is looked at again."""
         if settled.outcome is Outcome.DONE:
             return
-        vacancy.asked = False
+        vacancy.proposed = False
         wait_ns = ELECTION_RETRY_NS if settled.outcome is Outcome.UNKNOWN else ELECTION_STEP_NS
         vacancy.due_ns = self.now_ns + wait_ns
         for entry in settled.found:

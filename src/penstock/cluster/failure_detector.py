@@ -165,7 +165,7 @@ class CorruptReplicas:
         self._of_node: dict[int, frozenset[PartitionName]] = {}
         self.failed_of_node: dict[int, frozenset[PartitionName]] = {}
 
-    def heard(
+    def reported(
         self,
         node: int,
         corrupt: Collection[PartitionName],

@@ -11,7 +11,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition; those among them that have failed |
 | 6 | Renewed | topic, partition |
-| 7 | StartAsked | topic, partition, identity of the topic, number of a channel |
+| 7 | StartRequest | topic, partition, identity of the topic, number of a channel |
 | 8 | StartHeld | the same |
 | 9 | Leaving | |
 
@@ -37,8 +37,8 @@ from penstock.cluster.participant import (
     Message,
     Refused,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
 from penstock.replication.election import Report
@@ -82,13 +82,13 @@ def _corrupt(node: int, *groups: tuple[tuple[str, int], ...]) -> Corrupt:
 
 
 def _start(
-    make: type[StartAsked | StartHeld], node: int, topic: str, partition: int, identity: str,
+    make: type[StartRequest | StartHeld], node: int, topic: str, partition: int, identity: str,
     channel: int,
-) -> StartAsked | StartHeld:  # fmt: skip
+) -> StartRequest | StartHeld:  # fmt: skip
     return make(PartitionName(topic, partition), identity_of(identity), channel)
 
 
-def _flat(message: StartAsked | StartHeld) -> Iterable[Any]:
+def _flat(message: StartRequest | StartHeld) -> Iterable[Any]:
     return *message.name, identity_text(message.identity), message.channel
 
 
@@ -101,7 +101,7 @@ _KINDS = (
     _Kind(5, Corrupt, tuple[_Names, _Names], tuple, _corrupt),
     _Kind(6, Renewed, tuple[_Name, _Number], lambda it: it.name,
           lambda _, *name: Renewed(PartitionName(*name))),
-    _Kind(7, StartAsked, _Start, _flat, partial(_start, StartAsked)),
+    _Kind(7, StartRequest, _Start, _flat, partial(_start, StartRequest)),
     _Kind(8, StartHeld, _Start, _flat, partial(_start, StartHeld)),
     _Kind(9, Leaving, tuple[()], tuple, lambda _: Leaving()),
 )  # fmt: skip

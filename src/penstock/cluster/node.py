@@ -38,8 +38,8 @@ from penstock.cluster.participant import (
     Message,
     Participant,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
@@ -89,7 +89,7 @@ class ClusterNode:
         self.replica_host: ReplicaHost = broker.join(
             BrokerMembership(
                 own, membership.incarnation, membership.generation, ledger, peers, self,
-                self.participant.proposals.heard, isolation,
+                self.participant.proposals.evidence, isolation,
             )
         )  # fmt: skip
         self.reconciler = Reconciler(
@@ -109,15 +109,19 @@ class ClusterNode:
         self._corrupt_round = 0
         self._corrupt: set[PartitionName] = set()  # here, as far as is known
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
-        self._asked = StartRequests(self._holds_start, self._answer_start)
+        self._start_requests = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
-        deps = CreationDeps(view, coordinator, self._ask_start, has, self.replica_host.wall_ns)
+        deps = CreationDeps(view, coordinator, self._request_start, has, self.replica_host.wall_ns)
         self._channel_creations = ChannelCreations(deps, mono_ns)
         self._changes = MetadataChanges(view, coordinator, mono_ns)
         topics = TopicDeps(view, coordinator, self._is_true, new_replica, self.replica_host.wall_ns)
         self._topics = TopicChanges(topics, mono_ns)
         # Clients that wait: one of these is not empty.
-        self._waits = self._topics.waiting, self._asked.waiting, self._channel_creations.waiting
+        self._waits = (
+            self._topics.waiting,
+            self._start_requests.waiting,
+            self._channel_creations.waiting,
+        )
         self.replica_host.metadata = ClientChanges(
             view, self._topics, self._channel_creations, self._changes, has, self._is_true
         )
@@ -163,15 +167,15 @@ class ClusterNode:
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
 
-    def _ask_start(self, node: int, asked: StartAsked) -> None:
+    def _request_start(self, node: int, request: StartRequest) -> None:
         if node == self.own:
-            self._asked.ask(node, asked, self._now_ns)
+            self._start_requests.receive(node, request, self._now_ns)
         else:
-            self._send(node, asked)
+            self._send(node, request)
 
     def _answer_start(self, node: int, held: StartHeld) -> None:
         if node == self.own:
-            self._channel_creations.heard(held)
+            self._channel_creations.start_held(held)
         else:
             self._send(node, held)
 
@@ -187,7 +191,7 @@ class ClusterNode:
         return channel in replicated.held_starts
 
     def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
-        self._asked.held(PartitionName(topic, partition), identity, channel)
+        self._start_requests.held(PartitionName(topic, partition), identity, channel)
 
     # --- what the leaderships want of the coordinator ---
 
@@ -219,7 +223,7 @@ class ClusterNode:
     def refused(self, node: int, incarnation: int) -> None:
         """A connection of this node to that life of another one."""
         self.participant.refused(node, incarnation)
-        self._speak()
+        self._send_all()
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         self.replica_host.receive(node, target, frame)
@@ -238,19 +242,19 @@ class ClusterNode:
         if name is not None and (held is None or hello.epoch >= held.document.epoch):
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
-    def hear(self, node: int, message: Message) -> None:
+    def receive_message(self, node: int, message: Message) -> None:
         if not isinstance(message, Heartbeat | Answer):  # these change nothing before the next tick
             self._is_due = True
         match message:
             case Renewed(name):
                 self._greet(node, name)
-            case StartAsked():
-                self._asked.ask(node, message, self._now_ns)
+            case StartRequest():
+                self._start_requests.receive(node, message, self._now_ns)
             case StartHeld():
-                self._channel_creations.heard(message)
+                self._channel_creations.start_held(message)
             case _:
                 self.participant.receive(node, message)
-        self._speak()
+        self._send_all()
 
     def _greet(self, node: int, name: PartitionName) -> None:
         replicated = self.reconciler.replicated(name)
@@ -276,7 +280,7 @@ class ClusterNode:
             if target is not None:
                 self.replica_host.worked(target)
         self.replica_host.tick(mono_ns)
-        self._asked.tick(mono_ns)
+        self._start_requests.tick(mono_ns)
         self._topics.tick(mono_ns)
         self._channel_creations.tick(mono_ns)
         self._changes.tick(mono_ns)
@@ -300,7 +304,7 @@ class ClusterNode:
         self.replica_host.turn()
         self._report()
         self.participant.flush()
-        self._speak()
+        self._send_all()
 
     def _hurry(self) -> None:
         """A client waits for a topic or channel: what has come of the metadata is looked at before
@@ -409,7 +413,7 @@ class ClusterNode:
             for node in _silent_nodes(machine) if machine is not None else ():
                 self._greet(node, name)
 
-    def _speak(self) -> None:
+    def _send_all(self) -> None:
         out, self.participant.out = self.participant.out, []
         for node, message in out:
             self._send(node, message)

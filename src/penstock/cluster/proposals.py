@@ -60,7 +60,7 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
     SUCCESSOR_STEADY_NS,
 )
-from penstock.replication.authority import Heard
+from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.record import Record, resigned, successor, superfluous
@@ -109,7 +109,7 @@ class Proposals:
         self.preferred_leaders = PreferredLeaders(
             view, self.members.machines, self.hand_over, self.moved
         )
-        self.heard = Heard()  # for the `PartitionLeader`s of this node
+        self.evidence = Evidence()  # for the `PartitionLeader`s of this node
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
@@ -176,7 +176,7 @@ class Proposals:
         self.members.unlinked(node, self.now_ns)
         self.preferred_leaders.unlinked(node)
         self.corrupt_replicas.unlinked(node)
-        self.heard.lost(node)
+        self.evidence.lost(node)
         self.elections.node_changed(node)
 
     def leaving(self, node: int) -> None:
@@ -236,13 +236,13 @@ class Proposals:
         self._reads[name] = self.now_ns
 
     def _read(self, name: PartitionName) -> None:
-        machine, asked_ns = self.machines.get(name), self.now_ns
+        machine, sent_ns = self.machines.get(name), self.now_ns
         if machine is not None:
             key = keys.partition(*name)
-            self.coordinator.read(key, partial(self._was_read, name, machine, asked_ns))
+            self.coordinator.read(key, partial(self._was_read, name, machine, sent_ns))
 
     def _was_read(
-        self, name: PartitionName, machine: PartitionLeader, asked_ns: int, answer: Reading | Failed
+        self, name: PartitionName, machine: PartitionLeader, sent_ns: int, answer: Reading | Failed
     ) -> None:
         if isinstance(answer, Failed) or answer.entry is None:
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
@@ -256,7 +256,7 @@ class Proposals:
         if self.view.suspect(name, held):
             return
         if held.revision == machine.revision:
-            machine.confirmed(asked_ns)
+            machine.confirmed(sent_ns)
         machine.read(held.revision, held.document)
         self.moved.add(name)
 

@@ -136,11 +136,11 @@ def restoration(
     put: dict[PartitionName, Record] = {}
     kept: list[PartitionName] = []
     left: dict[PartitionName, str] = {}
-    heard = {memory.node for memory in memories} | set(lost)
+    reported = {memory.node for memory in memories} | set(lost)
     for name, known in sorted(_known(memories).items()):
         newest = max(known, key=lambda one: one.age)
         there = standing.records.get(name)
-        reason = _reason_to_leave(standing.topics.get(name.topic), known, newest, heard)
+        reason = _reason_to_leave(standing.topics.get(name.topic), known, newest, reported)
         if reason:
             left[name] = reason
         elif there is not None and _stands(there, newest):
@@ -185,7 +185,7 @@ def _known(memories: Iterable[Memory]) -> dict[PartitionName, list[_Known]]:
 
 
 def _reason_to_leave(
-    topic: Held[Topic] | None, known: list[_Known], newest: _Known, heard: Collection[int]
+    topic: Held[Topic] | None, known: list[_Known], newest: _Known, reported: Collection[int]
 ) -> str:
     """Empty: there is none."""
     record = newest.record
@@ -198,7 +198,7 @@ def _reason_to_leave(
     if any(_contradicts(one.record, record) for one in known):
         return f"epoch {record.epoch} has two leaders"
     named = {member.node for member in record.members} | set(record.wanted)
-    silent = sorted(named - set(heard))
+    silent = sorted(named - set(reported))
     if silent:
         nodes = ", ".join(str(node) for node in silent)
         return f"it may be changed since: nodes {nodes} have not reported"

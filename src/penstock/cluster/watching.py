@@ -70,7 +70,7 @@ class Watching:
             self._meet()
         elif self._watch is not None and mono_ns >= self._progress_due_ns:
             self._progress_due_ns = mono_ns + WATCH_PROGRESS_NS
-            self._watch.ask_progress()
+            self._watch.request_progress()
 
     def _meet(self) -> None:
         self._attempt += 1

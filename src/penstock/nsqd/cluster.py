@@ -385,7 +385,7 @@ class ClusterMember:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         if isinstance(frame, Note):
-            self.cluster.hear(node, decode_message(node, frame.data))
+            self.cluster.receive_message(node, decode_message(node, frame.data))
         else:
             self.cluster.receive(node, target, frame)
         if self._has_work() or self.cluster.is_due:

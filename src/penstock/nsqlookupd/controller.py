@@ -64,7 +64,7 @@ class _ControllerKey(Leased):
 
     def _register(self) -> None:
         change = Put(self.key, self._value(), self._lease)
-        self._ask(Transaction((RevisionIs(self.key, 0),), (change,)), self._registered)
+        self._transact(Transaction((RevisionIs(self.key, 0),), (change,)), self._registered)
 
 
 class ControllerService:

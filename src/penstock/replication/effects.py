@@ -84,7 +84,7 @@ class SaveEpoch(NamedTuple):
     epoch: int
 
 
-class Tell(NamedTuple):
+class ReportExtent(NamedTuple):
     """To the leader: what this replica has."""
 
     session: int

@@ -2,7 +2,7 @@
 
 | state | on | to | effects |
 |---|---|---|---|
-| UNMATCHED | `hello`, epoch not below the promised one | MATCHING | SaveEpoch (a new one), Tell |
+| UNMATCHED | `hello`, epoch not below the promised | MATCHING | SaveEpoch (new), ReportExtent |
 | any but STOPPED | `hello`, a lower epoch | the same | Refuse |
 | any | `hello`, an older session | the same | |
 | MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (the rest), Sync, Matched |
@@ -31,10 +31,10 @@ from penstock.replication.effects import (
     Cut,
     Matched,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replication.matching import Chain, Extent
 
@@ -114,8 +114,8 @@ class PartitionFollower:
         self.session = session
         self.state = Following.MATCHING
         extent = self.log.extent()
-        tell = Tell(session, epoch, self.replica, self.generation, extent, self.committed)
-        self.out.append(tell)
+        report = ReportExtent(session, epoch, self.replica, self.generation, extent, self.committed)
+        self.out.append(report)
 
     def _promise(self, epoch: int) -> None:
         if epoch > self.epoch:

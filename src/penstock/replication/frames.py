@@ -19,7 +19,7 @@ Numbers are big endian. Fields, in this order:
 | kind | | fields | then |
 |---|---|---|---|
 | 1 | Hello | epoch u32 | |
-| 2 | Tell | epoch u32, replica, generation, committed, start, end: u64 each | epochs: u32, u64 |
+| 2 | ReportExtent | epoch u32; replica, generation, committed, start, end u64 | epochs: u32, u64 |
 | 3 | MatchAt | end u64, chain | |
 | 4 | BeginAt | start u64 | |
 | 5 | Matched | end u64 | |
@@ -56,7 +56,15 @@ from penstock.errors import PenstockError
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.replication.chunks import Assembly, Key, Payload, cut
-from penstock.replication.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
+from penstock.replication.effects import (
+    Acknowledge,
+    BeginAt,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    ReportExtent,
+)
 from penstock.replication.journal import HelloJournal
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
@@ -120,7 +128,7 @@ NO_TARGET = Target(0, 0)
 Encoded = tuple["Buffer", ...]  # one frame: its parts, to be written one behind the other
 Frame = (
     Hello
-    | Tell
+    | ReportExtent
     | MatchAt
     | BeginAt
     | Matched
@@ -143,7 +151,7 @@ def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) 
     return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
 
 
-def _tell(session: int, rest: bytes, numbers: Sequence[int]) -> Tell:
+def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportExtent:
     epoch, replica, generation, committed, start, end = numbers
     count, remainder = divmod(len(rest), _EPOCH.size)
     if remainder or count > REPLICA_EPOCHS_MAX:
@@ -152,7 +160,7 @@ def _tell(session: int, rest: bytes, numbers: Sequence[int]) -> Tell:
         )
     extent = Extent(start, end, tuple(_EPOCH.iter_unpack(rest)))
     _check_extent(extent)
-    return Tell(session, epoch, replica, generation, extent, committed)
+    return ReportExtent(session, epoch, replica, generation, extent, committed)
 
 
 def _check_extent(extent: Extent) -> None:
@@ -164,7 +172,7 @@ def _check_extent(extent: Extent) -> None:
         raise FrameBroken(f"epochs {epochs} in a log from {start} to {end}")
 
 
-def _epochs(frame: Tell) -> bytes:
+def _epochs(frame: ReportExtent) -> bytes:
     epochs = frame.extent.epochs
     if len(epochs) > REPLICA_EPOCHS_MAX:
         raise ValueError(f"{len(epochs)} epochs, at most {REPLICA_EPOCHS_MAX} are named")
@@ -173,9 +181,9 @@ def _epochs(frame: Tell) -> bytes:
 
 _KINDS = (
     flat(1, Hello, "a hello", ">I"),
-    Kind(2, Tell, "a position", struct.Struct(">IQQQQQ"),
+    Kind(2, ReportExtent, "a position", struct.Struct(">IQQQQQ"),
          lambda it: (it.epoch, it.replica, it.generation, it.committed, *it.extent[:2]),
-         lambda _, session, rest, *numbers: _tell(session, rest, numbers), text=_epochs),
+         lambda _, session, rest, *numbers: _report_extent(session, rest, numbers), text=_epochs),
     Kind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
          lambda node, session, _, end, *chain: MatchAt(node, session, end, Chain(*chain))),
     flat(4, BeginAt, "a beginning", ">Q"),

@@ -17,8 +17,9 @@ snapshot.
 A follower whose disk refused a record drops everything but snapshots, and requests one at
 housekeeping.
 
-It syncs what it found when a session begins, each snapshot, and a position that its leader asks
-for; the rest at its own pace. Most records hold finished messages, and no answer waits for those.
+It syncs what it found when a session begins, each snapshot, and a position that its leader
+asks for; the rest at its own pace. Most records hold finished messages, and no answer
+waits for those.
 
 Nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written into
 another file and synced before the previous one may be overwritten (`log.journal_file`).
@@ -29,9 +30,9 @@ receives what follows, and any other a new generation; one serves all that wait 
 
 **Held** is the last position that every needed member and the leader itself have *synced*. A change
 that must survive a failover is answered when its position is held: a seek, an empty, a finish by
-id, a redrive, the start of a channel or of the log. The leader asks every replica it feeds, and its
-own disk, to sync that position. A finished message is not answered like this: its record is on its
-way, and a failover may deliver the message again.
+id, a redrive, the start of a channel or of the log. The leader asks every replica it
+feeds, and its own disk, to sync that position. A finished message is not answered like this: its
+record is on its way, and a failover may deliver the message again.
 
 **The start of the log** is in the journal. A replica removes what is below it only once the
 position that announces it is held: until then another leader may be elected that does not know of
@@ -69,12 +70,12 @@ class ReportPosition(NamedTuple):
     position: Position
 
 
-class AskSnapshot(NamedTuple):
+class RequestSnapshot(NamedTuple):
     session: int
     epoch: int
 
 
-class AskSync(NamedTuple):
+class RequestSync(NamedTuple):
     """To a follower: an answer waits until this position is on the disk."""
 
     node: int
@@ -183,10 +184,10 @@ class JournalFollower:
     `start` what the journal says of the log's start."""
 
     __slots__ = (
-        "_asked",
         "_failed",
         "_held",
         "_replica",
+        "_snapshot_requested",
         "_starts",
         "_stopped",
         "_wanted",
@@ -206,7 +207,7 @@ class JournalFollower:
         self._replica = replica
         self._starts = LogStarts(start, position)
         self._held = NOTHING
-        self._asked = False  # a snapshot is on its way, as far as is known
+        self._snapshot_requested = False  # a snapshot is on its way, as far as is known
         self._failed = False  # the disk did not take what came
         self._stopped = False
         self._wanted = NOTHING  # to be synced, as soon as the disk is free
@@ -217,7 +218,7 @@ class JournalFollower:
             return
         self.session, self.epoch = session, epoch
         self._held = NOTHING  # what an earlier leader called held is held; this one says it again
-        self._asked = False
+        self._snapshot_requested = False
         self._wanted = self.position
         self.out.append(ReportPosition(session, epoch, self._replica, self.position))
         if self.synced_position < self.position:
@@ -233,12 +234,12 @@ class JournalFollower:
             return
         if position.sequence == 0 and position.generation > self.position.generation:
             self.out.append(TakeSnapshot(record))
-        elif self._asked:
+        elif self._snapshot_requested:
             return
         elif self._follows(position):
             self.out.append(TakeRecord(record))
         else:
-            self._ask()
+            self._request_snapshot()
             return
         self.held(session, epoch, held)
 
@@ -250,14 +251,14 @@ class JournalFollower:
             sequence=self.position.sequence + 1
         )
 
-    def _ask(self) -> None:
-        self._asked = True
-        self.out.append(AskSnapshot(self.session, self.epoch))
+    def _request_snapshot(self) -> None:
+        self._snapshot_requested = True
+        self.out.append(RequestSnapshot(self.session, self.epoch))
 
     def wrote(self, position: Position, start: int) -> None:
         """`start`: of the log, as the journal now says it."""
         self.position = position
-        self._asked = self._failed = False
+        self._snapshot_requested = self._failed = False
         self._starts.wrote(position, start)
         self._drop()
         self._acknowledge()
@@ -270,7 +271,7 @@ class JournalFollower:
         if self.synced_position < min(self._wanted, self.position):
             self.out.append(SyncJournal())
 
-    def ask_sync(self, session: int, epoch: int, position: Position) -> None:
+    def sync_requested(self, session: int, epoch: int, position: Position) -> None:
         """An answer of the leader waits until this position is on the disk."""
         if self._stopped or self._is_old(session, epoch):
             return
@@ -287,13 +288,13 @@ class JournalFollower:
         """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
         full disk here would have the leader write one after the other."""
         self.position = NOTHING
-        self._asked = self._failed = True
+        self._snapshot_requested = self._failed = True
 
     def try_again(self) -> None:
         """Housekeeping: the disk may take it now."""
         if self._failed and self.session:
             self._failed = False
-            self._ask()
+            self._request_snapshot()
 
     def synced(self, position: Position) -> None:
         """What was written meanwhile, and is waited for, is synced next."""
@@ -334,13 +335,13 @@ class JournalFollower:
 class _Peer:
     """The replica on another node, in one session of the link."""
 
-    __slots__ = ("asks", "fed", "replica", "session", "synced", "written")
+    __slots__ = ("fed", "needs_snapshot", "replica", "session", "synced", "written")
 
     def __init__(self, session: int) -> None:
         self.session = session
         self.replica = 0
         self.fed = False  # it is sent each record
-        self.asks = False  # it needs a snapshot
+        self.needs_snapshot = False
         self.written = NOTHING
         self.synced = NOTHING
 
@@ -356,7 +357,7 @@ class JournalLeader:
         "_over",
         "_peers",
         "_starts",
-        "_sync_asked",
+        "_sync_requested",
         "_synced",
         "_waiting",
         "held",
@@ -373,7 +374,7 @@ class JournalLeader:
         self._begun = False
         self._over = False
         self._synced = NOTHING
-        self._sync_asked = NOTHING
+        self._sync_requested = NOTHING
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
         self._waiting: deque[tuple[Position, Any]] = deque()
@@ -384,7 +385,7 @@ class JournalLeader:
     @property
     def must_begin(self) -> bool:
         """The next record has to be a snapshot in a new generation, and should come soon."""
-        is_due = not self._begun or any(peer.asks for peer in self._peers.values())
+        is_due = not self._begun or any(peer.needs_snapshot for peer in self._peers.values())
         return is_due and not self._over
 
     def wrote(self, position: Position, record: Any, start: int) -> None:
@@ -396,11 +397,11 @@ class JournalLeader:
         self._starts.wrote(position, start)
         for node, peer in self._peers.items():
             if is_snapshot and peer.replica:
-                peer.fed, peer.asks = True, False
+                peer.fed, peer.needs_snapshot = True, False
             if peer.fed:
                 self.out.append(self._frame(node, peer, record))
         if self._starts.newest_position == position or (is_snapshot and self._waiting):
-            self._ask_sync(position)
+            self._request_sync(position)
 
     def _frame(self, node: int, peer: _Peer, record: Any) -> SendRecord:
         return SendRecord(node, peer.session, self._epoch, self.position, record, self.held)
@@ -411,7 +412,7 @@ class JournalLeader:
 
     def synced(self, position: Position) -> None:
         self._synced = position
-        if position < self._sync_asked:
+        if position < self._sync_requested:
             self.out.append(SyncOwn())
         self._look()
 
@@ -428,18 +429,18 @@ class JournalLeader:
         self._peers[node] = _Peer(session)
         self.out.append(HelloJournal(node, session, self._epoch))
 
-    def told(self, node: int, session: int, replica: int, position: Position) -> None:
+    def position_reported(self, node: int, session: int, replica: int, position: Position) -> None:
         peer = self._peer(node, session)
         if peer is None:
             return
         peer.replica = replica
         peer.fed = self._begun and position == self.position != NOTHING
-        peer.asks = not peer.fed
+        peer.needs_snapshot = not peer.fed
 
-    def asked(self, node: int, session: int) -> None:
+    def snapshot_requested(self, node: int, session: int) -> None:
         peer = self._peer(node, session)
         if peer is not None:
-            peer.fed, peer.asks = False, True
+            peer.fed, peer.needs_snapshot = False, True
 
     def acknowledged(
         self, node: int, session: int, replica: int, written: Position, synced: Position
@@ -478,18 +479,18 @@ class JournalLeader:
             self.out.append(Answer(token))
         else:
             self._waiting.append((position, token))
-            self._ask_sync(position)
+            self._request_sync(position)
 
-    def _ask_sync(self, position: Position) -> None:
+    def _request_sync(self, position: Position) -> None:
         """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
-        if position <= self._sync_asked or self._over:
+        if position <= self._sync_requested or self._over:
             return
-        self._sync_asked = position
+        self._sync_requested = position
         if self._synced < position:
             self.out.append(SyncOwn())
         for node, peer in self._peers.items():
             if peer.fed:
-                self.out.append(AskSync(node, peer.session, self._epoch, position))
+                self.out.append(RequestSync(node, peer.session, self._epoch, position))
 
     def _look(self) -> None:
         held = min([self._synced, *(self._counted(*one) for one in self._needed)])

@@ -51,7 +51,7 @@ from penstock.replication.authority import (
     ALL_PERMITS,
     NEVER_NS,
     NO_PERMITS,
-    Heard,
+    Evidence,
     Isolation,
     permits,
 )
@@ -105,7 +105,7 @@ class PartitionLeader:
         "committed",
         "confirmed_ns",
         "end",
-        "heard",
+        "evidence",
         "held_off",
         "isolation",
         "leader_id",
@@ -131,18 +131,18 @@ class PartitionLeader:
         generation: int,
         committed: int,
         waits: bool,
-        heard: Heard | None = None,
+        evidence: Evidence | None = None,
         confirmed_ns: int = 0,
         isolation: Isolation = Isolation(),  # noqa: B008
         beside: bool = False,
     ) -> None:
         self.beside = beside
         self.log = log
-        self.heard = heard if heard is not None else Heard()
+        self.evidence = evidence if evidence is not None else Evidence()
         self.confirmed_ns = confirmed_ns  # when the record of this leadership was read
         self.isolation = isolation
         self.permits = ALL_PERMITS  # until the first tick
-        self._certain_ns = NEVER_NS  # until then it has all permits, whatever is heard
+        self._certain_ns = NEVER_NS  # until then it has all permits, whatever the evidence is
         self.rests = False  # all permits, and no need of a `tick` while all members answer
         self.held_off: set[int] = set()
         self.record, self.revision = record, revision
@@ -248,9 +248,9 @@ class PartitionLeader:
 
     def _known_ns(self, is_promised: bool) -> int:
         """As of when this leadership is known to have been in force."""
-        known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
+        known_ns = max(self.confirmed_ns, self.evidence.confirmed_ns)
         if is_promised:
-            return max(known_ns, self.heard.from_all(m.node for m in self._needed))
+            return max(known_ns, self.evidence.from_all(m.node for m in self._needed))
         return known_ns
 
     # --- own log ---
@@ -301,7 +301,9 @@ class PartitionLeader:
         if self._demanded is not None and self._demanded.node == node and self._proposed is None:
             self._demand(None)
 
-    def told(self, node: int, session: int, replica: int, generation: int, extent: Extent) -> None:
+    def extent_reported(
+        self, node: int, session: int, replica: int, generation: int, extent: Extent
+    ) -> None:
         """A follower's position: where do our logs begin to differ?"""
         peer = self._peer(node, session)
         if peer is None:

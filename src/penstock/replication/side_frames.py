@@ -14,7 +14,7 @@ The frames that fetch a corrupt range from another replica, and their bytes.
 
 | kind | | fields | then |
 |---|---|---|---|
-| 19 | AskRange | start u64, end u64 | |
+| 19 | RequestRange | start u64, end u64 | |
 | 20 | SendRange | start u64; chain; before u32, crc u32 | payload: batches, or none |
 
 The session is the number of the question, which the answer repeats. A chain is the batch before
@@ -39,11 +39,11 @@ The bytes of a channel journal's frames: fields and rest, as in the table of `fr
 |---|---|---|---|
 | 9 | HelloJournal | epoch u32 | |
 | 10 | ReportPosition | epoch u32, replica u64, position | |
-| 11 | AskSnapshot | epoch u32 | |
+| 11 | RequestSnapshot | epoch u32 | |
 | 12 | AcknowledgePosition | epoch u32, replica u64, written position, synced position | |
 | 13 | SendRecord | epoch u32, position, held position; before u32, crc u32 | payload: the record |
 | 14 | SendHeld | epoch u32, held position | |
-| 16 | AskSync | epoch u32, position | |
+| 16 | RequestSync | epoch u32, position | |
 
 A position is generation u64 and sequence u64. A record is as in the leader's file; the table of
 `frames` explains how it is sent, and the last two fields of 13. The receiving file
@@ -61,10 +61,10 @@ from typing import Any, NamedTuple
 from penstock.log.fold import Position
 from penstock.replication.journal import (
     AcknowledgePosition,
-    AskSnapshot,
-    AskSync,
     HelloJournal,
     ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
 )
@@ -97,7 +97,7 @@ class BatchAnswered(NamedTuple):
     reason: str = ""
 
 
-class AskRange(NamedTuple):
+class RequestRange(NamedTuple):
     session: int
     start: int
     end: int
@@ -137,16 +137,16 @@ class HasTable(NamedTuple):
 
 
 ForwardFrame = SendBatch | BatchAnswered
-RangeFrame = AskRange | SendRange
+RangeFrame = RequestRange | SendRange
 TableFrame = SendTable | HasTable
 JournalFrame = (
     HelloJournal
     | ReportPosition
-    | AskSnapshot
+    | RequestSnapshot
     | AcknowledgePosition
     | SendRecord
     | SendHeld
-    | AskSync
+    | RequestSync
 )
 JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
@@ -192,7 +192,7 @@ SIDE_KINDS = (
     _of_journal(10, ReportPosition, ">I3Q", lambda it: (it.epoch, it.replica, *it.position),
                 lambda _, session, __, epoch, replica, *position:
                 ReportPosition(session, epoch, replica, Position(*position))),
-    flat(11, AskSnapshot, _journals(11), ">I"),
+    flat(11, RequestSnapshot, _journals(11), ">I"),
     _of_journal(12, AcknowledgePosition, ">I5Q",
                 lambda it: (it.epoch, it.replica, *it.written, *it.synced),
                 lambda _, session, __, epoch, replica, *two: AcknowledgePosition(
@@ -204,14 +204,14 @@ SIDE_KINDS = (
     _of_journal(14, SendHeld, ">I2Q", lambda it: (it.epoch, *it.held),
                 lambda node, session, _, epoch, *held:
                 SendHeld(node, session, epoch, Position(*held))),
-    _of_journal(16, AskSync, ">I2Q", lambda it: (it.epoch, *it.position),
+    _of_journal(16, RequestSync, ">I2Q", lambda it: (it.epoch, *it.position),
                 lambda node, session, _, epoch, *position:
-                AskSync(node, session, epoch, Position(*position))),
+                RequestSync(node, session, epoch, Position(*position))),
     Kind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
          lambda it: (it.epoch, it.end),
          lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),
     flat(18, HasTable, "an answer to a table", ">IQQ"),
-    flat(19, AskRange, "a question for a range", ">QQ"),
+    flat(19, RequestRange, "a question for a range", ">QQ"),
     Kind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
          lambda _, session, batches, start, *chain:
          SendRange(session, start, Chain(*chain), batches), "batches"),

@@ -20,7 +20,7 @@ from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger
 from penstock.log.ledger import Node as LedgerNode
-from penstock.replication.authority import Heard
+from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target
 from penstock.replication.leader import Outcome as Settled
@@ -69,9 +69,9 @@ class Node(World):
         self.incarnation, self.generation = incarnation, ledger.node.generation + 1
         ledger.set_node(ledger.node._replace(generation=self.generation, incarnation=incarnation))
         ledger.sync()
-        self.heard = Heard()
+        self.evidence = Evidence()
         membership = Membership(
-            number, incarnation, self.generation, ledger, self, self, self.heard
+            number, incarnation, self.generation, ledger, self, self, self.evidence
         )
         self.replica_host = self.broker.join(membership)
         self.broker.open()

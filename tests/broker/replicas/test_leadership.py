@@ -31,7 +31,7 @@ from penstock.log.fold import (
 )
 from penstock.log.follower_journal import FollowedJournal
 from penstock.nsqd.http.deps import unavailable
-from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
+from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
 from penstock.replication.frames import Frames, Row, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
@@ -97,7 +97,7 @@ class Shared:
         (hello,) = self.wire.take()
         assert isinstance(hello, Hello)
         self.session = hello.session
-        self.leadership.receive(2, Tell(hello.session, EPOCH, 102, 1, extent, 0))
+        self.leadership.receive(2, ReportExtent(hello.session, EPOCH, 102, 1, extent, 0))
         (match,) = self.wire.take()
         assert isinstance(match, MatchAt)
         self.leadership.receive(2, Matched(hello.session, match.end))
@@ -236,11 +236,11 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.link()
     shared.publish(b"one")
     shared.acknowledge(1)
-    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+    assert shared.catch_up.request(3, other, 1, 100, lambda: None)
     shared.wire.take()
     shared.leadership.linked(3)
     (hello,) = shared.wire.take()
-    shared.leadership.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    shared.leadership.receive(3, ReportExtent(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
     (match,) = shared.wire.take()
     shared.leadership.receive(3, Matched(hello.session, match.end))
     assert shared.wire.take() == []  # the slot on node 3 is taken
@@ -248,7 +248,7 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     (row,) = shared.wire.take()
     assert (row.start, end_of(row.batches)) == (0, 1)
     shared.leadership.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
-    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)  # it has all, and gave its slot back
+    assert shared.catch_up.request(3, other, 1, 100, lambda: None)  # the first has all: it is free
     shared.catch_up.validate()
 
 
@@ -264,7 +264,7 @@ class Desk:
         self.called: list[int] = []
 
     def ask(self, number: int, spare: int = 1, missing: int = 100, node: int = NODE) -> bool:
-        answer = self.catch_up.ask(
+        answer = self.catch_up.request(
             node, Target(number, 0), spare, missing, lambda: self.called.append(number)
         )
         self.catch_up.validate()

@@ -27,8 +27,14 @@ from penstock.log.follower_journal import NOTHING, FollowedJournal
 from penstock.log.ledger import Ledger, Node, ReplicaEntry
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import read_replica
-from penstock.replication.effects import Acknowledge, Hello, Refuse, Tell
-from penstock.replication.journal import AskSnapshot, AskSync, HelloJournal, SendHeld, SendRecord
+from penstock.replication.effects import Acknowledge, Hello, Refuse, ReportExtent
+from penstock.replication.journal import (
+    HelloJournal,
+    RequestSnapshot,
+    RequestSync,
+    SendHeld,
+    SendRecord,
+)
 from sim.disk import Fault
 from sim.threads import Threads
 
@@ -51,9 +57,9 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab.epoch_ledger.flush()
     assert lab.wire.take() == []  # the sync has ended, and nobody has looked
     lab.syncs.settle()
-    (tell,) = lab.wire.take()
-    assert isinstance(tell, Tell)
-    assert (tell.epoch, tell.replica, tell.generation) == (6, 99, 4)
+    (report,) = lab.wire.take()
+    assert isinstance(report, ReportExtent)
+    assert (report.epoch, report.replica, report.generation) == (6, 99, 4)
     lab.disk.crash(random.Random(1))
     lab.open()
     assert lab.epoch_ledger.epoch(KEY) == 6
@@ -128,8 +134,8 @@ def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
     lab.disk.faults.remove(fault)
     lab.followed.settle()
     assert lab.turn() == [Refuse(SESSION, 1)]
-    (tell,) = lab.hello(session=SESSION + 1)
-    assert tell.extent.end == 1
+    (report,) = lab.hello(session=SESSION + 1)
+    assert report.extent.end == 1
 
 
 def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
@@ -232,8 +238,8 @@ def test_a_hello_waits_for_a_mark_that_is_being_written() -> None:
     assert lab.hello(session=SESSION + 1) == []
     lab.threads.held = False
     lab.threads.run()
-    (tell,) = lab.turn()
-    assert isinstance(tell, Tell)
+    (report,) = lab.turn()
+    assert isinstance(report, ReportExtent)
     assert lab.own.state == "copying"
 
 
@@ -342,7 +348,7 @@ class ChannelsLab:
         return self.send(SendRecord(3, SESSION, EPOCH, position, data, held))
 
     def ask(self, position: Position) -> list[Any]:
-        return self.send(AskSync(3, SESSION, EPOCH, position))
+        return self.send(RequestSync(3, SESSION, EPOCH, position))
 
     @property
     def cursor(self) -> int:
@@ -364,7 +370,7 @@ def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsL
     assert lab.record(at(2), 7) == []
     assert "what its leader says of channels cannot be stored" in lab.health.text
     lab.channels.settle(sync=True)
-    assert lab.turn() == [AskSnapshot(SESSION, EPOCH)]
+    assert lab.turn() == [RequestSnapshot(SESSION, EPOCH)]
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")
 

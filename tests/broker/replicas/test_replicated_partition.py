@@ -243,7 +243,7 @@ def small(kernel: ModuleType) -> Cluster:
 
 
 def permit(cluster: Cluster, permits: Permits) -> None:
-    """As `tick` says it when the leader has heard from its set, or has not."""
+    """As `tick` says it when the leader has evidence from its set, or has not."""
     leader = cluster.nodes[0].leader()
     leader.leadership.machine.permits = permits
     leader.leadership.moved()
@@ -328,7 +328,7 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     cluster = small(kernel)
     node = cluster.nodes[0]
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.replica_host.tick(cluster.clock.mono_ns())
     assert node.leader().acts
     cluster.clock.pass_ns(3 * limits.SECOND)
@@ -360,7 +360,7 @@ def test_while_all_nodes_answer_a_leadership_is_left_alone(
     monkeypatch.setattr(ReplicatedPartition, "tick", counted)
     for _ in range(40):
         for other in (1, 2):
-            node.heard.answered(other, cluster.clock.mono_ns())
+            node.evidence.answered(other, cluster.clock.mono_ns())
         pass_ticks(1)
     assert cluster.clock.mono_ns() - looked_at_ns[-1] > limits.AUTHORITY_NS // 2
     pass_ticks(19)
@@ -376,7 +376,7 @@ def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleTyp
     node.replica_host.tick(cluster.clock.mono_ns())
     assert not node.leader().acts
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.leader().leadership.machine.tick(cluster.clock.mono_ns())
     for _ in range(10):
         node.replica_host.tick(cluster.clock.mono_ns())
@@ -407,7 +407,7 @@ def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.replica_host.tick(cluster.clock.mono_ns())
     with pytest.raises(SequenceGap):
         node.put_stamped(5, b"x")

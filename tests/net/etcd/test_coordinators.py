@@ -210,13 +210,13 @@ async def test_a_watch_says_how_far_it_is(desk: Desk) -> None:
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []
     watch = desk.coordinator.watch("", made + 1, answers.append)
-    watch.ask_progress()
+    watch.request_progress()
     await desk.until(lambda: answers)
     assert answers[-1].revision >= made
     assert answers[-1].events == ()
     watch.cancel()
     count = len(answers)
-    watch.ask_progress()
+    watch.request_progress()
     await desk.transact(Put("a", b"2"))
     await desk.turn()
     assert len(answers) == count
@@ -227,7 +227,7 @@ async def test_a_watch_of_the_future_says_that_it_is_behind(desk: Desk) -> None:
     """As after a backup was put back: nothing would come for a long time."""
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []
-    desk.coordinator.watch("", made + 1000, answers.append).ask_progress()
+    desk.coordinator.watch("", made + 1000, answers.append).request_progress()
     await desk.until(lambda: answers)
     assert answers[-1].revision < made + 999
 

@@ -101,7 +101,7 @@ async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> N
         assert hung == members[0].endpoint
         members[0].pause()
         while not isinstance(answers[-1], Failed):
-            watch.ask_progress()  # a question, unless something has come since the last one
+            watch.request_progress()  # a question, unless something has come since the last one
             await asyncio.sleep(0.2)
         assert coordinator.endpoint == members[1].endpoint
         await answered(desk, Put("a", b"3"))

@@ -211,7 +211,7 @@ class Assignment:
         machine = PartitionLeader(
             LogView(self.files.log), record, self.revision, self.leader_id,
             self._replication.generation, self.committed, self._waits,
-            heard=self._replication.heard, isolation=self._replication.isolation,
+            evidence=self._replication.evidence, isolation=self._replication.isolation,
             beside=self._beside is not None,
         )  # fmt: skip
         ports = LeadershipPorts(

@@ -18,7 +18,8 @@ leader's log.
 | acknowledges nothing for CATCH_UP_STALL_NS | gives its slot to the next, and waits behind all |
 | is a member | needs none: commits wait for it |
 
-No clock is read: `tick` brings the time. `again` repeats what `ask` refused, when there is a slot.
+No clock is read: `tick` brings the time. `again` repeats what `request` refused, when there is a
+slot.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from penstock.broker.ports import Peers
 from penstock.errors import StorageError
 from penstock.limits import CATCH_UP_SLOTS, CATCH_UP_STALL_NS
 from penstock.log.ledger import ReplicaEntry, ReplicaKey
-from penstock.replication.authority import Heard, Isolation
+from penstock.replication.authority import Evidence, Isolation
 from penstock.replication.frames import Target
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class CatchUp:
         self._waiting: dict[int, dict[Target, _Waiting]] = {}
         self._stalled: set[tuple[int, Target]] = set()
 
-    def ask(
+    def request(
         self,
         node: int,
         target: Target,
@@ -241,7 +242,7 @@ class Membership(NamedTuple):
     ledger: Ledger
     peers: Peers
     records: Records
-    heard: Heard  # shared with the cluster's `Proposals`
+    evidence: Evidence  # shared with the cluster's `Proposals`
     isolation: Isolation = Isolation()
 
 
@@ -252,7 +253,8 @@ class ReplicationContext:
     generation: int  # of its start, durable
     epoch_ledger: EpochLedger
     peers: Peers
-    heard: Heard = field(default_factory=Heard)  # by which leaderships know that they are in force
+    # By it leaderships know that they are in force.
+    evidence: Evidence = field(default_factory=Evidence)
     isolation: Isolation = field(default_factory=Isolation)
     catch_up: CatchUp = field(default_factory=CatchUp)
 

@@ -153,8 +153,8 @@ class Forwarding:
         session, number = frame.session, frame.number
 
         def done(answer: Answer) -> None:
-            said = BatchAnswered(session, number, *answer)
-            self._peers.send(node, Lane.LIVE, encode(target, said))
+            frame = BatchAnswered(session, number, *answer)
+            self._peers.send(node, Lane.LIVE, encode(target, frame))
 
         self._take(target, bytes(frame.batch), frame.moved, done)
 

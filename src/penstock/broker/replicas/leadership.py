@@ -37,7 +37,7 @@ from penstock.replication.effects import (
     Propose,
     Read,
     Refuse,
-    Tell,
+    ReportExtent,
 )
 from penstock.replication.frames import Frame, Row, Target, encode
 from penstock.replication.leader import Outcome, PartitionLeader
@@ -216,8 +216,8 @@ class Leadership:
                 case Acknowledge():
                     self.acknowledged(node, frame)
                     return
-                case Tell(session, _, replica, generation, extent, _):
-                    machine.told(node, session, replica, generation, extent)
+                case ReportExtent(session, _, replica, generation, extent, _):
+                    machine.extent_reported(node, session, replica, generation, extent)
                 case Matched(session, end):
                     machine.matched(node, session, end)
                     self._has_news = True  # it may lack nothing but the committed end
@@ -359,7 +359,7 @@ class Leadership:
         missing_bytes = self.machine.log.bytes_from(max(start, self.log.start_offset))
         again = partial(self._feed_again, node)
         self._in_turn.add(node)
-        return ports.catch_up.ask(node, ports.target, spare, missing_bytes, again)
+        return ports.catch_up.request(node, ports.target, spare, missing_bytes, again)
 
     def _commit_to(self, ports: LeadershipPorts, effect: CommitTo) -> None:
         self._has_news = True

@@ -46,10 +46,10 @@ from penstock.replication.effects import (
     MatchAt,
     Matched,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.frames import Frame, Row, encode
@@ -275,7 +275,7 @@ class LogFollower:
             self._acknowledged = frame
             self._answer(node, frame)
 
-    def _answer(self, node: int, frame: Tell | Matched | Acknowledge | Refuse) -> None:
+    def _answer(self, node: int, frame: ReportExtent | Matched | Acknowledge | Refuse) -> None:
         self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
 
     def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
@@ -454,7 +454,7 @@ _RECEIVERS: dict[type, Any] = {
 }
 _EFFECTS: dict[type, Any] = {
     SaveEpoch: LogFollower._save_epoch,
-    Tell: LogFollower._answer,
+    ReportExtent: LogFollower._answer,
     Cut: LogFollower._cut,
     Begin: LogFollower._begin,
     Matched: LogFollower._answer,

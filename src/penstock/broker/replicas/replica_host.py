@@ -97,10 +97,10 @@ class ReplicaHost:
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        node, incarnation, generation, ledger, peers, records, heard, isolation = membership
+        node, incarnation, generation, ledger, peers, records, evidence, isolation = membership
         epoch_ledger = EpochLedger(ledger, context.syncs)
         self.replication = ReplicationContext(
-            node, incarnation, generation, epoch_ledger, peers, heard, isolation
+            node, incarnation, generation, epoch_ledger, peers, evidence, isolation
         )
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
@@ -500,8 +500,8 @@ class ReplicaHost:
         its authority before its turn comes, a tenth of them and those that do not serve yet. Those
         that rest are left out then: these answers are all that their authority depends on."""
         known = tuple(self._linked)
-        heard_ns = self.replication.heard.from_all(known)
-        is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
+        answered_ns = self.replication.evidence.from_all(known)
+        is_steady = known == self._ticked and answered_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
         if not is_steady:
             return list(self._led_here.values())

@@ -37,13 +37,13 @@ from penstock.replication.frames import Encoded, encode
 from penstock.replication.journal import (
     AcknowledgePosition,
     Answer,
-    AskSnapshot,
-    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
     ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
     SyncJournal,
@@ -149,9 +149,9 @@ class JournalSender:
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
             case ReportPosition(session, epoch, replica, position) if epoch == self.epoch:
-                self.machine.told(node, session, replica, position)
-            case AskSnapshot(session, epoch) if epoch == self.epoch:
-                self.machine.asked(node, session)
+                self.machine.position_reported(node, session, replica, position)
+            case RequestSnapshot(session, epoch) if epoch == self.epoch:
+                self.machine.snapshot_requested(node, session)
             case AcknowledgePosition(session, epoch, replica, written, synced) if (
                 epoch == self.epoch
             ):
@@ -169,7 +169,7 @@ class JournalSender:
 
     def _do(self, effect: Any) -> None:
         match effect:
-            case HelloJournal() | SendHeld() | AskSync():
+            case HelloJournal() | SendHeld() | RequestSync():
                 self._send(effect.node, encode(self._target, effect))
             case SendRecord(node, _, _, _, record, _):
                 if record is not self._record:
@@ -330,8 +330,8 @@ class JournalReceiver:
                 self.machine.record(session, epoch, position, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
                 self.machine.held(session, epoch, held)
-            case AskSync(_, session, epoch, position) if node == self.leader:
-                self.machine.ask_sync(session, epoch, position)
+            case RequestSync(_, session, epoch, position) if node == self.leader:
+                self.machine.sync_requested(session, epoch, position)
             case _:
                 return  # for a leader, or of another one
         self._work()
@@ -363,7 +363,7 @@ class JournalReceiver:
                 if effect != self._acknowledged:
                     self._acknowledged = effect
                     self._send(effect)
-            case ReportPosition() | AskSnapshot():
+            case ReportPosition() | RequestSnapshot():
                 self._send(effect)
             case Stop(reason):
                 self._stop(reason)

@@ -52,9 +52,9 @@ from penstock.replication.effects import Acknowledge
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.peer import UNMATCHED, Peer
 from penstock.replication.side_frames import (
-    AskRange,
     HasTable,
     JournalFrame,
+    RequestRange,
     SendRange,
     SendTable,
 )
@@ -302,7 +302,7 @@ class ReplicatedPartition:
 
     def receive(self, node: int, frame: Frame) -> None:
         self._end_inherited()
-        if isinstance(frame, AskRange | SendRange):
+        if isinstance(frame, RequestRange | SendRange):
             self._repair(node, frame)
         elif isinstance(frame, SendTable):
             self._table.came(node, frame)
@@ -338,11 +338,11 @@ class ReplicatedPartition:
         """What this leadership sends of the journal."""
         return self._inherited[2] if self._inherited is not None else self.led
 
-    def _repair(self, node: int, frame: AskRange | SendRange) -> None:
+    def _repair(self, node: int, frame: RequestRange | SendRange) -> None:
         assignment = self.assignment
         if isinstance(assignment.role, Stopped):
             return
-        if isinstance(frame, AskRange):
+        if isinstance(frame, RequestRange):
             self._repairing.answer(node, frame, assignment.committed)
         else:
             self._repairing.receive(node, frame, assignment.committed, assignment.linked_nodes)

@@ -83,7 +83,7 @@ class EtcdWatch:
     def begin(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
-    def ask_progress(self) -> None:
+    def request_progress(self) -> None:
         if self.is_over:
             return
         if self._heard:
