@@ -29,8 +29,7 @@ from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
 from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
-from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
+from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.frames import Frames
 from penstock.replication.leader import Outcome as Verdict
 from penstock.replication.record import Record, arranged

@@ -10,8 +10,8 @@ from penstock.broker.replicas.log_follower import Files, LogFollower
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
-from penstock.log.head import Owner
-from penstock.log.ledger import Ledger, Node, ReplicaKey
+from penstock.log.head import LogOwner
+from penstock.log.ledger import Ledger, LedgerNode, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.segment import LogSettings
@@ -24,7 +24,7 @@ LEADER = 7  # the node
 SESSION = 1 << 32
 IDENTITY = "005-18a26f9ac7a69000"
 KEY = ReplicaKey(IDENTITY, 0)
-OWNER = Owner("orders", 0, IDENTITY)
+OWNER = LogOwner("orders", 0, IDENTITY)
 PATH = "data/0"
 NOW_NS = 1_790_000_000 * 10**9
 SETTINGS = LogSettings(
@@ -104,7 +104,7 @@ class Lab:
         PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
         file = ReplicaFile(replica_id=replica_id(99), identity=IDENTITY, state=state)
         write_replica(self.disk, PATH, file)
-        Ledger.create(self.disk, "data", Node(generation=4, incarnation=5)).close()
+        Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5)).close()
         self.waits = waits
         self.stops: list[str] = []
         self.open()

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.kernel import id_to_hex
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.inspect import Row, dump_file, dump_partition, dump_segment
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
@@ -103,7 +103,7 @@ def test_a_mark_is_a_row_per_copy(disk: SimDisk) -> None:
 
 
 def test_a_journal_is_a_row_per_record_and_its_problem(disk: SimDisk) -> None:
-    groups = [Group(1, cursor_entry(Entry.CURSOR, 5, 9))]
+    groups = [Group(1, cursor_entry(EntryKind.CURSOR, 5, 9))]
     first = encode_record(FLAG_SNAPSHOT, 3, 0, 9, groups)
     second = encode_record(0, 3, 1, 12, groups)
     path = f"{PATH}/channels.0"

@@ -3,7 +3,14 @@
 import pytest
 
 from penstock.kernel import StrayRecord
-from penstock.log.fold import FLAG_SNAPSHOT, ChannelState, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    ChannelState,
+    EntryKind,
+    Group,
+    cursor_entry,
+    encode_record,
+)
 from penstock.log.inspect import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
 from sim.disk import SimDisk
@@ -15,7 +22,7 @@ TOPIC = "data/topics/orders/topic.json"
 
 def snapshot(generation: int, low: int) -> bytes:
     return encode_record(
-        FLAG_SNAPSHOT, generation, 0, 50, [Group(1, cursor_entry(Entry.CURSOR, low, low))]
+        FLAG_SNAPSHOT, generation, 0, 50, [Group(1, cursor_entry(EntryKind.CURSOR, low, low))]
     )
 
 

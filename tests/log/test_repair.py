@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import LogDamaged
 from penstock.log.damage import read_lost
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
@@ -32,8 +32,8 @@ def disk() -> SimDisk:
     """A topic with two channels: one has finished all but the last ten, the other nothing."""
     disk = filled_disk()
     groups = [
-        Group(1, cursor_entry(Entry.CURSOR, END - 10, END)),
-        Group(2, cursor_entry(Entry.CURSOR, 0, 0)),
+        Group(1, cursor_entry(EntryKind.CURSOR, END - 10, END)),
+        Group(2, cursor_entry(EntryKind.CURSOR, 0, 0)),
     ]
     put(disk, f"{PATH}/channels.0", encode_record(FLAG_SNAPSHOT, 1, 0, END, groups))
     channels = b'[{"name":"fast","number":1},{"name":"slow","number":2}]'

@@ -73,7 +73,7 @@ class Piece(NamedTuple):
         return id_at(self.header.base_id, self.header.count - 1)
 
 
-class Row(NamedTuple):
+class CheckedRow(NamedTuple):
     """What is known of a row that may be written."""
 
     length: int
@@ -88,7 +88,7 @@ def check_row(
     end_offset: int,
     last: BatchName | None,
     epoch: int,
-) -> Row:
+) -> CheckedRow:
     """`last` is the log's last batch, None when it has none; `epoch` is the newest one there was.
     Raises AppendRefused."""
     views = [memoryview(batch).cast("B") for batch in batches]
@@ -104,7 +104,7 @@ def check_row(
         pieces.append(piece)
         expected += piece.header.count
         epoch = piece.header.leader_epoch
-    return Row(length, expected - end_offset, pieces)
+    return CheckedRow(length, expected - end_offset, pieces)
 
 
 def _pieces(where: str, views: Sequence[memoryview], offset: int) -> Iterator[Piece]:
@@ -169,7 +169,7 @@ def hole_at(
     return Hole(segment, position, end_position, offset, to_offset, before, epoch_after)
 
 
-def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> Row:
+def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> CheckedRow:
     """Raises AppendRefused and RestoreRefused."""
     epoch = hole.before.epoch if hole.before is not None else 0
     row = check_row(where, (batches,), previous, hole.from_offset, hole.before, epoch)

@@ -14,8 +14,8 @@ from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     Folded,
     Folding,
+    JournalRecord,
     Position,
-    Record,
     decode_record,
     named,
     restamped,
@@ -88,7 +88,7 @@ class FollowedJournal:
     def validate(self) -> None:
         self.files.validate()
 
-    def _sound(self, data: bytes) -> tuple[Record, Position]:
+    def _sound(self, data: bytes) -> tuple[JournalRecord, Position]:
         record = decode_record(data, 0)
         if record is None or record.length != len(data):
             raise self._refused(f"{len(data)} bytes that are not one sound record")

@@ -22,7 +22,7 @@ from penstock.kernel import Section, decode_bodies, decode_sections, id_at, id_t
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.fold import ChannelState, Folded, fold
-from penstock.log.head import Owner, read_beginning
+from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import decode_entries
 from penstock.log.journal_file import read_journal
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, decode
@@ -41,7 +41,7 @@ class PartitionDirectory(NamedTuple):
     path: str
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """What there is to look at. A single segment, index, mark or journal stands in `files`,
     and so does the ledger."""
 
@@ -59,7 +59,9 @@ class NothingThere(Exception):
         self.path = path
 
 
-def find(disk: Disk, path: str, topic: str | None = None, partition: int | None = None) -> Found:
+def find(
+    disk: Disk, path: str, topic: str | None = None, partition: int | None = None
+) -> FoundFiles:
     """Everything under `path`, which may be a data directory, its topics, one topic, one partition
     or one file; only this topic and partition when they are given."""
     path = path.rstrip("/") or "/"
@@ -68,7 +70,7 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
     if not disk.is_directory(path):
         if not is_known(os.path.basename(path)):
             raise NothingThere(path)
-        return Found([], [], [path], [])
+        return FoundFiles([], [], [path], [])
     found = _under(disk, path)
     directories = [
         directory
@@ -81,8 +83,8 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
     kept = {os.path.dirname(directory.path) for directory in directories}
     settings = [file for file in found.settings if wants_all or os.path.dirname(file) in kept]
     if not wants_all:
-        return Found(directories, settings, [], [])
-    return Found(directories, settings, found.files, found.stages)
+        return FoundFiles(directories, settings, [], [])
+    return FoundFiles(directories, settings, found.files, found.stages)
 
 
 def is_known(name: str) -> bool:
@@ -98,7 +100,7 @@ def is_known(name: str) -> bool:
     )
 
 
-def _under(disk: Disk, path: str) -> Found:
+def _under(disk: Disk, path: str) -> FoundFiles:
     inside = disk.listdir(path)
     if TOPICS in inside and disk.is_directory(os.path.join(path, TOPICS)):
         found = _topics(disk, os.path.join(path, TOPICS))
@@ -111,7 +113,7 @@ def _under(disk: Disk, path: str) -> Found:
     if names.segment_bases(inside):
         topic = os.path.basename(os.path.dirname(os.path.abspath(path)))
         number = os.path.basename(path)
-        return Found(
+        return FoundFiles(
             [PartitionDirectory(topic, int(number) if number.isdecimal() else 0, path)], [], [], []
         )
     if os.path.basename(path) == TOPICS:
@@ -119,9 +121,9 @@ def _under(disk: Disk, path: str) -> Found:
     return _topic(disk, path)
 
 
-def _topics(disk: Disk, path: str) -> Found:
+def _topics(disk: Disk, path: str) -> FoundFiles:
     parts = [_topic(disk, os.path.join(path, name)) for name in sorted(disk.listdir(path))]
-    return Found(
+    return FoundFiles(
         [directory for part in parts for directory in part.directories],
         [file for part in parts for file in part.settings],
         [],
@@ -129,9 +131,9 @@ def _topics(disk: Disk, path: str) -> Found:
     )
 
 
-def _topic(disk: Disk, path: str) -> Found:
+def _topic(disk: Disk, path: str) -> FoundFiles:
     if not disk.is_directory(path):
-        return Found([], [], [], [])
+        return FoundFiles([], [], [], [])
     inside = disk.listdir(path)
     topic = os.path.basename(os.path.abspath(path))
     directories = [
@@ -139,7 +141,7 @@ def _topic(disk: Disk, path: str) -> Found:
         for name in sorted(inside)
         if name.isdecimal() and disk.is_directory(os.path.join(path, name))
     ]
-    return Found(directories, _settings(path, inside), [], [])
+    return FoundFiles(directories, _settings(path, inside), [], [])
 
 
 def _inside(disk: Disk, path: str, directory_name: str, suffix: str) -> list[str]:
@@ -291,11 +293,11 @@ def read_queues(disk: Disk, directory: PartitionDirectory) -> list[Queue]:
     return found
 
 
-def read_owner(disk: Disk, directory: PartitionDirectory) -> Owner | None:
+def read_owner(disk: Disk, directory: PartitionDirectory) -> LogOwner | None:
     """Whose log it is by topic.json; None when that does not tell. Raises OSError."""
     document = _document(disk, directory)
     try:
-        return Owner(str(document["name"]), directory.partition, str(document["identity"]))
+        return LogOwner(str(document["name"]), directory.partition, str(document["identity"]))
     except KeyError:
         return None
 

@@ -102,7 +102,7 @@ class JournalSync:
             self._disk.sync_directory(self._directory)
 
 
-class Found(NamedTuple):
+class FoundJournal(NamedTuple):
     """What the files say at a start."""
 
     folded: Folded
@@ -135,11 +135,13 @@ class JournalFiles:
         self.broken = False
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, file_count: int) -> tuple[JournalFiles, Found | None]:
+    def open(
+        cls, disk: Disk, directory: str, file_count: int
+    ) -> tuple[JournalFiles, FoundJournal | None]:
         """The files of a partition and what they say; None when they say nothing at all."""
         journal = cls(disk, directory, file_count)
-        found: Found | None = None
-        files = [_File(disk, os.path.join(directory, name)) for name in NAMES]
+        found: FoundJournal | None = None
+        files = [_JournalFile(disk, os.path.join(directory, name)) for name in NAMES]
         for index, file in enumerate(files):
             if file.generation > (found.folded.generation if found is not None else -1):
                 found = file.found
@@ -149,7 +151,7 @@ class JournalFiles:
         journal._look_for_rot(files)
         return journal, found
 
-    def _look_for_rot(self, files: list[_File]) -> None:
+    def _look_for_rot(self, files: list[_JournalFile]) -> None:
         """Only what was newer than all that counts has lost any news."""
         self._generation_seen = max(file.generation_seen for file in files)
         for index, file in enumerate(files):
@@ -323,13 +325,13 @@ class JournalFiles:
             raise RuntimeError(f"{self.directory}: the current journal file is not the safe one")
 
 
-class _File:
+class _JournalFile:
     """What one file says, and what it would say if nothing in it had rotted."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         data = _read(disk, path)
         found = fold_records(data)
-        self.found = Found(*found) if found is not None else None
+        self.found = FoundJournal(*found) if found is not None else None
         self.generation = found[0].generation if found is not None else -1
         end = found[0].end if found is not None else 0
         beyond = [found.generation for found in sound_beyond(data, end)]
@@ -355,7 +357,7 @@ def _read(disk: Disk, path: str) -> bytes:
 RECORD_BYTES = RECORD.size
 
 
-class Record(NamedTuple):
+class RecordSpan(NamedTuple):
     position: int
     length: int
     is_snapshot: bool
@@ -369,7 +371,7 @@ class Record(NamedTuple):
 class JournalFile(NamedTuple):
     """The records that count, and why they end before the file does (empty: they do not)."""
 
-    records: list[Record]
+    records: list[RecordSpan]
     end_position: int
     problem: str
     is_torn: bool  # the file ends inside a record: an append that was cut short
@@ -381,7 +383,7 @@ class JournalFile(NamedTuple):
 
 
 def read_journal(data: bytes) -> JournalFile:
-    records: list[Record] = []
+    records: list[RecordSpan] = []
     position = 0
     while position < len(data):
         record = _record(data, position)
@@ -393,7 +395,7 @@ def read_journal(data: bytes) -> JournalFile:
     return JournalFile(records, position, "", False)
 
 
-def _record(data: bytes, position: int) -> Record | str:
+def _record(data: bytes, position: int) -> RecordSpan | str:
     """The record at `position`, or what is wrong with it."""
     if len(data) - position < RECORD_BYTES:
         return "the file ends inside a record"
@@ -411,10 +413,10 @@ def _record(data: bytes, position: int) -> Record | str:
         return "the record's parts do not fit its length"
     is_snapshot = bool(flags & FLAG_SNAPSHOT)
     epoch, number = epoch_of(generation), number_of(generation)
-    return Record(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
+    return RecordSpan(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
 
 
-def _generation(record: Record) -> int:
+def _generation(record: RecordSpan) -> int:
     return generation_of(record.epoch, record.generation)
 
 
@@ -429,7 +431,7 @@ def _entries(data: bytes, position: int, end: int) -> int | None:
     return total if position == end else None
 
 
-def _out_of_row(records: list[Record], record: Record) -> str:
+def _out_of_row(records: list[RecordSpan], record: RecordSpan) -> str:
     if record.is_snapshot != (not records):
         return "a journal has one snapshot, at its front"
     if record.sequence != len(records):

@@ -28,7 +28,7 @@ from penstock.log.damage import forget_lost
 from penstock.log.disk import Disk
 from penstock.log.epochs import NO_EPOCH, BatchName
 from penstock.log.errors import CutRefused, RestoreRefused
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opening
 from penstock.log.scan import Batch
@@ -54,7 +54,7 @@ class PartitionLog(WrittenLog):
         disk: Disk,
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
-        owner: Owner | None = None,
+        owner: LogOwner | None = None,
     ) -> PartitionLog:
         """A new, empty log, durable on return. What an interrupted creation left is taken over.
         `owner` goes into the head of each segment."""
@@ -72,7 +72,7 @@ class PartitionLog(WrittenLog):
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
         wall_ns: int = 0,
-        owner: Owner | None = None,
+        owner: LogOwner | None = None,
     ) -> PartitionLog:
         """The log of a known partition, put right after whatever stop there was: see `report`.
         Segments of another log than `owner` are not served."""

@@ -21,9 +21,9 @@ from penstock.log.damage import LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.fold import rotted_generation
-from penstock.log.head import Owner, read_beginning
+from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
-from penstock.log.inspect import Found, PartitionDirectory, read_owner, read_queues
+from penstock.log.inspect import FoundFiles, PartitionDirectory, read_owner, read_queues
 from penstock.log.journal_file import JournalFile, read_journal
 from penstock.log.ledger import Corrupt, Unknown, read_ledger
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
@@ -35,7 +35,7 @@ JOURNAL_BYTES_READ_MAX = limits.JOURNAL_BYTES_READ_MAX
 STAGE_BYTES_READ_MAX = 1 << 30
 
 
-class Finding(NamedTuple):
+class VerifyFinding(NamedTuple):
     path: str
     position: int | None
     from_offset: int | None
@@ -56,11 +56,11 @@ class PartitionSummary(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """`findings` is what is wrong; `notes` is what is only worth knowing."""
 
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
+    findings: list[VerifyFinding] = field(default_factory=list)
+    notes: list[VerifyFinding] = field(default_factory=list)
     partitions: list[PartitionSummary] = field(default_factory=list)
     bytes_checked: int = 0
 
@@ -73,12 +73,12 @@ class Report:
         is_note: bool = False,
     ) -> None:
         from_offset, to_offset = offsets if offsets is not None else (None, None)
-        row = Finding(path, position, from_offset, to_offset, reason)
+        row = VerifyFinding(path, position, from_offset, to_offset, reason)
         (self.notes if is_note else self.findings).append(row)
 
 
-def verify(disk: Disk, found: Found) -> Report:
-    report = Report()
+def verify(disk: Disk, found: FoundFiles) -> VerifyReport:
+    report = VerifyReport()
     for path in found.settings:
         _verify_settings(disk, path, report)
     for directory in found.directories:
@@ -90,7 +90,7 @@ def verify(disk: Disk, found: Found) -> Report:
     return report
 
 
-def _verify_settings(disk: Disk, path: str, report: Report) -> None:
+def _verify_settings(disk: Disk, path: str, report: VerifyReport) -> None:
     data = read_file(disk, path, JOURNAL_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
@@ -99,7 +99,7 @@ def _verify_settings(disk: Disk, path: str, report: Report) -> None:
         report.find(path, None, str(error))
 
 
-def _verify_stage(disk: Disk, path: str, report: Report) -> None:
+def _verify_stage(disk: Disk, path: str, report: VerifyReport) -> None:
     """A staged block: a line of JSON, and batches whose directories are not known yet."""
     try:
         data = read_file(disk, path, STAGE_BYTES_READ_MAX)
@@ -125,7 +125,7 @@ def _verify_stage(disk: Disk, path: str, report: Report) -> None:
         report.find(path, None, f"{position} bytes of batches, and its line says otherwise")
 
 
-def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
+def _verify_ledger(disk: Disk, path: str, report: VerifyReport) -> None:
     data = read_file(disk, path, limits.LEDGER_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
@@ -137,7 +137,7 @@ def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
         report.find(path, found.end, "an unfinished write", is_note=True)
 
 
-def _verify_file(disk: Disk, path: str, report: Report) -> None:
+def _verify_file(disk: Disk, path: str, report: VerifyReport) -> None:
     """One file for itself. What only its neighbours could tell is not checked."""
     directory, name = os.path.split(path)
     check = PartitionCheck(disk, PartitionDirectory("", 0, directory), report)
@@ -169,7 +169,7 @@ class PartitionCheck:
     """One partition. The mark and the indexes are read before the segments they speak of, so that
     what a running daemon adds meanwhile contradicts nothing."""
 
-    def __init__(self, disk: Disk, directory: PartitionDirectory, report: Report) -> None:
+    def __init__(self, disk: Disk, directory: PartitionDirectory, report: VerifyReport) -> None:
         self._disk = disk
         self._directory = directory
         self._report = report
@@ -182,7 +182,7 @@ class PartitionCheck:
         self._batches = 0
         self._bytes = 0
         self._holes: list[tuple[str, int, int, int | None]] = []  # path, position, from, to
-        self._owner: Owner | None = None  # by topic.json
+        self._owner: LogOwner | None = None  # by topic.json
         self._lost: list[LostRange] = []  # given up: no finding any more
 
     def run(self) -> None:

@@ -55,8 +55,7 @@ from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.kernel import murmur3_32
 from penstock.log import names
 from penstock.log.disk import Disk
-from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
+from penstock.log.ledger import Ledger, LedgerNode
 from penstock.net.api import Route
 from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
 from penstock.log.inspect import (
     TOPICS,
-    Found,
+    FoundFiles,
     NothingThere,
     PartitionDirectory,
     Row,
@@ -31,7 +31,7 @@ from penstock.log.inspect import (
     find,
 )  # fmt: skip
 from penstock.log.repair import Loss, find_losses, give_up
-from penstock.log.verify import Finding, PartitionSummary, Report, verify
+from penstock.log.verify import PartitionSummary, VerifyFinding, VerifyReport, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
 from penstock.tools.output import Output, WrongUse, confirm, when
 from penstock.trace.events import TOPIC, decode
@@ -48,7 +48,7 @@ app = group(
 )
 
 
-def _find(path: str, topic: str | None, partition: int | None) -> Found:
+def _find(path: str, topic: str | None, partition: int | None) -> FoundFiles:
     try:
         return find(OsDisk(), path, topic, partition)
     except NothingThere as error:
@@ -70,7 +70,7 @@ def verify_all(path: Path, topic: OneTopic = None, partition: Partition = None) 
     return Output(_report_json(report), _report_lines(report), FOUND if report.findings else SOUND)
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def _report_json(report: VerifyReport) -> dict[str, Any]:
     return {
         "sound": not report.findings,
         "findings": [finding._asdict() for finding in report.findings],
@@ -80,7 +80,7 @@ def _report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _report_lines(report: Report) -> Iterator[str]:
+def _report_lines(report: VerifyReport) -> Iterator[str]:
     for summary in report.partitions:
         yield _summary_line(summary)
     for note in report.notes:
@@ -101,7 +101,7 @@ def _summary_line(one: PartitionSummary) -> str:
     )
 
 
-def _finding_text(finding: Finding) -> str:
+def _finding_text(finding: VerifyFinding) -> str:
     where = finding.path if finding.position is None else f"{finding.path} at {finding.position}"
     if finding.from_offset is not None and finding.to_offset is not None:
         last = max(finding.to_offset - 1, 0)

@@ -19,7 +19,7 @@ from penstock.broker.replicas.context import Membership, identity_number
 from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
+from penstock.log.ledger import LedgerNode as LedgerNode
 from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.log.fold import (
     PARTITION,
-    Entry,
+    EntryKind,
     Group,
     cursor_entry,
     encode_record,
@@ -335,7 +335,7 @@ class Lab:
         self.followed = FollowedJournal.open(self.disk, "/p")
         groups = [
             Group(PARTITION, start_entry(4)),
-            Group(1, cursor_entry(Entry.CURSOR, 5, 9)),
+            Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
         ]
         self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, groups))
         self.context = Context()

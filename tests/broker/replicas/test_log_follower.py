@@ -15,7 +15,7 @@ from penstock.errors import PartitionStopped
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
     PARTITION,
-    Entry,
+    EntryKind,
     Group,
     Position,
     cursor_entry,
@@ -24,7 +24,7 @@ from penstock.log.fold import (
     start_entry,
 )
 from penstock.log.follower_journal import NOTHING, FollowedJournal
-from penstock.log.ledger import Ledger, Node, ReplicaEntry
+from penstock.log.ledger import Ledger, LedgerNode, ReplicaEntry
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import read_replica
 from penstock.replication.effects import Acknowledge, Hello, Refuse, ReportExtent
@@ -305,7 +305,7 @@ def at(sequence: int, number: int = 0) -> Position:
 
 def record(position: Position, cursor: int, start: int = 0) -> bytes:
     flags = FLAG_SNAPSHOT if position.sequence == 0 else 0
-    groups = [Group(1, cursor_entry(Entry.CURSOR, cursor, cursor))]
+    groups = [Group(1, cursor_entry(EntryKind.CURSOR, cursor, cursor))]
     if start:
         groups.append(Group(PARTITION, start_entry(start)))
     return encode_record(flags, *position, cursor, groups)
@@ -316,7 +316,7 @@ class ChannelsLab:
 
     def __init__(self) -> None:
         self.disk = new_disk()
-        ledger = Ledger.create(self.disk, "data", Node(generation=4, incarnation=5))
+        ledger = Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5))
         ledger.put(KEY, ReplicaEntry(EPOCH, b""))
         self.threads, self.wire, self.health = Threads(), Wire(), Health()
         self.syncs = Syncs(self.threads)

@@ -33,7 +33,7 @@ from penstock.kernel import Tail, Window
 from penstock.log.fold import (
     PARTITION,
     ChannelState,
-    Entry,
+    EntryKind,
     Folded,
     Group,
     Position,
@@ -147,7 +147,7 @@ class Cursors:
         so the first word about it is to forget."""
         self._windows[number] = window
         window.take_journal()
-        self.append([Group(number, cursor_entry(Entry.RESET, start_offset, start_offset))])
+        self.append([Group(number, cursor_entry(EntryKind.RESET, start_offset, start_offset))])
 
     def adopt(self, number: int, window: Window) -> None:
         """A channel that is already in the journal."""
