@@ -163,7 +163,7 @@ PROTOCOL = (
     Mutant(
         "cut_left_out",
         _FOLLOWING,
-        "                self.out.append(Cut(end))\n",
+        "                self.out.append(Truncate(end))\n",
         "                pass\n",
         50,
     ),

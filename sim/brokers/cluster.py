@@ -32,7 +32,7 @@ from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.frames import Frames
 from penstock.replication.leader import Outcome as Verdict
-from penstock.replication.record import Record, arranged
+from penstock.replication.record import PartitionRecord, arranged
 from sim.brokers.node import PATH, JoinedNode
 from sim.brokers.port import AT_ONCE, Passage, Port
 from sim.clock import FakeClock
@@ -52,7 +52,7 @@ class Snapshot(NamedTuple):
 
     generation: int
     disk: SimDisk
-    remembered: tuple[Remembered, dict[PartitionName, Held[Record]]] | None
+    remembered: tuple[Remembered, dict[PartitionName, Held[PartitionRecord]]] | None
 
 
 class JoinedCluster:
@@ -82,7 +82,9 @@ class JoinedCluster:
         self.said: list[tuple[int, int, Any]] = []
         self.cut: set[frozenset[int]] = set()
         self.linked: set[frozenset[int]] = set()
-        self.remembered: dict[int, tuple[Remembered, dict[PartitionName, Held[Record]]]] = {}
+        self.remembered: dict[
+            int, tuple[Remembered, dict[PartitionName, Held[PartitionRecord]]]
+        ] = {}
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
         self._incarnations = itertools.count(500)
         self._identities = itertools.count(0xA1)
@@ -210,7 +212,7 @@ class JoinedCluster:
             raise Stuck(f"{name}:{partition} has no leader")
         return leader
 
-    def record(self, name: str, partition: int = 0) -> Record:
+    def record(self, name: str, partition: int = 0) -> PartitionRecord:
         return self.up()[0].view.partitions[PartitionName(name, partition)].document
 
     def is_whole(self, name: str, partition: int = 0) -> bool:

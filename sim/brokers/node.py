@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.partition.leader import Leader
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster.documents import ACTIVE, Membership, Node
 from penstock.cluster.keys import PartitionName
@@ -57,7 +57,7 @@ class JoinedNode(Process):
 
     # --- Peers, and messages ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)  # pieces in their order
         self.cluster.sent.append((self.number, node, data))
 

@@ -24,7 +24,7 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 from sim.brokers.cluster import JoinedCluster, placement_node
 from sim.brokers.node import JoinedNode
 
@@ -168,7 +168,7 @@ class Topics:
 
     # --- records ---
 
-    def record(self, name: PartitionName) -> tuple[Record, int] | None:
+    def record(self, name: PartitionName) -> tuple[PartitionRecord, int] | None:
         """In force, and its revision."""
         entry = self._cluster.store.entries.get(keys.partition(*name))
         return None if entry is None else (RECORD.decode(entry.key, entry.value), entry.revision)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.replication.effects import Acknowledge, ReportExtent
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 from sim.histories import Breach
 from sim.protocol.record_rules import broken_rule
 
@@ -119,7 +119,7 @@ class Observer:
     def refused(self, batches: Sequence[Batch]) -> None:
         self.never_stored.update(batch.content for batch in batches)
 
-    def leadership_began(self, node: Node, record: Record) -> None:
+    def leadership_began(self, node: Node, record: PartitionRecord) -> None:
         self.leaderships += 1
         leader_id = (node.number, node.incarnation, node.kept.replica)
         if self.leader_ids.setdefault(record.epoch, leader_id) != leader_id:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.record import CommitFile, Part, RecordJob
+from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
@@ -253,7 +253,7 @@ def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start:
     world = start()
     world.publish("news", b"1")
     topic = world.broker.topic("news")
-    part = Part("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])
+    part = CommitPart("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])
     world.close()
     file = CommitFile("app", 3, "prepared", 1, 0, None, [part])
     RecordJob(OsDisk(), str(world.path / "commits"), file).run()

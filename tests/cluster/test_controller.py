@@ -33,7 +33,7 @@ from penstock.replication.leader import Outcome
 from penstock.replication.record import (
     LeaderId,
     Member,
-    Record,
+    PartitionRecord,
     elected,
     regrouped,
     successor,
@@ -53,13 +53,15 @@ def member(number: int) -> Member:
     return Member(number, 100 + number, 1)
 
 
-def record(leader: int | None, members: tuple[int, ...], wanted: tuple[int, ...]) -> Record:
+def record(
+    leader: int | None, members: tuple[int, ...], wanted: tuple[int, ...]
+) -> PartitionRecord:
     leader_id = None if leader is None else LeaderId(leader, 10 + leader, 100 + leader)
     least = (len(wanted) + 1) // 2
-    return Record(7, 5, leader_id, tuple(map(member, members)), least, wanted)
+    return PartitionRecord(7, 5, leader_id, tuple(map(member, members)), least, wanted)
 
 
-def seen(one: Record, **fields: Any) -> PartitionSeen:
+def seen(one: PartitionRecord, **fields: Any) -> PartitionSeen:
     return PartitionSeen(one, 30, len(one.wanted), True)._replace(**fields)
 
 
@@ -238,13 +240,13 @@ class World:
             wanted = dice.sample(list(self.nodes), self.replicas)
             members, first = tuple(map(_member, wanted)), wanted[0]
             leader_id, least = LeaderId(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
-            self.put(name, Record(7, 5, leader_id, members, least, tuple(wanted)))
+            self.put(name, PartitionRecord(7, 5, leader_id, members, least, tuple(wanted)))
         self.incarnations = 100
         self.processes = [Process(1), Process(2)]
         self.sent: list[tuple[int, Propose]] = []  # when it arrives
         self.newest = self.late = 0
 
-    def put(self, name: PartitionName, one: Record) -> None:
+    def put(self, name: PartitionName, one: PartitionRecord) -> None:
         self.store.put(keys.partition(*name), RECORD.encode(one))
 
     def partition(self, name: PartitionName) -> PartitionSeen:

@@ -60,11 +60,11 @@ from penstock.cluster.participant import (
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.errors import DocumentBroken, TransactionTooLarge
 from penstock.limits import DOCUMENT_BYTES_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.store import Store
 
 BIG = (1 << 64) - 1
@@ -89,9 +89,11 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     (
         ORDERS,
         RECORD,
-        Record(BIG, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3),
+        PartitionRecord(
+            BIG, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3
+        ),
     ),
-    (ORDERS, RECORD, Record(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
+    (ORDERS, RECORD, PartitionRecord(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
     ("settings/pause", SETTING, Setting("1")),
 ]
 
@@ -102,7 +104,9 @@ def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
 
 
 def changed(**fields: Any) -> bytes:
-    record = Record(255, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0)
+    record = PartitionRecord(
+        255, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0
+    )
     document = json.loads(RECORD.encode(record))
     for name, value in fields.items():
         if value is ...:
@@ -329,9 +333,9 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         Heartbeat((1 << 63) - 1, 1 << 61),
         Answer(5),
         Refused(7, (1 << 64) - 1),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, None)),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 0, Extent(0, 0, ()))),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 0, None)),
         Corrupt((), ()),
         Renewed(ORDERS_MESSAGES),
         StartRequest(ORDERS_MESSAGES, (1 << 64) - 1, 3),

@@ -18,16 +18,16 @@ from penstock.limits import (
     LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
 )
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.protocol.record_rules import broken_rule
 
 NAME = PartitionName("orders", 0)
 KEY = keys.partition(*NAME)
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-LED_BY_A = Record(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+LED_BY_A = PartitionRecord(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 VACANT = LED_BY_A._replace(leader=None)
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 EXTENT = Extent(0, 9, ((5, 0),))
@@ -36,7 +36,9 @@ EXTENT = Extent(0, 9, ((5, 0),))
 class Desk:
     """One node's elections; by default node 2 of three, all linked."""
 
-    def __init__(self, own: int = 2, record: Record = LED_BY_A, waits: bool = True) -> None:
+    def __init__(
+        self, own: int = 2, record: PartitionRecord = LED_BY_A, waits: bool = True
+    ) -> None:
         self.own = own
         self.view = View()
         self.failure_detector = FailureDetector(own, self.view)
@@ -66,7 +68,7 @@ class Desk:
     def known(self, node: int, lost: int = 0) -> None:
         self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
 
-    def set_record(self, record: Record) -> None:
+    def set_record(self, record: PartitionRecord) -> None:
         self.revision += 1
         held = self.view.partitions[NAME] = Held(record, self.revision, 3)
         self.elections.record_changed(NAME, held)
@@ -76,7 +78,7 @@ class Desk:
         self.failure_detector.unlinked(node)
         self.elections.node_changed(node)
 
-    def asked(self, mono_ns: int) -> Record | None:
+    def asked(self, mono_ns: int) -> PartitionRecord | None:
         """What this node asks for by then."""
         self.elections.tick(mono_ns)
         if not self.batches.waiting:
@@ -103,7 +105,7 @@ class Desk:
 def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
     desk = Desk()
     desk.lose(1)
-    assert desk.asked(0) == Record(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
+    assert desk.asked(0) == PartitionRecord(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
 
 
 def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
@@ -217,8 +219,8 @@ def suspects(own: int) -> Desk:
     return desk
 
 
-def report(member: Member, end: int) -> Report:
-    return Report(member, 2, Extent(0, end, ((5, 0),)))
+def report(member: Member, end: int) -> MemberReport:
+    return MemberReport(member, 2, Extent(0, end, ((5, 0),)))
 
 
 def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
@@ -226,7 +228,7 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     assert desk.asked(ELECTION_STEP_NS) is None
     sent = [one for one in desk.sent() if isinstance(one, SendReport)]
     assert [(one.node, one.epoch) for one in sent] == [(1, 5), (3, 5)]
-    assert sent[0].report == Report(B, 2, EXTENT)
+    assert sent[0].report == MemberReport(B, 2, EXTENT)
     desk.elections.reported(1, NAME, 5, report(A, 8))
     assert desk.asked(ELECTION_STEP_NS) is None, "node 3 is silent"
     desk.elections.reported(3, NAME, 4, report(C, 8))

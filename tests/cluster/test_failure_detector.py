@@ -16,7 +16,7 @@ from penstock.limits import (
     REFUSAL_PAUSE_NS,
     SECOND,
 )
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
@@ -159,7 +159,7 @@ def test_after_an_hour_it_is_short_again() -> None:
 
 ORDERS, OTHER = PartitionName("orders", 0), PartitionName("other", 0)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1))
-RECORD = Record(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
+RECORD = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
 
 
 def corrupt_here(*names: PartitionName) -> CorruptReplicas:

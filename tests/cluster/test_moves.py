@@ -18,7 +18,7 @@ from penstock.cluster.moves import (
 from penstock.replication.record import (
     LeaderId,
     Member,
-    Record,
+    PartitionRecord,
     elected,
     regrouped,
     successor,
@@ -37,8 +37,10 @@ def leader_id(node: int) -> LeaderId:
     return LeaderId(node, 10 + node, 100 + node)
 
 
-def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int) -> Record:
-    return Record(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
+def record(
+    leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int
+) -> PartitionRecord:
+    return PartitionRecord(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
 
 
 MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
@@ -81,7 +83,7 @@ class Story:
         self.move = Move(NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2)
         self.record = record(origin[0], origin, origin, self.move.origin_members_min)
 
-    def put(self, after: Record | None) -> None:
+    def put(self, after: PartitionRecord | None) -> None:
         if after is None:
             return
         assert broken_rule(self.record, after) is None

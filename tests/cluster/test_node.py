@@ -11,7 +11,7 @@ from cases import each
 from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
@@ -197,7 +197,7 @@ def test_a_node_that_is_to_have_no_replica_is_greeted_once(
     leader, told = cluster.led_by("orders"), set[int]()
     send = leader.send
 
-    def noted(node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def noted(node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         told.add(node)
         send(node, lane, frames)
 

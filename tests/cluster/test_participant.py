@@ -22,14 +22,14 @@ from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
 NAME = PartitionName("t", 0)
-RECORD_OF_ONE = Record(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))
+RECORD_OF_ONE = PartitionRecord(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))
 
 
 class Played:
@@ -39,7 +39,7 @@ class Played:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.store.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
-        self.assignment: list[Record] = []
+        self.assignment: list[PartitionRecord] = []
         self.machine: PartitionLeader | None = None
         self.part = Participant(
             0,
@@ -51,7 +51,7 @@ class Played:
             self.now_ns,
         )
 
-    def assign(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def assign(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
         assert held is not None
         record = held.document
         self.assignment.append(record)

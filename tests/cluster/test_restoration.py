@@ -17,7 +17,7 @@ from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.leader import Outcome
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 
@@ -27,14 +27,16 @@ UUID = 5
 ALL_COUNT = 1 << 30
 
 
-def record(epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()) -> Record:
+def record(
+    epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()
+) -> PartitionRecord:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
     leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
-    return Record(7, epoch, leader_id, members, 1, tuple(wanted) or nodes)
+    return PartitionRecord(7, epoch, leader_id, members, 1, tuple(wanted) or nodes)
 
 
 def memory(
-    node: int, revision: int, one: Record | None, restorations: int = 0, uuid: int = UUID
+    node: int, revision: int, one: PartitionRecord | None, restorations: int = 0, uuid: int = UUID
 ) -> Memory:
     records = {} if one is None else {ORDERS: Held(one, revision, 1)}
     remembered = Remembered(uuid, revision, restorations)
@@ -42,7 +44,10 @@ def memory(
 
 
 def standing(
-    one: Record | None, revision: int = 10, topic: Topic | None = TOPIC_OF, restorations: int = 0
+    one: PartitionRecord | None,
+    revision: int = 10,
+    topic: Topic | None = TOPIC_OF,
+    restorations: int = 0,
 ) -> Standing:
     topics = {} if topic is None else {"orders": Held(topic, 3, 3)}
     records = {} if one is None else {ORDERS: Held(one, revision, 1)}
@@ -194,7 +199,9 @@ def test_two_clusters_do_not_make_one() -> None:
 class Desk:
     """A coordinator that was set back, and the view of a node that has frozen."""
 
-    def __init__(self, records: Mapping[PartitionName, Record], uuid: int | None = UUID) -> None:
+    def __init__(
+        self, records: Mapping[PartitionName, PartitionRecord], uuid: int | None = UUID
+    ) -> None:
         self.store = Store()
         if uuid is not None:
             self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(uuid, 1, 4, 0)))

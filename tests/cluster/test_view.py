@@ -28,7 +28,7 @@ from penstock.cluster.watching import Watching
 from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
@@ -39,10 +39,10 @@ NODE_1 = Node(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
 ALL_COUNT = 1 << 30
 
 
-def record(epoch: int, *nodes: int, leader: int | None = None) -> Record:
+def record(epoch: int, *nodes: int, leader: int | None = None) -> PartitionRecord:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
     leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
-    return Record(7, epoch, leader_id, members, 1, (1, 2, 3))
+    return PartitionRecord(7, epoch, leader_id, members, 1, (1, 2, 3))
 
 
 class Desk:
@@ -59,7 +59,7 @@ class Desk:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.watching = Watching(self.coordinator, view)
 
-    def put_record(self, one: Record) -> int:
+    def put_record(self, one: PartitionRecord) -> int:
         return self.store.put(KEY, RECORD.encode(one)).revision
 
     def delete(self, key: str) -> None:
@@ -160,7 +160,9 @@ def test_restored_metadata_begins_again() -> None:
         (record(5, 1, 2), 8, record(5, 1, 2), ""),
     ],
 )
-def test_which_records_are_older(known: Record, revision: int, new: Record, text: str) -> None:
+def test_which_records_are_older(
+    known: PartitionRecord, revision: int, new: PartitionRecord, text: str
+) -> None:
     view = View(Remembered(5, 8), {ORDERS: Held(known, revision, 2)})
     held = Held(new, 8, 2)
     assert text in view.judge(ORDERS, held)
@@ -284,7 +286,7 @@ class WishesDesk:
         self.preferred_leaders = PreferredLeaders(
             self.view, self.machines, self.hand_over, self.moved
         )
-        record = Record(7, 5, LEADER_ID, (A, B, C), 2, wanted)
+        record = PartitionRecord(7, 5, LEADER_ID, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
             self.machines[name] = PartitionLeader(

@@ -33,7 +33,7 @@ from penstock.net.http_client import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup
 from penstock.nsqlookupd.registry import Meta
 from penstock.nsqlookupd.routes import Routes
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.store import Store
 
@@ -114,7 +114,7 @@ class Desk(World):
         epoch = known.epoch + 1 if known is not None else 1
         members = tuple(Member(node, node, 1) for node in (1, 2, 3))
         leader_id = LeaderId(leader, incarnation, leader) if leader is not None else None
-        record = Record(identity, epoch, leader_id, members, 2, (1, 2, 3))
+        record = PartitionRecord(identity, epoch, leader_id, members, 2, (1, 2, 3))
         self.put(keys.partition(name, number), RECORD.encode(record))
 
     def put_channel(self, name: str, identity: int = 5, deleted: bool = False) -> None:

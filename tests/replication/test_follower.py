@@ -9,12 +9,12 @@ from penstock.replication.effects import (
     Acknowledge,
     Append,
     Begin,
-    Cut,
     Matched,
     ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
+    Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.matching import Chain, Extent, common_end
@@ -60,7 +60,7 @@ def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
     follower.effects()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
     assert follower.effects() == [
-        Cut(2),
+        Truncate(2),
         Matched(SESSION, 2),
         Acknowledge(SESSION, 5, 102, 2, 2),  # not 3, though so much was synced
     ]
@@ -91,7 +91,7 @@ def test_unless_the_record_says_that_it_was_given_up() -> None:
     follower.machine.hello(SESSION, 5)
     follower.effects()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
-    assert Cut(2) in follower.effects()
+    assert Truncate(2) in follower.effects()
     assert follower.machine.committed == 2
 
 

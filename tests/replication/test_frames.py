@@ -19,7 +19,7 @@ from penstock.replication.effects import (
     Refuse,
     ReportExtent,
 )
-from penstock.replication.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
+from penstock.replication.frames import Frame, FrameBroken, Frames, Note, RowFrame, Target, encode
 from penstock.replication.journal import (
     AcknowledgePosition,
     HelloJournal,
@@ -72,7 +72,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(MatchAt, st.just(NODE), u64, u64, chains),
     st.builds(BeginAt, st.just(NODE), u64, u64),
     st.builds(Matched, u64, u64),
-    st.builds(Row, u64, u32, chains, u64, st.binary(max_size=300), u64),
+    st.builds(RowFrame, u64, u32, chains, u64, st.binary(max_size=300), u64),
     st.builds(Acknowledge, u64, u32, u64, u64, u64),
     st.builds(Refuse, u64, u32),
     st.builds(HelloJournal, st.just(NODE), u64, u32),

@@ -8,11 +8,11 @@ from penstock.replication.effects import Leave, Stop
 from penstock.replication.journal import (
     NOTHING,
     AcknowledgePosition,
-    Answer,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
     RequestSnapshot,
     SendRecord,
     SyncJournal,
@@ -210,9 +210,9 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     machine.acknowledged(2, 12, 72, at(6, 0, 1), at(6, 0, 0))  # written only
     assert (taken(machine), machine.held) == ([], at(6, 0, 0))
     acknowledge(machine, 2, at(6, 0, 1))
-    assert (taken(machine), machine.held) == ([Answer("seek")], at(6, 0, 1))
+    assert (taken(machine), machine.held) == ([ReportHeld("seek")], at(6, 0, 1))
     machine.when_held(at(6, 0, 1), "late")
-    assert taken(machine) == [Answer("late")]
+    assert taken(machine) == [ReportHeld("late")]
 
 
 def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:

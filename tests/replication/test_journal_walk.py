@@ -13,11 +13,11 @@ from penstock.log.fold import Position, generation_of
 from penstock.replication.journal import (
     NOTHING,
     AcknowledgePosition,
-    Answer,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
     ReportPosition,
     RequestSnapshot,
     RequestSync,
@@ -123,7 +123,7 @@ class World:
                     node.sync_due = True
                 case DropBelow(start):
                     node.removed = max(node.removed, start)
-                case Answer(fact):
+                case ReportHeld(fact):
                     self.answered.add(fact)
                 case HelloJournal() | SendRecord() | SendHeld() | RequestSync() as effect:
                     self.send(node.number, effect.node, effect)

@@ -12,23 +12,23 @@ from penstock.limits import (
     SECOND,
 )
 from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
-from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, Read
+from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, ReadRecord
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Member, Record, elected
+from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 
 from .memorylog import MemoryLog
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 LEADER_ID = LeaderId(1, 11, 101)
-RECORD = Record(7, 5, LEADER_ID, (A, B), 1, (1, 2, 3))
+RECORD = PartitionRecord(7, 5, LEADER_ID, (A, B), 1, (1, 2, 3))
 REVISION = 40
 
 
 class Leadership:
     """A leader whose log is in memory, and what it wants done."""
 
-    def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
+    def __init__(self, record: PartitionRecord = RECORD, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog([4, 4])
         self.machine = PartitionLeader(self.log, record, REVISION, LEADER_ID, 1, 0, waits=True)
 
@@ -153,7 +153,7 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     leadership.match(C, 2)
     growth = leadership.proposal()
     leadership.machine.outcome(growth.number, Outcome.UNKNOWN, 0)
-    assert leadership.effects() == [Read()]
+    assert leadership.effects() == [ReadRecord()]
     leadership.machine.read(REVISION, RECORD)
     touch = leadership.proposal()
     assert touch.record == RECORD

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
 from penstock.replication.authority import Evidence, Isolation
-from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
+from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import (
     LeaderId,
     Member,
-    Record,
+    PartitionRecord,
     arranged,
     elected,
     regrouped,
@@ -25,7 +25,7 @@ from sim.protocol.record_rules import broken_rule
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 LEADER_A, LEADER_B = LeaderId(1, 11, 101), LeaderId(2, 12, 102)
-RECORD = Record(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
+RECORD = PartitionRecord(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
 
 
 @each(
@@ -41,7 +41,7 @@ RECORD = Record(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
         arranged(RECORD, (3, 2, 1), 2),
     ],
 )
-def test_a_legal_change(after: Record) -> None:
+def test_a_legal_change(after: PartitionRecord) -> None:
     assert broken_rule(RECORD, after) is None
 
 
@@ -61,7 +61,7 @@ def test_a_legal_change(after: Record) -> None:
         (elected(RECORD, LeaderId(3, 13, 103)), "the leader is no member"),
     ],
 )
-def test_a_change_that_breaks_a_rule(after: Record, rule: str) -> None:
+def test_a_change_that_breaks_a_rule(after: PartitionRecord, rule: str) -> None:
     assert broken_rule(RECORD, after) == rule
 
 
@@ -82,7 +82,7 @@ def test_to_whom_the_leader_hands_over() -> None:
 # --- who may lead ---
 
 
-RECORD_CHOICE = Record(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+RECORD_CHOICE = PartitionRecord(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 SOUND = Candidate(LeaderId(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
 
 
@@ -102,7 +102,9 @@ LOST = SOUND._replace(memory_lost_generation=2)
         (RECORD_CHOICE, LOST._replace(waits=True), None),  # for the disk: nothing is lost
     ],
 )
-def test_who_may_not_lead(record: Record, candidate: Candidate, reason: str | None) -> None:
+def test_who_may_not_lead(
+    record: PartitionRecord, candidate: Candidate, reason: str | None
+) -> None:
     assert hindrance(record, candidate) == reason
 
 
@@ -114,15 +116,15 @@ def test_an_election_leaves_out_whom_it_cannot_reach_as_far_as_the_minimum_allow
     assert election(RECORD_CHOICE, SOUND.leader_id, {2}).members == (A, B, C)
 
 
-def reports(*ends: int | None) -> list[Report]:
+def reports(*ends: int | None) -> list[MemberReport]:
     return [
-        Report(member, 2, None if end is None else Extent(0, end, ((5, 0),)))
+        MemberReport(member, 2, None if end is None else Extent(0, end, ((5, 0),)))
         for member, end in zip(RECORD_CHOICE.members, ends, strict=False)
     ]
 
 
 def test_a_newer_epoch_is_more_than_a_greater_end() -> None:
-    newer = Report(A, 2, Extent(0, 3, ((5, 0), (6, 2))))
+    newer = MemberReport(A, 2, Extent(0, 3, ((5, 0), (6, 2))))
     assert last_resort(RECORD_CHOICE, [newer, *reports(0, 9, 8)[1:]]) == A
 
 
@@ -168,7 +170,7 @@ class World:
 
     def new_line(self) -> PartitionLeader:
         members = MEMBERS[:1] if self.is_alone else MEMBERS
-        record = Record(7, EPOCH, LEADER_ID, members, 1, (SELF, OTHER))
+        record = PartitionRecord(7, EPOCH, LEADER_ID, members, 1, (SELF, OTHER))
         machine = PartitionLeader(
             ModelLog(), record, 1, LEADER_ID, 1, 0, False,
             evidence=self.evidence, confirmed_ns=self.now_ns, isolation=self.isolation,

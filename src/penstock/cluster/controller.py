@@ -67,7 +67,7 @@ from penstock.cluster.moves import (
 from penstock.cluster.placement import Change as PlannedChange
 from penstock.cluster.placement import Held, PlacementNode, Plan, Standing, plan
 from penstock.replication.election import Candidate, election, hindrance
-from penstock.replication.record import LeaderId, Record
+from penstock.replication.record import LeaderId, PartitionRecord
 
 # --- what it sees ---
 
@@ -84,7 +84,7 @@ class NodeSeen(NamedTuple):
 
 
 class PartitionSeen(NamedTuple):
-    record: Record
+    record: PartitionRecord
     revision: int
     replicas: int  # as its topic asks for
     waits: bool  # its topic waits for the disk
@@ -119,7 +119,7 @@ class Change(NamedTuple):
 
     partition: PartitionName
     seen: PartitionSeen
-    record: Record | None = None
+    record: PartitionRecord | None = None
     move: Move | None = None
     is_move_done: bool = False
 
@@ -267,7 +267,7 @@ class Controller:
             None,
         )  # reachable without a key: the coordinator's trouble
 
-    def _elect(self, situation: Situation, seen: PartitionSeen) -> Record | None:
+    def _elect(self, situation: Situation, seen: PartitionSeen) -> PartitionRecord | None:
         record = seen.record
         failed = record.leader.node if record.leader is not None else None
         able = [

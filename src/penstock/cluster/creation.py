@@ -48,7 +48,7 @@ from penstock.cluster.placement import PlacementNode, plan
 from penstock.cluster.view import View
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
 
@@ -190,13 +190,15 @@ class _Drawn:
             spread[name] = (first, *(node for node in nodes if node != first))
         return spread
 
-    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> Record:
+    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> PartitionRecord:
         members = tuple(
             Member(node, self._new_replica(), self._view.memberships[node].document.generation)
             for node in nodes
         )
         least = self._members_min or (topic.replicas + 1) // 2
-        return Record(topic.identity, epoch, None, members, min(least, len(members)), nodes)
+        return PartitionRecord(
+            topic.identity, epoch, None, members, min(least, len(members)), nodes
+        )
 
 
 # --- deletion ---

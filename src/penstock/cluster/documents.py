@@ -1,7 +1,8 @@
 """What stands under the keys of the metadata: one class a kind, and its form as JSON.
 
 Numbers that are drawn at random (identities, lives, replica ids) stand as hexadecimal text. A
-partition's document is the `Record` of `penstock.replication`, whose legal changes stand there.
+partition's document is the `PartitionRecord` of `penstock.replication`, whose legal changes stand
+there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from penstock.cluster.json_form import (
 )
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 _NODE = integer(0, NODE_ID_MAX)
 _U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
@@ -158,7 +159,7 @@ EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(Setting)
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
 _LEADER_ID = parts(LeaderId, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
 RECORD = Form(
-    Record,
+    PartitionRecord,
     1,
     (
         ("identity", _IDENTITY),
@@ -180,7 +181,7 @@ Document = (
     | Topic
     | Channel
     | EpochFloor
-    | Record
+    | PartitionRecord
     | Setting
 )
 
@@ -210,12 +211,12 @@ def decode(key: str, data: bytes) -> Document | None:
 
 def _sound(key: str, document: Any) -> Document:
     """What a form cannot say: fields that contradict each other."""
-    if isinstance(document, Record):
+    if isinstance(document, PartitionRecord):
         _check_record(key, document)
     return document  # type: ignore[no-any-return]
 
 
-def _check_record(key: str, record: Record) -> None:
+def _check_record(key: str, record: PartitionRecord) -> None:
     nodes = [member.node for member in record.members]
     leader = record.leader
     if len(record.members) < record.members_min:

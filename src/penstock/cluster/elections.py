@@ -43,7 +43,7 @@ from penstock.limits import (
 )
 from penstock.replication.election import (
     Candidate,
-    Report,
+    MemberReport,
     election,
     hindrance,
     is_suspect,
@@ -51,7 +51,7 @@ from penstock.replication.election import (
 )
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Record
+from penstock.replication.record import LeaderId, PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")
 
@@ -72,7 +72,7 @@ class SendReport(NamedTuple):
     node: int
     name: PartitionName
     epoch: int
-    report: Report
+    report: MemberReport
 
 
 class Vacancy:
@@ -83,7 +83,7 @@ class Vacancy:
         self.reason = reason
         self.due_ns = due_ns
         self.proposed = False
-        self.reports: dict[int, Report] = {}
+        self.reports: dict[int, MemberReport] = {}
         self.report_due_ns = 0
 
 
@@ -118,7 +118,7 @@ class Elections:
 
     # --- what happens ---
 
-    def record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def record_changed(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
         record = held.document if held is not None else None
         self._index(name, record)
         if record is None:
@@ -130,7 +130,7 @@ class Elections:
             self._awaited[name] = record.epoch, self.now_ns + LEADERSHIP_TAKEN_NS
         self.consider(name)
 
-    def _index(self, name: PartitionName, record: Record | None) -> None:
+    def _index(self, name: PartitionName, record: PartitionRecord | None) -> None:
         before = self._leads.pop(name, None)
         if before is not None:
             self._of_node[before].discard(name)
@@ -180,7 +180,7 @@ class Elections:
             if node != self.own and node not in self.failure_detector.links:
                 self.node_changed(node)
 
-    def reported(self, node: int, name: PartitionName, epoch: int, report: Report) -> None:
+    def reported(self, node: int, name: PartitionName, epoch: int, report: MemberReport) -> None:
         vacancy = self.vacancies.get(name)
         if vacancy is not None and vacancy.epoch == epoch:
             vacancy.reports[node] = report
@@ -198,13 +198,13 @@ class Elections:
         if vacancy is None or vacancy.epoch != record.epoch:
             self.vacancies[name] = Vacancy(record.epoch, reason, self._due_ns(name, record))
 
-    def _member_record(self, name: PartitionName) -> Record | None:
+    def _member_record(self, name: PartitionName) -> PartitionRecord | None:
         held = self.view.partitions.get(name)
         if held is None or held.document.member_on(self.own) is None:
             return None
         return held.document
 
-    def _vacancy(self, name: PartitionName, record: Record) -> str:
+    def _vacancy(self, name: PartitionName, record: PartitionRecord) -> str:
         leader = record.leader
         if leader is None:
             return "its leader resigned"
@@ -222,7 +222,7 @@ class Elections:
             del self._awaited[name]  # asked for again when there is a link
         return self.failure_detector.why_gone(leader.node, leader.incarnation, self.now_ns)
 
-    def _due_ns(self, name: PartitionName, record: Record) -> int:
+    def _due_ns(self, name: PartitionName, record: PartitionRecord) -> int:
         missing = {m.node for m in record.members if self._is_missing(m.node)}
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
@@ -249,7 +249,7 @@ class Elections:
         held = self.view.partitions[name]
         return held.document.leader is None and held.revision == held.created
 
-    def _reached(self, record: Record) -> int:
+    def _reached(self, record: PartitionRecord) -> int:
         """How many members a commit of this node could count on."""
         links = self.failure_detector.links
         return sum(m.node == self.own or m.node in links for m in record.members)
@@ -291,26 +291,28 @@ class Elections:
         lost = held.document.memory_lost_generation if held is not None else 0
         return Candidate(leader_id, self.generation, written, lost, local.waits, local.stopped)
 
-    def _unreachable(self, record: Record) -> set[int]:
+    def _unreachable(self, record: PartitionRecord) -> set[int]:
         links = self.failure_detector.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
     # --- where no member is sound ---
 
-    def _may_have_lost(self, record: Record, candidate: Candidate) -> bool:
+    def _may_have_lost(self, record: PartitionRecord, candidate: Candidate) -> bool:
         entry = record.member_on(self.own)
         if entry is None or candidate.generation != candidate.written_generation:
             return False
         return entry.replica != candidate.leader_id.replica or is_suspect(entry, candidate)
 
-    def _report(self, name: PartitionName, vacancy: Vacancy, record: Record, local: Local) -> None:
+    def _report(
+        self, name: PartitionName, vacancy: Vacancy, record: PartitionRecord, local: Local
+    ) -> None:
         entry = record.member_on(self.own)
         if entry is None or self.now_ns < vacancy.report_due_ns:
             return
         vacancy.report_due_ns = self.now_ns + REPORT_PAUSE_NS
         lost = self.view.memberships[self.own].document.memory_lost_generation
         extent = local.extent if entry.replica == local.replica else None
-        report = Report(entry, lost, extent)
+        report = MemberReport(entry, lost, extent)
         vacancy.reports[self.own] = report
         for member in record.members:
             if member.node in self.failure_detector.links:
@@ -318,7 +320,7 @@ class Elections:
 
     # --- transactions ---
 
-    def _propose(self, name: PartitionName, vacancy: Vacancy, record: Record) -> None:
+    def _propose(self, name: PartitionName, vacancy: Vacancy, record: PartitionRecord) -> None:
         held = self.view.partitions[name]
         key = keys.partition(*name)
         besides, created = self._refusing(held.document)
@@ -334,7 +336,9 @@ class Elections:
             )
         )
 
-    def _refusing(self, record: Record) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
+    def _refusing(
+        self, record: PartitionRecord
+    ) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
         """A node that is taken for dead by its refusals learns of it: its key goes."""
         leader = record.leader
         held = self.view.nodes.get(leader.node) if leader is not None else None
@@ -358,7 +362,7 @@ class Elections:
                 self.view.suspect(name, Held(document, entry.revision, entry.created))
 
 
-def _by_preference(record: Record) -> list[int]:
+def _by_preference(record: PartitionRecord) -> list[int]:
     """The nodes of the members: those that are wanted first, in their order."""
     nodes = [member.node for member in record.members]
     wanted = [node for node in record.wanted if node in nodes]

@@ -41,7 +41,7 @@ from penstock.cluster.participant import (
     StartRequest,
 )
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
 from penstock.replication.matching import Extent
 from penstock.replication.record import Member
@@ -72,7 +72,7 @@ def _report(
     extent: _Extent | None,
 ) -> SendReport:  # fmt: skip
     known = None if extent is None else Extent(*extent)
-    report = Report(Member(*entry), lost, known)
+    report = MemberReport(Member(*entry), lost, known)
     return SendReport(node, PartitionName(topic, partition), epoch, report)
 
 

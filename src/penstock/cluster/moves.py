@@ -30,7 +30,7 @@ from typing import Annotated, NamedTuple
 from penstock import limits
 from penstock.cluster.json_form import form_of, integer, list_of, parts, text
 from penstock.cluster.keys import PartitionName
-from penstock.replication.record import Record, arranged
+from penstock.replication.record import PartitionRecord, arranged
 
 Nodes = Annotated[
     tuple[int, ...], list_of(integer(0, limits.NODE_ID_MAX), limits.MEMBERS_MAX)
@@ -71,12 +71,12 @@ class State(Enum):
     DONE = "done"
 
 
-def lacking(move: Move, record: Record) -> tuple[int, ...]:
+def lacking(move: Move, record: PartitionRecord) -> tuple[int, ...]:
     """Targets that have to be copied, or to catch up."""
     return tuple(node for node in move.target if record.member_on(node) is None)
 
 
-def state_of(move: Move, record: Record) -> State:
+def state_of(move: Move, record: PartitionRecord) -> State:
     if lacking(move, record):
         return State.COPYING if set(move.target) <= set(record.wanted) else State.WAITING
     if record.leader is None or record.leader.node not in move.target:
@@ -87,7 +87,7 @@ def state_of(move: Move, record: Record) -> State:
     return State.RELEASING
 
 
-def next_record(move: Move, record: Record, may_begin: bool) -> Record | None:
+def next_record(move: Move, record: PartitionRecord, may_begin: bool) -> PartitionRecord | None:
     """What the controller proposes; None: nothing, for now. `may_begin`: a copy may."""
     state = state_of(move, record)
     if state is State.WAITING:
@@ -99,11 +99,11 @@ def next_record(move: Move, record: Record, may_begin: bool) -> Record | None:
     return proposed if proposed != record else None
 
 
-def _widened(move: Move, record: Record) -> Record:
+def _widened(move: Move, record: PartitionRecord) -> PartitionRecord:
     return arranged(record, move.wide, record.members_min)
 
 
-def _has_others(move: Move, record: Record) -> bool:
+def _has_others(move: Move, record: PartitionRecord) -> bool:
     """Where all others have been released, a target that falls out is fed as any member is."""
     return any(member.node not in move.target for member in record.members)
 

@@ -55,7 +55,7 @@ from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose, Refuse
 from penstock.replication.frames import Frame, Target
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
 
@@ -76,7 +76,7 @@ class ClusterNode:
         new_replica: Callable[[], int],
         mono_ns: int,
         remembered: Remembered | None = None,
-        records: Mapping[PartitionName, Held[Record]] | None = None,
+        records: Mapping[PartitionName, Held[PartitionRecord]] | None = None,
         isolation: Isolation = Isolation(),  # noqa: B008
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
@@ -135,7 +135,7 @@ class ClusterNode:
         elif key.startswith(keys.CHANNELS):
             self.reconciler.due[keys.channel_of(key).topic] = None
 
-    def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def _assign(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
         self.reconciler.due[name.topic] = None
         self._unmet[name] = None  # it may want another replica
 

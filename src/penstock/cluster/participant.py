@@ -33,7 +33,7 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
     VIEW_SLICE_DOCUMENTS,
 )
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class Heartbeat(NamedTuple):
@@ -106,10 +106,10 @@ class Participant:
         describe: Callable[[], Node],
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
-        assign: Callable[[PartitionName, Held[Record] | None], None],
+        assign: Callable[[PartitionName, Held[PartitionRecord] | None], None],
         mono_ns: int,
         remembered: Remembered = Remembered(),  # noqa: B008
-        records: Mapping[PartitionName, Held[Record]] | None = None,
+        records: Mapping[PartitionName, Held[PartitionRecord]] | None = None,
         noticed: Callable[[Change], None] | None = None,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:

@@ -63,7 +63,7 @@ from penstock.limits import (
 from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
-from penstock.replication.record import Record, resigned, successor, superfluous
+from penstock.replication.record import PartitionRecord, resigned, successor, superfluous
 
 
 class _Refused(NamedTuple):
@@ -139,7 +139,7 @@ class Proposals:
                 self._keyless.discard(node)
                 self.elections.node_changed(node)
 
-    def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def _record_changed(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
         machine = self.machines.get(name)
         if machine is not None and held is not None:
             machine.seen(held.revision, held.document)
@@ -149,7 +149,7 @@ class Proposals:
             self._leaving.pop(name, None)
         self.elections.record_changed(name, held)
 
-    def _is_own(self, record: Record) -> bool:
+    def _is_own(self, record: PartitionRecord) -> bool:
         leader_id = record.leader
         return leader_id is not None and (leader_id.node, leader_id.incarnation) == (
             self.own,
@@ -401,7 +401,7 @@ class PreferredLeaders:
     def unlinked(self, node: int) -> None:
         self._linked_ns.pop(node, None)
 
-    def record_changed(self, name: PartitionName, record: Record) -> None:
+    def record_changed(self, name: PartitionName, record: PartitionRecord) -> None:
         if superfluous(record) or successor(record, record.wanted) is not None:
             self.open.add(name)
         else:
@@ -428,7 +428,7 @@ class PreferredLeaders:
                 begun += self._begin(name, machine.record, steady, mono_ns)
 
     def _begin(
-        self, name: PartitionName, record: Record, steady: Collection[int], mono_ns: int
+        self, name: PartitionName, record: PartitionRecord, steady: Collection[int], mono_ns: int
     ) -> bool:
         node = successor(record, [one for one in steady if self._is_present(record, one)])
         tried_ns = self._tried_ns.get(name)
@@ -437,7 +437,7 @@ class PreferredLeaders:
         self._tried_ns[name] = mono_ns
         return self._hand_over(name, node)
 
-    def _is_present(self, record: Record, node: int) -> bool:
+    def _is_present(self, record: PartitionRecord, node: int) -> bool:
         """It is registered, and its entry is of the present generation: it is no suspect."""
         entry, held = record.member_on(node), self.view.memberships.get(node)
         if entry is None or held is None or node not in self.view.nodes:

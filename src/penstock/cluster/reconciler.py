@@ -42,13 +42,13 @@ from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import COORDINATOR_RETRY_NS, MS, REPLICA_RENEWED_NS
 from penstock.log.replica_file import State
 from penstock.replication.frames import Target
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")
 LOOK_NS_MAX = 150 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 SendMessage = Callable[[int, Message], None]
-Records = dict[PartitionName, Held[Record]]
+Records = dict[PartitionName, Held[PartitionRecord]]
 Channels = dict[ChannelName, Held[Channel]]
 
 
@@ -215,7 +215,7 @@ class Reconciler:
                 self._coordinator.transact(wanted, _seen_by_view)
 
     def _place(
-        self, name: PartitionName, held: Held[Record], topic: Topic, partitions: int
+        self, name: PartitionName, held: Held[PartitionRecord], topic: Topic, partitions: int
     ) -> None:
         """A replica is made here, found here, or moved aside."""
         record = held.document
@@ -265,7 +265,7 @@ class Reconciler:
             "%s/%d is copied again: %s; what it had was moved to %s", *name, reason, moved_to
         )
 
-    def _is_new(self, topic: str, held: Held[Record]) -> bool:
+    def _is_new(self, topic: str, held: Held[PartitionRecord]) -> bool:
         """The partition has had no leader yet, so that nothing was ever stored in it."""
         record, floor = held.document, self.view.epochs.get(topic)
         if floor is None or held.revision != held.created or record.leader is not None:

@@ -57,7 +57,7 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.view import Held, Remembered
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
 FEATURE_LEVEL_MIN = 1  # what every node reads
@@ -68,7 +68,7 @@ class Memory(NamedTuple):
 
     node: int
     remembered: Remembered
-    records: Mapping[PartitionName, Held[Record]]
+    records: Mapping[PartitionName, Held[PartitionRecord]]
     topics: Mapping[str, Topic]
     channels: Mapping[ChannelName, Held[Channel]] = {}
 
@@ -77,7 +77,7 @@ class Standing(NamedTuple):
     """What the coordinator has now, as it was listed."""
 
     cluster: Held[Cluster] | None
-    records: Mapping[PartitionName, Held[Record]]
+    records: Mapping[PartitionName, Held[PartitionRecord]]
     topics: Mapping[str, Held[Topic]]
     channels: Mapping[ChannelName, Held[Channel]] = {}
     numbers: Mapping[str, Held[ChannelNumbers]] = {}
@@ -110,7 +110,7 @@ _FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
 
 
 class Restoration(NamedTuple):
-    put: Mapping[PartitionName, Record]
+    put: Mapping[PartitionName, PartitionRecord]
     topics: Mapping[str, Topic]  # those that are gone
     kept: tuple[PartitionName, ...]
     left: Mapping[PartitionName, str]  # and why
@@ -119,7 +119,7 @@ class Restoration(NamedTuple):
 
 
 class _Known(NamedTuple):
-    record: Record
+    record: PartitionRecord
     restorations: int
     revision: int
 
@@ -133,7 +133,7 @@ def restoration(
 ) -> Restoration:
     """Raises Refused when the nodes do not remember one cluster, or nothing at all."""
     uuid = _one_cluster(standing, memories)
-    put: dict[PartitionName, Record] = {}
+    put: dict[PartitionName, PartitionRecord] = {}
     kept: list[PartitionName] = []
     left: dict[PartitionName, str] = {}
     reported = {memory.node for memory in memories} | set(lost)
@@ -205,13 +205,13 @@ def _reason_to_leave(
     return ""
 
 
-def _contradicts(one: Record, other: Record) -> bool:
+def _contradicts(one: PartitionRecord, other: PartitionRecord) -> bool:
     """An epoch has one leader; that it has resigned is no contradiction."""
     both = one.leader is not None and other.leader is not None
     return one.epoch == other.epoch and both and one.leader != other.leader
 
 
-def _stands(there: Held[Record], newest: _Known) -> bool:
+def _stands(there: Held[PartitionRecord], newest: _Known) -> bool:
     """It is what is remembered, or newer."""
     if there.document == newest.record or there.document.epoch > newest.record.epoch:
         return True
@@ -221,7 +221,7 @@ def _stands(there: Held[Record], newest: _Known) -> bool:
 
 
 def _missing_topics(
-    standing: Standing, memories: Iterable[Memory], put: Mapping[PartitionName, Record]
+    standing: Standing, memories: Iterable[Memory], put: Mapping[PartitionName, PartitionRecord]
 ) -> dict[str, Topic]:
     """As the node knows them that has seen the most."""
     found: dict[str, Topic] = {}
@@ -296,7 +296,9 @@ def _topic_changes(topics: Mapping[str, Topic]) -> Iterable[Change]:
         yield RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic))
 
 
-def _record_changes(standing: Standing, put: Mapping[PartitionName, Record]) -> Iterable[Change]:
+def _record_changes(
+    standing: Standing, put: Mapping[PartitionName, PartitionRecord]
+) -> Iterable[Change]:
     for name, record in sorted(put.items()):
         key = keys.partition(*name)
         yield (

@@ -59,7 +59,7 @@ from penstock.limits import (
     REPLICAS_DEFAULT,
 )
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class TopicDeps(NamedTuple):
@@ -73,7 +73,7 @@ class TopicDeps(NamedTuple):
     wall_ns: Callable[[], int]
 
 
-def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[Record]]]:
+def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[PartitionRecord]]]:
     """As far as the view has them: their numbers follow one another."""
     for number in count():
         name = PartitionName(topic, number)

@@ -51,7 +51,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.errors import DocumentBroken
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
 
@@ -91,15 +91,15 @@ class _Table(NamedTuple):
     name_of: Callable[[str], Any]  # raises ValueError
 
 
-def encode_remembered(name: PartitionName, held: Held[Record]) -> bytes:
+def encode_remembered(name: PartitionName, held: Held[PartitionRecord]) -> bytes:
     """One record, as the ledger keeps it for the next start."""
     kept = {"name": keys.partition(*name), "revision": held.revision, "created": held.created}
     return json.dumps({**kept, "record": json.loads(RECORD.encode(held.document))}).encode()
 
 
-def decode_remembered(entries: Iterable[bytes]) -> dict[PartitionName, Held[Record]]:
+def decode_remembered(entries: Iterable[bytes]) -> dict[PartitionName, Held[PartitionRecord]]:
     """Raises DocumentBroken."""
-    found: dict[PartitionName, Held[Record]] = {}
+    found: dict[PartitionName, Held[PartitionRecord]] = {}
     for data in entries:
         kept = json.loads(data)
         record = RECORD.decode(kept["name"], json.dumps(kept["record"]).encode())
@@ -114,7 +114,7 @@ class View:
     def __init__(
         self,
         remembered: Remembered = Remembered(),  # noqa: B008
-        records: Mapping[PartitionName, Held[Record]] | None = None,
+        records: Mapping[PartitionName, Held[PartitionRecord]] | None = None,
     ) -> None:
         self.uuid = remembered.uuid
         self.revision = 0  # everything up to here was taken in
@@ -131,7 +131,7 @@ class View:
         self.topics: dict[str, Held[Topic]] = {}
         self.channels: dict[ChannelName, Held[Channel]] = {}
         self.epochs: dict[str, Held[EpochFloor]] = {}
-        self.partitions: dict[PartitionName, Held[Record]] = dict(records or {})
+        self.partitions: dict[PartitionName, Held[PartitionRecord]] = dict(records or {})
         self.settings: dict[str, Held[Setting]] = {}
         self.others: dict[str, Entry] = {}  # of moves: as they stand
         self._tables = (
@@ -290,7 +290,7 @@ class View:
     ) -> None:
         before = table.rows.get(name)
         held: Held[Any] = Held(document, entry.revision, entry.created)
-        if isinstance(document, Record):
+        if isinstance(document, PartitionRecord):
             reason = self.judge(name, held)
             if reason:
                 self.frozen_partitions[name] = reason
@@ -303,7 +303,7 @@ class View:
         if held != before:
             taken.append(Change(entry.key, before, held))
 
-    def judge(self, name: PartitionName, held: Held[Record]) -> str:
+    def judge(self, name: PartitionName, held: Held[PartitionRecord]) -> str:
         """Why this record is not to be believed; empty: it is not older than what is known."""
         known = self.partitions.get(name)
         if known is None:
@@ -319,7 +319,7 @@ class View:
             return f"epoch {new.epoch} has another leader than is remembered"
         return ""
 
-    def suspect(self, name: PartitionName, held: Held[Record]) -> bool:
+    def suspect(self, name: PartitionName, held: Held[PartitionRecord]) -> bool:
         """A record that was read outside of the watch. True: it is older, and freezes."""
         reason = self.judge(name, held)
         if reason:
@@ -367,7 +367,7 @@ class View:
     def _may_go(self, key: str, document: Any) -> bool:
         if isinstance(document, Topic | Channel):
             return document.deleted
-        if isinstance(document, Record):
+        if isinstance(document, PartitionRecord):
             topic = self.topics.get(keys.partition_of(key).topic)
             return topic is not None and (
                 topic.document.deleted or topic.document.identity != document.identity

@@ -30,7 +30,7 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import (
@@ -366,7 +366,7 @@ class ClusterMember:
             self.cluster.turn()
 
     def _send(self, node: int, message: Message) -> None:
-        self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
+        self.links.send(node, PeerLane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
 
     # --- what the links report ---
 

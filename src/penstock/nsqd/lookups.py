@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.topics.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
@@ -106,7 +106,7 @@ class Lookups:
         """Of those that are connected and know us."""
         return [peer.http_address for peer in self.peers.values() if peer.http_address]
 
-    def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+    def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
         for peer in self.peers.values():
             peer.tell(change, topic, channel)
@@ -153,7 +153,7 @@ class Peer:
         info = self._link.dialogue.info if self._link is not None else None
         return info.http_address if info is not None else ""
 
-    def tell(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+    def tell(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """Something changed. While the peer does not know us there is no need: it will be told."""
         info = self._link.dialogue.info if self._link is not None else None
         if self._link is None or info is None:

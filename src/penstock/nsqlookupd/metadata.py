@@ -24,7 +24,7 @@ from penstock.cluster import keys
 from penstock.cluster.documents import Node, Topic
 from penstock.cluster.view import Change, View
 from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 # Names among the settings of a topic's document.
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
@@ -127,7 +127,7 @@ def placements(
     return found
 
 
-def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
+def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> Producer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None

@@ -5,7 +5,7 @@
 | UNMATCHED | `hello`, epoch not below the promised | MATCHING | SaveEpoch (new), ReportExtent |
 | any but STOPPED | `hello`, a lower epoch | the same | Refuse |
 | any | `hello`, an older session | the same | |
-| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (the rest), Sync, Matched |
+| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Truncate, Sync, Matched |
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
 | MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
@@ -28,13 +28,13 @@ from penstock.replication.effects import (
     Acknowledge,
     Append,
     Begin,
-    Cut,
     Matched,
     Refuse,
     ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
+    Truncate,
 )
 from penstock.replication.matching import Chain, Extent
 
@@ -138,7 +138,7 @@ class PartitionFollower:
             self._stop("the leader's log lacks what is known to be committed")
         else:
             if end < self.log.end:
-                self.out.append(Cut(end))
+                self.out.append(Truncate(end))
             self._follow(end)
 
     def begin_at(self, session: int, start: int) -> None:

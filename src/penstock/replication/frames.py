@@ -71,8 +71,8 @@ from penstock.replication.side_frames import (
     OFFSET_AND_CHAIN,
     SIDE_KINDS,
     ForwardFrame,
+    FrameKind,
     JournalFrame,
-    Kind,
     RangeFrame,
     TableFrame,
     flat,
@@ -105,7 +105,7 @@ class Target(NamedTuple):
     partition: int
 
 
-class Row(NamedTuple):
+class RowFrame(NamedTuple):
     """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
     end alone. Of one that came over a link, the batches are valid until more is read from there."""
 
@@ -132,7 +132,7 @@ Frame = (
     | MatchAt
     | BeginAt
     | Matched
-    | Row
+    | RowFrame
     | Acknowledge
     | Refuse
     | JournalFrame
@@ -146,9 +146,9 @@ Frame = (
 # --- the kinds as a table ---
 
 
-def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> Row:
+def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> RowFrame:
     epoch, before, offset, crc, start, committed = numbers
-    return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
+    return RowFrame(session, epoch, Chain(before, offset, crc), start, batches, committed)
 
 
 def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportExtent:
@@ -181,23 +181,23 @@ def _epochs(frame: ReportExtent) -> bytes:
 
 _KINDS = (
     flat(1, Hello, "a hello", ">I"),
-    Kind(2, ReportExtent, "a position", struct.Struct(">IQQQQQ"),
+    FrameKind(2, ReportExtent, "a position", struct.Struct(">IQQQQQ"),
          lambda it: (it.epoch, it.replica, it.generation, it.committed, *it.extent[:2]),
          lambda _, session, rest, *numbers: _report_extent(session, rest, numbers), text=_epochs),
-    Kind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
+    FrameKind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
          lambda node, session, _, end, *chain: MatchAt(node, session, end, Chain(*chain))),
     flat(4, BeginAt, "a beginning", ">Q"),
     flat(5, Matched, "an answer to a match", ">Q"),
-    Kind(_ROW_KIND, Row, "a row", _ROW,
+    FrameKind(_ROW_KIND, RowFrame, "a row", _ROW,
          lambda it: (it.epoch, *it.previous, it.start, it.committed),
          lambda _, session, batches, *numbers: _row(session, batches, numbers), "batches"),
     flat(_ACKNOWLEDGE_KIND, Acknowledge, "an acknowledgement", ">IQQQ"),
     flat(8, Refuse, "a refusal", ">I"),
-    Kind(32, Note, "a note", struct.Struct(""), lambda it: (),
+    FrameKind(32, Note, "a note", struct.Struct(""), lambda it: (),
          lambda _, session, data: Note(session, data), text=lambda it: it.data),
     *SIDE_KINDS,
 )  # fmt: skip
-_BY_TYPE: dict[type, Kind] = {kind.of: kind for kind in _KINDS}
+_BY_TYPE: dict[type, FrameKind] = {kind.of: kind for kind in _KINDS}
 _BY_NUMBER = {kind.number: kind for kind in _KINDS}
 _ACKNOWLEDGE = _BY_NUMBER[_ACKNOWLEDGE_KIND].layout
 # Of kinds with a payload: how long head and fields are.
@@ -274,7 +274,7 @@ class Frames:
             part, rest = rest[: len(space)], rest[len(space) :]
             space[: len(part)] = part
             for target, frame in self.filled(len(part)):
-                if isinstance(frame, Row):
+                if isinstance(frame, RowFrame):
                     frame = frame._replace(batches=bytes(frame.batches))
                 yield target, frame
 

@@ -136,7 +136,7 @@ class SendHeld(NamedTuple):
     held: Position
 
 
-class Answer(NamedTuple):
+class ReportHeld(NamedTuple):
     """What waited under this token is with the set."""
 
     token: Any  # as the shell handed it in
@@ -474,9 +474,9 @@ class JournalLeader:
         self._look()
 
     def when_held(self, position: Position, token: Any) -> None:
-        """`Answer` comes when the set has the record of this position."""
+        """`ReportHeld` comes when the set has the record of this position."""
         if position <= self.held:
-            self.out.append(Answer(token))
+            self.out.append(ReportHeld(token))
         else:
             self._waiting.append((position, token))
             self._request_sync(position)
@@ -498,7 +498,7 @@ class JournalLeader:
             return
         self.held = held
         while self._waiting and self._waiting[0][0] <= held:
-            self.out.append(Answer(self._waiting.popleft()[1]))
+            self.out.append(ReportHeld(self._waiting.popleft()[1]))
         if self._starts.waiting:
             self._let_drop(held)
 

@@ -64,7 +64,7 @@ from penstock.replication.effects import (
     Leave,
     MatchAt,
     Propose,
-    Read,
+    ReadRecord,
 )
 from penstock.replication.follower import LogView
 from penstock.replication.matching import Extent, common_end
@@ -72,7 +72,7 @@ from penstock.replication.peer import UNMATCHED, Peer
 from penstock.replication.record import (
     LeaderId,
     Member,
-    Record,
+    PartitionRecord,
     elected,
     regrouped,
     resigned,
@@ -125,7 +125,7 @@ class PartitionLeader:
     def __init__(
         self,
         log: LogView,
-        record: Record,
+        record: PartitionRecord,
         revision: int,
         leader_id: LeaderId,
         generation: int,
@@ -515,12 +515,16 @@ class PartitionLeader:
         ):
             self._propose(elected(self.record, successor))
 
-    def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
+    def _proposal(
+        self, record: PartitionRecord, generations: tuple[tuple[int, int], ...] = ()
+    ) -> Propose:
         self._number += 1
         number = (self.record.epoch << _LEADERSHIP_BITS) + self._number
         return Propose(number, record, self.revision, generations)
 
-    def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
+    def _propose(
+        self, record: PartitionRecord, generations: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self._proposed = self._proposal(record, generations)
         self._unsettled = None
         if record.members not in self._sets:
@@ -539,9 +543,9 @@ class PartitionLeader:
                 self._adopt(proposed.record, revision)
         else:
             self._unsettled = outcome
-            self.out.append(Read())
+            self.out.append(ReadRecord())
 
-    def read(self, revision: int, record: Record) -> None:
+    def read(self, revision: int, record: PartitionRecord) -> None:
         """The record as it stands."""
         if self.over:
             return
@@ -552,7 +556,7 @@ class PartitionLeader:
         elif self._unsettled is Outcome.UNKNOWN:
             self._propose(touched(self.record))
 
-    def seen(self, revision: int, record: Record) -> None:
+    def seen(self, revision: int, record: PartitionRecord) -> None:
         """The record has changed."""
         if self.over or revision <= self.revision:
             return
@@ -561,7 +565,7 @@ class PartitionLeader:
         else:
             self._adopt(record, revision)
 
-    def _adopt(self, record: Record, revision: int) -> None:
+    def _adopt(self, record: PartitionRecord, revision: int) -> None:
         """It is in force, and nothing that was proposed before can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None

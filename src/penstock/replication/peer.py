@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.replication.record import Record
+    from penstock.replication.record import PartitionRecord
 
 UNMATCHED = -1  # in place of an offset: it is not known yet what this replica has
 
@@ -32,4 +32,4 @@ class Peer:
         self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
         self.synced = 0
         self.sent = UNMATCHED
-        self.admitted: Record | None = None  # in which it is known to be a member
+        self.admitted: PartitionRecord | None = None  # in which it is known to be a member

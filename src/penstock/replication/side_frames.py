@@ -154,7 +154,7 @@ JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 # --- the kinds as a table ---
 
 
-class Kind(NamedTuple):
+class FrameKind(NamedTuple):
     """How a frame becomes bytes, and is made of them again."""
 
     number: int
@@ -167,20 +167,20 @@ class Kind(NamedTuple):
     text: Callable[[Any], bytes] | None = None  # or as it is, of any length
 
 
-def flat(number: int, of: Any, name: str, layout: str) -> Kind:
+def flat(number: int, of: Any, name: str, layout: str) -> FrameKind:
     """Its fields are the numbers behind its session."""
     if of._fields[0] == "node":
-        return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
+        return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
                     lambda node, session, _, *numbers: of(node, session, *numbers))  # fmt: skip
-    return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
+    return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
                 lambda node, session, _, *numbers: of(session, *numbers))  # fmt: skip
 
 
 def _of_journal(
     number: int, of: type, layout: str, numbers: Callable[[Any], Sequence[int]],
     make: Callable[..., Any],
-) -> Kind:  # fmt: skip
-    return Kind(number, of, _journals(number), struct.Struct(layout), numbers, make)
+) -> FrameKind:  # fmt: skip
+    return FrameKind(number, of, _journals(number), struct.Struct(layout), numbers, make)
 
 
 def _journals(number: int) -> str:
@@ -197,7 +197,7 @@ SIDE_KINDS = (
                 lambda it: (it.epoch, it.replica, *it.written, *it.synced),
                 lambda _, session, __, epoch, replica, *two: AcknowledgePosition(
                     session, epoch, replica, Position(*two[:2]), Position(*two[2:]))),
-    Kind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
+    FrameKind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
          lambda it: (it.epoch, *it.position, *it.held),
          lambda node, session, record, epoch, *two: SendRecord(
              node, session, epoch, Position(*two[:2]), record, Position(*two[2:])), "record"),
@@ -207,19 +207,19 @@ SIDE_KINDS = (
     _of_journal(16, RequestSync, ">I2Q", lambda it: (it.epoch, *it.position),
                 lambda node, session, _, epoch, *position:
                 RequestSync(node, session, epoch, Position(*position))),
-    Kind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
+    FrameKind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
          lambda it: (it.epoch, it.end),
          lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),
     flat(18, HasTable, "an answer to a table", ">IQQ"),
     flat(19, RequestRange, "a question for a range", ">QQ"),
-    Kind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
+    FrameKind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
          lambda _, session, batches, start, *chain:
          SendRange(session, start, Chain(*chain), batches), "batches"),
-    Kind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
+    FrameKind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
          lambda it: (it.number, it.moved),
          lambda _, session, batch, number, moved: SendBatch(session, number, bool(moved), batch),
          "batch"),
-    Kind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
+    FrameKind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
          lambda _, session, reason, number, ending, offset, id: BatchAnswered(
              session, number, Ending(ending), offset, id, _reason(reason)),
          text=lambda it: _cut(it.reason)),

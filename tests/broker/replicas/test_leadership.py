@@ -13,7 +13,7 @@ from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
-from penstock.broker.ports import Lane, Syncs
+from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
@@ -32,10 +32,10 @@ from penstock.log.fold import (
 from penstock.log.follower_journal import FollowedJournal
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
-from penstock.replication.frames import Frames, Row, Target
+from penstock.replication.frames import Frames, RowFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
@@ -49,9 +49,9 @@ MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))
 
 class Wire:
     def __init__(self) -> None:
-        self.sent: list[tuple[int, Lane, Any]] = []
+        self.sent: list[tuple[int, PeerLane, Any]] = []
 
-    def send(self, node: int, lane: Lane, frames: Any) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Any) -> None:
         reader = Frames(1)
         for parts in frames:
             self.sent += [(node, lane, frame) for _, frame in reader.feed(b"".join(parts))]
@@ -78,7 +78,7 @@ class Shared:
         log = self.leader.log
         self.wire = Wire()
         self.catch_up = CatchUp(1)
-        record = Record(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
+        record = PartitionRecord(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
         machine = PartitionLeader(LogView(log), record, 1, LEADER_ID, 1, log.written_end, waits)
         self.leadership = Leadership(
@@ -124,7 +124,7 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     shared.world.threads.held = True
     answers = shared.publish(b"one", b"two")
     (row,) = shared.wire.take()
-    assert isinstance(row, Row)
+    assert isinstance(row, RowFrame)
     assert (row.start, row.epoch, end_of(row.batches)) == (0, EPOCH, 2)
     shared.world.threads.held = False
     shared.world.threads.run()
@@ -195,7 +195,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     (row,) = shared.link()
     assert (row.start, end_of(row.batches)) == (0, 1)
     answers = shared.publish(b"live")
-    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.BULK]  # behind what was sent
+    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.BULK]  # behind what was sent
     shared.wire.take()
     shared.acknowledge(2)
     shared.acknowledge(3)
@@ -204,7 +204,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.leadership.announce_committed()
     assert shared.wire.take()[-1].committed == 4
     shared.publish(b"next")
-    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.LIVE]
+    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.LIVE]
     assert topic.leader() is shared.leader
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.net.peers.handshake import (
     GREETING_BYTES,
@@ -29,7 +29,7 @@ NONCES = b"d" * 32, b"l" * 32
 
 def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = None) -> Dialling:
     """Both handshakes to their end. Raises what the dialling node finds out."""
-    dialling = Dialling(one, target, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(one, target, PeerLane.LIVE, 7, NONCES[0])
     listening = Listening(two, NONCES[1], lambda node, incarnation, session: may)
     try:
         welcome = listening.feed(dialling.begin())
@@ -41,7 +41,7 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
     except PeerRefused as refused:
         dialling.feed(refused.answer)
         raise
-    assert (listening.state, listening.lane) == (State.OPEN, Lane.LIVE)
+    assert (listening.state, listening.lane) == (State.OPEN, PeerLane.LIVE)
     assert (listening.greeting.source, listening.greeting.incarnation) == (
         one.node,
         one.incarnation,
@@ -81,7 +81,7 @@ def test_who_does_not_belong_together(
 
 def test_the_listening_node_believes_no_proof_but_of_its_nonce() -> None:
     """What was heard on one connection opens no other."""
-    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0])
     listening = Listening(TWO, NONCES[1], lambda *_: None)
     proof = dialling.feed(listening.feed(dialling.begin()))
     another = Listening(TWO, b"x" * 32, lambda *_: None)
@@ -93,14 +93,14 @@ def test_the_listening_node_believes_no_proof_but_of_its_nonce() -> None:
 def test_a_proof_cannot_be_sent_back() -> None:
     """Of a node that has no secret, and lets the other one prove it."""
     listening = Listening(TWO, NONCES[1], lambda *_: None)
-    greeting = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0]).begin()
+    greeting = Dialling(ONE._replace(secrets=()), 2, PeerLane.LIVE, 7, NONCES[0]).begin()
     welcome = decode(listening.feed(greeting))
     with pytest.raises(PeerRefused, match="the secrets differ"):
         listening.feed(welcome.proof)
 
 
 def test_frames_may_come_right_behind() -> None:
-    dialling = Dialling(ONE, 2, Lane.BULK, 7, NONCES[0])
+    dialling = Dialling(ONE, 2, PeerLane.BULK, 7, NONCES[0])
     listening = Listening(TWO, NONCES[1], lambda *_: None)
     welcome = listening.feed(dialling.begin())
     for at in range(len(welcome) - 1):  # a byte at a time
@@ -117,7 +117,7 @@ def test_another_version_is_refused_by_its_number() -> None:
     with pytest.raises(PeerRefused, match="another version") as caught:
         listening.feed(greeting.encode())
     assert decode(caught.value.answer).kind is Kind.REFUSAL
-    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0])
     with pytest.raises(PeerRefused, match="another version"):
         dialling.feed(refusal(Reason.VERSION, 7))
 
@@ -133,7 +133,7 @@ def test_another_version_is_refused_by_its_number() -> None:
     ],
 )
 def test_an_answer_that_makes_no_sense(answer: Greeting, fault: str) -> None:
-    dialling = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(ONE._replace(secrets=()), 2, PeerLane.LIVE, 7, NONCES[0])
     with pytest.raises(PeerFault, match=fault):
         dialling.feed(answer.encode())
 
@@ -143,12 +143,12 @@ def test_what_a_stranger_sends_is_no_greeting(data: bytes) -> None:
     with pytest.raises(PeerFault):
         Listening(TWO, NONCES[1], lambda *_: None).feed(data)
     with pytest.raises(PeerFault):
-        Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).feed(data)
+        Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0]).feed(data)
 
 
 @given(st.integers(0, GREETING_BYTES - 1), st.integers(1, 255))
 def test_a_byte_that_changed_on_the_way_is_noticed(at: int, flip: int) -> None:
-    data = bytearray(Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).begin())
+    data = bytearray(Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0]).begin())
     data[at] ^= flip
     with pytest.raises(PeerFault):
         decode(bytes(data))
@@ -192,7 +192,7 @@ class Desk:
             lambda node: self.story.append("unlinked"),
         )  # fmt: skip
 
-    def open(self, session: Session, lane: Lane, name: str, incarnation: int = 9) -> Wire:
+    def open(self, session: Session, lane: PeerLane, name: str, incarnation: int = 9) -> Wire:
         wire = Wire(self.story, name)
         self.link.opened(session, lane, incarnation, wire)
         return wire
@@ -205,9 +205,9 @@ class Desk:
 
 def whole() -> tuple[Desk, Wire, Wire]:
     desk = Desk()
-    bulk = desk.open(FIRST, Lane.BULK, "bulk")
+    bulk = desk.open(FIRST, PeerLane.BULK, "bulk")
     assert desk.told() == []
-    live = desk.open(FIRST, Lane.LIVE, "live")
+    live = desk.open(FIRST, PeerLane.LIVE, "live")
     assert desk.told() == ["linked 9", "go on bulk", "go on live"]
     return desk, bulk, live
 
@@ -220,41 +220,41 @@ def test_a_link_needs_both_lanes() -> None:
 
 def test_a_newer_session_ends_the_older_before_it_begins() -> None:
     desk, bulk, live = whole()
-    desk.open(SECOND, Lane.LIVE, "new live")
+    desk.open(SECOND, PeerLane.LIVE, "new live")
     assert desk.told() == ["close bulk", "close live", "unlinked"]
     desk.link.closed(bulk)
     desk.link.closed(live)  # late: they are of no link any more
-    desk.open(SECOND, Lane.BULK, "new bulk")
+    desk.open(SECOND, PeerLane.BULK, "new bulk")
     assert desk.told() == ["linked 9", "go on new live", "go on new bulk"]
 
 
 @pytest.mark.parametrize("late", [FIRST, Session(1, 4)])
 def test_an_older_session_comes_too_late(late: Session) -> None:
     desk, _, _ = whole()
-    desk.open(late, Lane.LIVE, "late")
+    desk.open(late, PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
     desk.link.end()
     desk.told()
-    desk.open(Session(1, 4), Lane.LIVE, "late")
+    desk.open(Session(1, 4), PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
 
 
 def test_a_process_that_was_started_again_begins_at_one() -> None:
     desk, _, _ = whole()
-    desk.open(RESTARTED, Lane.BULK, "new", incarnation=10)
+    desk.open(RESTARTED, PeerLane.BULK, "new", incarnation=10)
     assert desk.told() == ["close bulk", "close live", "unlinked"]
 
 
 def test_half_a_link_that_ends_was_never_one() -> None:
     desk = Desk()
-    desk.link.closed(desk.open(FIRST, Lane.BULK, "bulk"))
+    desk.link.closed(desk.open(FIRST, PeerLane.BULK, "bulk"))
     assert desk.told() == ["close bulk"]
 
 
 def test_the_other_process_ended_between_two_lanes() -> None:
     desk = Desk()
-    desk.open(FIRST, Lane.BULK, "bulk", incarnation=9)
-    desk.open(FIRST, Lane.LIVE, "live", incarnation=10)
+    desk.open(FIRST, PeerLane.BULK, "bulk", incarnation=9)
+    desk.open(FIRST, PeerLane.LIVE, "live", incarnation=10)
     assert desk.told() == ["close live", "close bulk"]
     assert not desk.link.is_whole
 

@@ -12,12 +12,12 @@ import pytest
 import trustme
 import uvloop
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
 from penstock.net.peers.handshake import GREETING_BYTES, Greeting, Kind, Own, Reason, decode
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.effects import Refuse
-from penstock.replication.frames import Frames, Row, Target, encode
+from penstock.replication.frames import Frames, RowFrame, Target, encode
 from penstock.replication.matching import NO_BATCH
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
@@ -71,7 +71,7 @@ class Node:
 
     # --- what tests do ---
 
-    def send(self, node: int, *sessions: int, lane: Lane = Lane.LIVE) -> None:
+    def send(self, node: int, *sessions: int, lane: PeerLane = PeerLane.LIVE) -> None:
         frames = [one for session in sessions for one in encode(TARGET, Refuse(session, 1))]
         self.links.send(node, lane, frames)
 
@@ -79,7 +79,7 @@ class Node:
         self.links.tick(time.monotonic_ns())
         if not self.silent:
             for node in self.links.links:  # a heartbeat
-                self.links.send(node, Lane.LIVE, encode(TARGET, Refuse(0, 0)))
+                self.links.send(node, PeerLane.LIVE, encode(TARGET, Refuse(0, 0)))
 
     def told(self) -> list[tuple[Any, ...]]:
         """What was heard, but for heartbeats."""
@@ -150,11 +150,11 @@ async def test_three_nodes_link_and_frames_come_in_order() -> None:
 async def test_large_frames_on_the_bulk_lane() -> None:
     async with two_linked() as (world, one, two):
         two.story.clear()
-        row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
+        row = RowFrame(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
         data = encode(TARGET, row)
         assert one.links.has_room(2)
-        one.links.send(2, Lane.BULK, data)
-        one.links.send(2, Lane.BULK, data)
+        one.links.send(2, PeerLane.BULK, data)
+        one.links.send(2, PeerLane.BULK, data)
         assert not one.links.has_room(2)
         await world.until(lambda: len(two.told()) == 2)
         assert two.told() == [(1, row), (1, row)]
@@ -208,9 +208,9 @@ async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
     async with two_linked() as (world, one, two):
         for connection in two.links.links[1].lanes.values():
             connection._transport.pause_reading()  # type: ignore[attr-defined]
-        row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
+        row = RowFrame(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
         for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
-            one.links.send(2, Lane.LIVE, encode(TARGET, row))
+            one.links.send(2, PeerLane.LIVE, encode(TARGET, row))
         await world.until(lambda: ("unlinked", 2) in one.story)
         assert "bytes wait for it" in caplog.text
 
@@ -233,7 +233,7 @@ async def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: 
 
 async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
     async with two_linked() as (world, one, two):
-        one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
+        one.links.send(2, PeerLane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
         await world.until(lambda: ("unlinked", 1) in two.story)
         assert "does not have its checksum" in caplog.text
         await world.until(world.are_linked)  # and they try again
@@ -313,7 +313,7 @@ async def test_over_tls_with_certificates_of_both_sides() -> None:
 async def test_a_link_is_quick_to_come_back() -> None:
     async with two_linked() as (world, one, two):
         begun = time.monotonic_ns()
-        one.links.links[2].lanes[Lane.LIVE].close()
+        one.links.links[2].lanes[PeerLane.LIVE].close()
         two.links.links[1].end()
         await world.until(lambda: ("unlinked", 2) in one.story)
         await world.until(world.are_linked)

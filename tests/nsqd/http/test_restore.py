@@ -37,7 +37,7 @@ from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.cluster_state import NodeStates
 from penstock.nsqd.http.restore import Restoring, memory_of, told_by
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.store import Store
 
@@ -45,7 +45,7 @@ SETTINGS = as_settings(TopicSettings(durability="disk"), **{CREATED: 5, EXTENDED
 ORDERS = Topic(7, 3, 1, True, SETTINGS, False, ())
 WORK = Channel(7, 4, False, as_settings(ChannelSettings(), **{CREATED: 6}), False)
 MEMBERS = Member(1, 101, 1), Member(2, 102, 1)
-LED = Record(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 2))
+LED = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 2))
 PLACE = keys.PartitionName("orders", 0)
 
 
@@ -239,7 +239,7 @@ def test_what_is_wrong_is_named(desk: NodesDesk) -> None:
 
 def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: NodesDesk) -> None:
     node = Node(7, "h", 1, 2, "h", 3, "1", "", 0, 0)
-    record = Record(5, 1, None, (Member(2, 2, 1),), 1, (2,))
+    record = PartitionRecord(5, 1, None, (Member(2, 2, 1),), 1, (2,))
     desk.put(keys.partition("t", 0), RECORD.encode(record))
     reason = "node 2 has a replica of t/0: drain it first"
     assert desk.ask("node=2&state=removed") == (409, f"NODE_HAS_REPLICAS: {reason}")

@@ -249,7 +249,7 @@ class Position(NamedTuple):
 Offsets = dict[int, int]  # offsets by partition
 
 
-class Move(NamedTuple):
+class CursorMove(NamedTuple):
     """What setting a channel's cursor to `offset` does in one partition."""
 
     offset: int
@@ -312,32 +312,32 @@ def _resolve(topic: Topic, position: Position, partition: int) -> int:
     return value
 
 
-def move_of(channel: Channel, offset: int, partition: int = 0) -> Move:
+def move_of(channel: Channel, offset: int, partition: int = 0) -> CursorMove:
     window = channel.windows[partition]
     next_offset = window.next
     again, skipped = max(next_offset - offset, 0), max(offset - next_offset, 0)
-    return Move(offset, again, skipped, window.unfinished_below(offset))
+    return CursorMove(offset, again, skipped, window.unfinished_below(offset))
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     partition: int
     offset: int
 
 
-def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, Found | None]:
+def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, FoundMessage | None]:
     for reader in readers:
         offset = reader.find_own_id(id)
         if offset is not None:
-            return Found(reader.partition, offset)
+            return FoundMessage(reader.partition, offset)
     return (yield from find_value(readers, Section.ID, id))
 
 
 def find_value(
     readers: Sequence[TopicReader], section: Section, value: int
-) -> Generator[None, None, Found | None]:
+) -> Generator[None, None, FoundMessage | None]:
     """The first message with this value in a section, by partition and offset."""
     for reader in readers:
         offset = yield from reader.find_value(section, value)
         if offset is not None:
-            return Found(reader.partition, offset)
+            return FoundMessage(reader.partition, offset)
     return None

@@ -42,13 +42,13 @@ class Ref(NamedTuple):
     partition: int = 0
 
 
-class Owner(NamedTuple):
+class StageOwner(NamedTuple):
     app: str = ""
     version: int = -1  # of the app, to be committed
     attempt: str = ""
 
 
-NOBODY = Owner()
+NOBODY = StageOwner()
 
 
 class Stage:
@@ -79,8 +79,8 @@ class Stage:
         return self.body_at + self.head.bytes
 
 
-def owner_of(head: StageHead) -> Owner:
-    return Owner(head.app, head.app_version, head.attempt)
+def owner_of(head: StageHead) -> StageOwner:
+    return StageOwner(head.app, head.app_version, head.attempt)
 
 
 class AppSummary(NamedTuple):
@@ -125,7 +125,7 @@ class StageApps:
             app.bytes -= stage.head.bytes
             self._drop_empty(stage.head.app, app)
 
-    def begin(self, owner: Owner) -> list[Stage]:
+    def begin(self, owner: StageOwner) -> list[Stage]:
         """One is to be written. The stages that its attempt takes the place of; StageSuperseded
         when a newer attempt has taken its own place."""
         app = self._apps.setdefault(owner.app, _App())
@@ -137,13 +137,13 @@ class StageApps:
         app.writing += 1
         return list(self._older(app, owner.version)) if is_new and attempts else []
 
-    def end(self, owner: Owner) -> None:
+    def end(self, owner: StageOwner) -> None:
         """It is written, or it cannot be."""
         app = self._apps[owner.app]
         app.writing -= 1
         self._drop_empty(owner.app, app)
 
-    def _meet(self, app: _App, owner: Owner) -> None:
+    def _meet(self, app: _App, owner: StageOwner) -> None:
         attempts = app.attempts.setdefault(owner.version, [])
         if owner.attempt not in attempts:
             attempts.append(owner.attempt)
@@ -163,7 +163,7 @@ class StageApps:
 
     # --- bounds ---
 
-    def refusal_of(self, owner: Owner) -> str:
+    def refusal_of(self, owner: StageOwner) -> str:
         """Why this app may not stage the one that it has begun; "" when it may."""
         app = self._apps.get(owner.app)
         most = limits.STAGES_APP_MAX if owner.app else limits.STAGES_NAMELESS_MAX

@@ -28,10 +28,10 @@ from penstock import limits
 from penstock.broker.commits.apps import (
     HOW_TO_ABORT,
     NOBODY,
-    Owner,
     Ref,
     Stage,
     StageApps,
+    StageOwner,
     refused_for_all,
 )
 from penstock.broker.commits.retry import StageRetry
@@ -72,7 +72,7 @@ class Block(NamedTuple):
     name: str
     body: bytes
     messages: int
-    owner: Owner = NOBODY
+    owner: StageOwner = NOBODY
     partition: int = 0
 
 

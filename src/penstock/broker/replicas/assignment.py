@@ -33,16 +33,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, Records
-from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, Watch
+from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, LogWatch
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import LeaderId, Record
+from penstock.replication.record import LeaderId, PartitionRecord
 
 if TYPE_CHECKING:
     from penstock.broker.health import Health
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class Beside(NamedTuple):
     """What is kept beside the log, and goes from role to role with it."""
 
-    watch: Watch
+    watch: LogWatch
     is_free: Callable[[], bool]  # no thread has its files: a leadership may begin to serve
     stir: Callable[[], None]  # `turn` is to be called
 
@@ -78,7 +78,7 @@ class Assignment:
         self._beside = beside
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
-        self.record: Record | None = None
+        self.record: PartitionRecord | None = None
         self.revision = 0
         self._restorations = 0
         self.target = target_of(files.key)
@@ -158,7 +158,7 @@ class Assignment:
     def is_news(self, revision: int, restorations: int = 0) -> bool:
         return (restorations, revision) > (self._restorations, self.revision)
 
-    def assign(self, revision: int, record: Record, restorations: int = 0) -> None:
+    def assign(self, revision: int, record: PartitionRecord, restorations: int = 0) -> None:
         """The record, newly read. An older one changes nothing. `restorations`: of the metadata;
         with each of them revisions begin again."""
         if not self.is_news(revision, restorations):
@@ -173,7 +173,7 @@ class Assignment:
             self._promise(record.epoch)
         self._list(record, recorded)
 
-    def _list(self, record: Record, recorded: RecordedRole) -> None:
+    def _list(self, record: PartitionRecord, recorded: RecordedRole) -> None:
         follower = self.follower
         if follower is None:
             return
@@ -383,7 +383,7 @@ class Assignment:
         if leadership is not None:
             if hello.epoch <= leadership.machine.record.epoch:
                 refusal = Refuse(hello.session, leadership.machine.record.epoch)
-                self._replication.peers.send(node, Lane.LIVE, encode(self.target, refusal))
+                self._replication.peers.send(node, PeerLane.LIVE, encode(self.target, refusal))
                 return False
             leadership.leave("another leader has a higher epoch")
             leadership.on_change()
@@ -471,7 +471,7 @@ class RecordedRole(IntEnum):
     OTHER = 3
 
 
-def recorded_role(record: Record, leader_id: LeaderId) -> RecordedRole:
+def recorded_role(record: PartitionRecord, leader_id: LeaderId) -> RecordedRole:
     """`leader_id`: of the replica, as its node and process would lead. The id of another
     incarnation is of a leadership that is over."""
     if record.leader == leader_id:

@@ -51,7 +51,7 @@ class Need(NamedTuple):
     missing_bytes: int
 
 
-class _Waiting(NamedTuple):
+class _WaitingLearner(NamedTuple):
     need: Need
     again: Callable[[], None]
 
@@ -63,7 +63,7 @@ class CatchUp:
         self.slots_max = slots_max
         self._now_ns = 0
         self._fed: dict[int, dict[Target, int]] = {}  # by node: since when nothing came
-        self._waiting: dict[int, dict[Target, _Waiting]] = {}
+        self._waiting: dict[int, dict[Target, _WaitingLearner]] = {}
         self._stalled: set[tuple[int, Target]] = set()
 
     def request(
@@ -80,7 +80,7 @@ class CatchUp:
             return True
         waiting = self._waiting.setdefault(node, {})
         need = Need((node, target) in self._stalled, members_spare, missing_bytes)
-        waiting[target] = _Waiting(need, again)
+        waiting[target] = _WaitingLearner(need, again)
         if len(fed) >= self.slots_max or _neediest(waiting) != target:
             return False
         self._begin(node, target)
@@ -138,7 +138,7 @@ class CatchUp:
                 raise RuntimeError(f"a learner waits, and node {node} has a free slot")
 
 
-def _neediest(waiting: dict[Target, _Waiting]) -> Target:
+def _neediest(waiting: dict[Target, _WaitingLearner]) -> Target:
     """Of those that need it equally, the one that has waited longest."""
     return min(waiting, key=lambda target: waiting[target].need)
 

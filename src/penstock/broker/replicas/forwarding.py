@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import put_in_place, sound_header
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.ports import Lane, Led, MetadataDone, Peers
+from penstock.broker.ports import Led, MetadataDone, PeerLane, Peers
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
 from penstock.replication.frames import Target, encode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
 
 
-class Answer(NamedTuple):
+class ForwardAnswer(NamedTuple):
     ending: Ending
     offset: int = 0
     id: int = 0
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
         return Refused(self.reason)
 
 
-Answered = Callable[[Answer], None]
+Answered = Callable[[ForwardAnswer], None]
 
 
 class _Sent(NamedTuple):
@@ -112,7 +112,7 @@ class Forwarding:
         except ValueError as error:
             raise Refused(str(error)) from error
         self._sent[self._number] = _Sent(led.node, done)
-        self._peers.send(led.node, Lane.BULK, frames)
+        self._peers.send(led.node, PeerLane.BULK, frames)
 
     def carry(
         self, topic: str, dead_letters: Sequence[DeadLetterContent], done: MetadataDone
@@ -136,13 +136,13 @@ class Forwarding:
             return  # to an earlier incarnation, or of a link that has ended meanwhile
         del self._sent[frame.number]
         reason = f"node {node}: {frame.reason}"
-        sent.done(Answer(frame.ending, frame.offset, frame.id, reason))
+        sent.done(ForwardAnswer(frame.ending, frame.offset, frame.id, reason))
 
     def unlinked(self, node: int) -> None:
         lost = [number for number, sent in self._sent.items() if sent.node == node]
         for sent in [self._sent.pop(number) for number in lost]:
             reason = f"the link to node {node}, which led it, has ended"
-            sent.done(Answer(Ending.UNKNOWN, reason=reason))
+            sent.done(ForwardAnswer(Ending.UNKNOWN, reason=reason))
 
     # --- the node that leads ---
 
@@ -152,21 +152,21 @@ class Forwarding:
             return
         session, number = frame.session, frame.number
 
-        def done(answer: Answer) -> None:
+        def done(answer: ForwardAnswer) -> None:
             frame = BatchAnswered(session, number, *answer)
-            self._peers.send(node, Lane.LIVE, encode(target, frame))
+            self._peers.send(node, PeerLane.LIVE, encode(target, frame))
 
         self._take(target, bytes(frame.batch), frame.moved, done)
 
     def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
         leader = self._leader(target)
         if leader is None or leader.topic.exiting:
-            done(Answer(Ending.NOT_LED, reason="it does not lead the partition"))
+            done(ForwardAnswer(Ending.NOT_LED, reason="it does not lead the partition"))
             return
         try:
             _publish(leader, batch, moved, done)
         except PenstockError as error:
-            done(Answer(Ending.REFUSED, reason=str(error)))
+            done(ForwardAnswer(Ending.REFUSED, reason=str(error)))
         self._wake()
 
 
@@ -193,9 +193,9 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
 
     def ended(error: PenstockError | None, stored: object = None) -> None:
         if error is None:
-            done(Answer(Ending.STORED, *place))
+            done(ForwardAnswer(Ending.STORED, *place))
         else:
-            done(Answer(_ending_of(error), reason=str(error)))
+            done(ForwardAnswer(_ending_of(error), reason=str(error)))
 
     if stamp.producer_id:
         leader.stamped.publish_batch(stamp, header.count, len(batch), encode_here, ended)

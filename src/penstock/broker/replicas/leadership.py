@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import limits
-from penstock.broker.ports import Lane, Peers
+from penstock.broker.ports import PeerLane, Peers
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
@@ -35,18 +35,18 @@ from penstock.replication.effects import (
     MatchAt,
     Matched,
     Propose,
-    Read,
+    ReadRecord,
     Refuse,
     ReportExtent,
 )
-from penstock.replication.frames import Frame, Row, Target, encode
+from penstock.replication.frames import Frame, RowFrame, Target, encode
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Chain
 from penstock.replication.peer import UNMATCHED
-from penstock.replication.record import LeaderId, Member, Record
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 if TYPE_CHECKING:
-    from penstock.broker.partition.rows import Row as WrittenRow
+    from penstock.broker.partition.rows import Row
     from penstock.log.partition import PartitionLog
 
 
@@ -66,7 +66,7 @@ class LeadershipPorts(NamedTuple):
     catch_up: CatchUp
 
 
-class _Part(NamedTuple):
+class _NextBatches(NamedTuple):
     """What a follower is sent next. `previous`: the batch before it; None: none ends there."""
 
     previous: Chain | None
@@ -78,9 +78,9 @@ _ALONE = LeaderId(0, 0, 0)
 _MEMBERS = (Member(0, 0, 0),)
 
 
-def alone(epoch: int) -> Record:
+def alone(epoch: int) -> PartitionRecord:
     """Of a partition that is kept on this node, and nowhere else."""
-    return Record(0, epoch, _ALONE, _MEMBERS, 1, (0,))
+    return PartitionRecord(0, epoch, _ALONE, _MEMBERS, 1, (0,))
 
 
 _RECORD = alone(0)
@@ -115,8 +115,8 @@ class Leadership:
         self.on_over: Callable[[], None] = _nothing
         self.reason = ""  # why it is over
         self.is_alone = ports is None
-        self.row: WrittenRow | None = None  # in flight: its buffers are valid
-        self._live: _Part | None = None  # of the row
+        self.row: Row | None = None  # in flight: its buffers are valid
+        self._live: _NextBatches | None = None  # of the row
         self._ports = ports
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
@@ -182,11 +182,11 @@ class Leadership:
         self.machine.unlinked(node)
         self._changed()
 
-    def seen(self, revision: int, record: Record) -> None:
+    def seen(self, revision: int, record: PartitionRecord) -> None:
         self.machine.seen(revision, record)
         self._changed()
 
-    def read(self, revision: int, record: Record) -> None:
+    def read(self, revision: int, record: PartitionRecord) -> None:
         self.machine.read(revision, record)
         self._changed()
 
@@ -295,14 +295,14 @@ class Leadership:
                 continue  # the row that went out meanwhile has said it
             previous = machine.log.chain_before(peer.sent)
             if previous is not None:
-                row = Row(
+                row = RowFrame(
                     peer.session, machine.record.epoch, previous, peer.sent, b"", machine.committed
                 )
                 self._announced[node] = peer.session, machine.committed
-                ports.peers.send(node, Lane.LIVE, encode(ports.target, row))
+                ports.peers.send(node, PeerLane.LIVE, encode(ports.target, row))
 
     def _send_handshake(self, ports: LeadershipPorts, effect: Hello | MatchAt | BeginAt) -> None:
-        ports.peers.send(effect.node, Lane.LIVE, encode(ports.target, effect))
+        ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
 
     def _feed(self, ports: LeadershipPorts, effect: Feed) -> None:
         node, session, start, committed = effect
@@ -320,30 +320,32 @@ class Leadership:
         if part.previous is None:
             machine.linked(node)
             return
-        frame = Row(session, machine.record.epoch, part.previous, start, part.batches, committed)
-        lane = Lane.BULK if row is None else Lane.LIVE
+        frame = RowFrame(
+            session, machine.record.epoch, part.previous, start, part.batches, committed
+        )
+        lane = PeerLane.BULK if row is None else PeerLane.LIVE
         ports.peers.send(node, lane, encode(ports.target, frame, part.payload))
         if row is not None:
             self._announced[node] = session, committed
         machine.fed(node, end_of(part.batches) if row is None else row.end)
 
-    def _in_flight(self, row: WrittenRow) -> _Part:
+    def _in_flight(self, row: Row) -> _NextBatches:
         """From memory: joined, cut and named once, for all."""
         if self._live is None:
             previous = self.machine.log.chain_before(row.base_offset)
             batches = b"".join(row.buffers)
-            self._live = _Part(previous, batches, cut(batches, is_row=True))
+            self._live = _NextBatches(previous, batches, cut(batches, is_row=True))
         return self._live
 
-    def _from_log(self, node: int, start: int) -> _Part:
+    def _from_log(self, node: int, start: int) -> _NextBatches:
         previous = self.machine.log.chain_before(start)
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return _Part(previous, b"", None)
-        return _Part(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
+            return _NextBatches(previous, b"", None)
+        return _NextBatches(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
 
-    def _is_live(self, row: WrittenRow, node: int, start: int) -> bool:
+    def _is_live(self, row: Row, node: int, start: int) -> bool:
         """It can be sent the row in flight, from memory."""
         if row.base_offset != start or node in self._bulk:
             return False
@@ -371,7 +373,7 @@ class Leadership:
     def _propose(self, ports: LeadershipPorts, effect: Propose) -> None:
         ports.records.propose(ports.target, effect)
 
-    def _read(self, ports: LeadershipPorts, effect: Read) -> None:
+    def _read(self, ports: LeadershipPorts, effect: ReadRecord) -> None:
         ports.records.read(ports.target)
 
     def _leave(self, ports: LeadershipPorts, effect: Leave) -> None:
@@ -402,6 +404,6 @@ _EFFECTS: dict[type, Any] = {
     CommitTo: Leadership._commit_to,
     Authority: Leadership._permit,
     Propose: Leadership._propose,
-    Read: Leadership._read,
+    ReadRecord: Leadership._read,
     Leave: Leadership._leave,
 }

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.partition.producers import headers_of
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import LogDamaged, StorageError
@@ -98,7 +98,7 @@ class Repairing:
         self._looks, self._number = 0, self._number + 1
         self._request = _Request(self._number, node, start)
         frame = RequestRange(self._number, start, end)
-        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
 
     def _miss(self, request: _Request) -> None:
         self._without.setdefault(request.start, set()).add(request.node)
@@ -151,7 +151,7 @@ class Repairing:
         except StorageError:
             previous, batches = NO_BATCH, b""
         sent = SendRange(frame.session, frame.start, previous, batches)
-        self._replication.peers.send(node, Lane.BULK, encode(self._target, sent))
+        self._replication.peers.send(node, PeerLane.BULK, encode(self._target, sent))
 
     def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
         log = self._replica.log

@@ -55,7 +55,7 @@ from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import AUTHORITY_NS
 from penstock.log.replica_file import ReplicaFile, State, replica_id, write_replica
 from penstock.replication.effects import Acknowledge
-from penstock.replication.frames import Row, Target
+from penstock.replication.frames import RowFrame, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
     from penstock.replication.frames import Frame
     from penstock.replication.leader import Outcome, PartitionLeader
-    from penstock.replication.record import Record
+    from penstock.replication.record import PartitionRecord
 
 ASIDE = "aside"  # directory of what was released
-STEADY_FRAMES = (Row, Acknowledge)  # of publishes, where nothing else changes
+STEADY_FRAMES = (RowFrame, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
 Owns = Mapping[int, ReplicaFileStore]
@@ -380,7 +380,7 @@ class ReplicaHost:
         self,
         target: Target,
         revision: int,
-        record: Record,
+        record: PartitionRecord,
         restorations: int = 0,
         remembered: Callable[[], bytes] | None = None,
     ) -> None:
@@ -395,7 +395,9 @@ class ReplicaHost:
         else:
             act()
 
-    def _assign(self, target: Target, revision: int, record: Record, restorations: int) -> None:
+    def _assign(
+        self, target: Target, revision: int, record: PartitionRecord, restorations: int
+    ) -> None:
         replicated = self._replicas.get(target)  # it may have been released meanwhile
         if replicated is not None:
             replicated.assignment.assign(revision, record, restorations)
@@ -436,7 +438,7 @@ class ReplicaHost:
             replicated.leadership.outcome(number, outcome, revision)
             self._came(replicated)
 
-    def read(self, target: Target, revision: int, record: Record) -> None:
+    def read(self, target: Target, revision: int, record: PartitionRecord) -> None:
         """The record that the leadership wanted to be read."""
         replicated = self._replicas.get(target)
         if replicated is not None and replicated.leadership is not None:

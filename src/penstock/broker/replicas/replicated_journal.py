@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
@@ -36,11 +36,11 @@ from penstock.replication.effects import Leave, Stop
 from penstock.replication.frames import Encoded, encode
 from penstock.replication.journal import (
     AcknowledgePosition,
-    Answer,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
     ReportPosition,
     RequestSnapshot,
     RequestSync,
@@ -177,7 +177,7 @@ class JournalSender:
                 self._send(node, encode(self._target, effect, self._payload))
             case SyncOwn():
                 self._cursors.sync()
-            case Answer((then, _)):
+            case ReportHeld((then, _)):
                 then()
             case DropBelow(start):
                 self._drop_below(start)
@@ -187,7 +187,7 @@ class JournalSender:
                 raise RuntimeError(f"nothing is known of {effect}")
 
     def _send(self, node: int, frames: Sequence[Encoded]) -> None:
-        self._replication.peers.send(node, Lane.LIVE, frames)
+        self._replication.peers.send(node, PeerLane.LIVE, frames)
 
     def leave(self) -> int:
         """The leadership is over. Returns for how much the outcome is unknown."""
@@ -371,7 +371,7 @@ class JournalReceiver:
                 raise RuntimeError(f"{self._label}: nothing is known of {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
-        self._replication.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(self.leader, PeerLane.LIVE, encode(self._target, frame))
 
     def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
         try:

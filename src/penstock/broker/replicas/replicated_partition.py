@@ -35,7 +35,7 @@ from penstock.broker.replicas.assignment import (
 )
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
-from penstock.broker.replicas.log_follower import Files, Watch
+from penstock.broker.replicas.log_follower import Files, LogWatch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.log.truncation import Removed
-    from penstock.replication.frames import Frame, Row
-    from penstock.replication.record import Record
+    from penstock.replication.frames import Frame, RowFrame
+    from penstock.replication.record import PartitionRecord
 
 
 NO_SESSION = -1
@@ -95,7 +95,9 @@ class ReplicatedPartition:
         self._confirmed: set[int] = set()
         self.held_starts: set[int] = set()
         self._start = 0  # all below it may be removed
-        self._settled: Record | None = None  # of a leadership in which all followers have all
+        self._settled: PartitionRecord | None = (
+            None  # of a leadership in which all followers have all
+        )
         self.channels = self._follow()
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership
@@ -111,7 +113,7 @@ class ReplicatedPartition:
             self.topic.durability == "disk",
             self._serve,
             self._cease,
-            Beside(Watch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
+            Beside(LogWatch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
         )
         replica.producers.learn(self.assignment.committed)
 
@@ -317,7 +319,7 @@ class ReplicatedPartition:
             led.receive(node, frame)
             led.settle()
 
-    def receive_steady(self, node: int, frame: Row | Acknowledge) -> bool:
+    def receive_steady(self, node: int, frame: RowFrame | Acknowledge) -> bool:
         """True: this has changed nothing that `refresh` looks at but what a leader is permitted,
         which is renewed."""
         role = self.assignment.role

@@ -67,7 +67,7 @@ PARTITION = 0  # the number of the first one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 
-class Publishing:
+class TopicPublishing:
     """Of one topic, which sets the attributes."""
 
     name: str

@@ -58,7 +58,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.kernel import crc32c
 
@@ -154,10 +154,10 @@ def refusal(reason: Reason, session: int) -> bytes:
     return Greeting(Kind.REFUSAL, reason, 0, 0, 0, 0, session).encode()
 
 
-def lane_of(greeting: Greeting) -> Lane:
+def lane_of(greeting: Greeting) -> PeerLane:
     """Raises PeerFault."""
     try:
-        return Lane(greeting.lane)
+        return PeerLane(greeting.lane)
     except ValueError as error:
         raise PeerFault(f"lane {greeting.lane} is not known here") from error
 
@@ -207,7 +207,7 @@ class State(IntEnum):
 
 
 class Dialling:
-    def __init__(self, own: Own, node: int, lane: Lane, session: int, nonce: bytes) -> None:
+    def __init__(self, own: Own, node: int, lane: PeerLane, session: int, nonce: bytes) -> None:
         self.state = State.WAITS
         self.incarnation = 0  # of the other process, once it is open
         self.rest = b""
@@ -269,7 +269,7 @@ class Listening:
         return self._greeting
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> PeerLane:
         return lane_of(self.greeting)
 
     def feed(self, data: bytes) -> bytes:

@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.limits import (
     PEER_BULK_BYTES_MAX,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_LANES = len(Lane)
+_LANES = len(PeerLane)
 _log = logging.getLogger("penstock.cluster")
 
 
@@ -178,13 +178,13 @@ class PeerLinks:
 
     # --- the broker's port ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Buffer]]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Buffer]]) -> None:
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return
         connection = link.lanes[lane]
         connection.write([part for frame in frames for part in frame])
-        if lane is Lane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
+        if lane is PeerLane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
             asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
 
     def has_room(self, node: int) -> bool:
@@ -192,7 +192,7 @@ class PeerLinks:
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return False
-        connection = link.lanes[Lane.BULK]
+        connection = link.lanes[PeerLane.BULK]
         return connection.waiting_bytes < PEER_BULK_BYTES_MAX
 
     def _too_slow(self, link: Link, connection: Connection) -> None:
@@ -246,7 +246,7 @@ class PeerLinks:
         session = Session(self.own.incarnation, self._number)
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
-                for lane in (Lane.BULK, Lane.LIVE):
+                for lane in (PeerLane.BULK, PeerLane.LIVE):
                     await self._dial_lane(node, address, session, lane)
         except (OSError, PeerFault, TimeoutError) as error:
             link = self.links.get(node)
@@ -255,7 +255,7 @@ class PeerLinks:
             self._failed(node, address, error)
 
     async def _dial_lane(
-        self, node: int, address: PeerAddress, session: Session, lane: Lane
+        self, node: int, address: PeerAddress, session: Session, lane: PeerLane
     ) -> None:
         loop = asyncio.get_running_loop()
         handshake = Dialling(self.own, node, lane, session.number, self._nonce())
@@ -320,7 +320,12 @@ class PeerLinks:
     # --- links ---
 
     def _take(
-        self, node: int, session: Session, lane: Lane, incarnation: int, connection: PeerConnection
+        self,
+        node: int,
+        session: Session,
+        lane: PeerLane,
+        incarnation: int,
+        connection: PeerConnection,
     ) -> None:
         link = self.links.get(node)
         if link is None:
@@ -387,7 +392,7 @@ class Link:
         self.node = node
         self.incarnation = 0
         self.session: Session | None = None
-        self.lanes: dict[Lane, Connection] = {}
+        self.lanes: dict[PeerLane, Connection] = {}
         self._on_linked = on_linked
         self._on_unlinked = on_unlinked
 
@@ -395,14 +400,14 @@ class Link:
     def is_whole(self) -> bool:
         return len(self.lanes) == _LANES
 
-    def may_open(self, session: Session, lane: Lane) -> bool:
+    def may_open(self, session: Session, lane: PeerLane) -> bool:
         known = self.session
         if known is None or known.incarnation != session.incarnation:
             return True
         return session.number > known.number or (session == known and lane not in self.lanes)
 
     def opened(
-        self, session: Session, lane: Lane, incarnation: int, connection: Connection
+        self, session: Session, lane: PeerLane, incarnation: int, connection: Connection
     ) -> bool:
         """False: the connection is of no use, and was closed."""
         if not self.may_open(session, lane):
@@ -433,5 +438,5 @@ class Link:
         lanes, self.lanes = self.lanes, {}
         for connection in lanes.values():
             connection.close()
-        if len(lanes) == len(Lane):
+        if len(lanes) == len(PeerLane):
             self._on_unlinked(self.node)

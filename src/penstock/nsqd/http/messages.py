@@ -25,7 +25,7 @@ from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.reading import (
     OF_ONE,
-    Move,
+    CursorMove,
     Offsets,
     Position,
     TopicReader,
@@ -177,7 +177,7 @@ def _partitions(topic: Topic, position: Position, parameters: Parameters) -> lis
     return numbers
 
 
-def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[str, Any]:
+def _document(channel: Channel, moves: dict[int, CursorMove], dry_run: bool) -> dict[str, Any]:
     """`offset` is null where several partitions have one each."""
     document: dict[str, Any] = {
         **names_of(channel),
@@ -193,7 +193,7 @@ def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[s
     return document
 
 
-def _counts(moves: list[Move]) -> dict[str, int]:
+def _counts(moves: list[CursorMove]) -> dict[str, int]:
     return {
         "messages_again": sum(move.again for move in moves),
         "messages_skipped": sum(move.skipped for move in moves),
