@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
-from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
+from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -19,7 +19,7 @@ from penstock.cluster.documents import (
     SETTING,
     Channel,
     Cluster,
-    Setting,
+    ClusterSetting,
     Settings,
 )
 from penstock.cluster.keys import PartitionName
@@ -27,7 +27,7 @@ from penstock.cluster.metadata_topics import PARTITIONS
 from penstock.cluster.placement import PlacementNode
 from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
-from penstock.cluster.view import Held, Remembered
+from penstock.cluster.view import Remembered, Versioned
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.frames import Frames
@@ -52,7 +52,7 @@ class Snapshot(NamedTuple):
 
     generation: int
     disk: SimDisk
-    remembered: tuple[Remembered, dict[PartitionName, Held[PartitionRecord]]] | None
+    remembered: tuple[Remembered, dict[PartitionName, Versioned[PartitionRecord]]] | None
 
 
 class JoinedCluster:
@@ -83,7 +83,7 @@ class JoinedCluster:
         self.cut: set[frozenset[int]] = set()
         self.linked: set[frozenset[int]] = set()
         self.remembered: dict[
-            int, tuple[Remembered, dict[PartitionName, Held[PartitionRecord]]]
+            int, tuple[Remembered, dict[PartitionName, Versioned[PartitionRecord]]]
         ] = {}
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
         self._incarnations = itertools.count(500)
@@ -128,9 +128,9 @@ class JoinedCluster:
         self.do(creation(view, wanted, self.placement_nodes, self.new_replica))
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
 
-    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> Wanted:
+    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> WantedTopic:
         identity = next(self._identities)
-        return Wanted(name, identity, partitions, replicas, as_pairs(settings))
+        return WantedTopic(name, identity, partitions, replicas, as_pairs(settings))
 
     def grow(self, name: str, partitions: int) -> None:
         transaction = growth(
@@ -169,7 +169,7 @@ class JoinedCluster:
         self._put(keys.partition(name, partition), RECORD.encode(wanted))
 
     def make_setting(self, name: str) -> None:
-        self._put(keys.setting(name), SETTING.encode(Setting("x")))
+        self._put(keys.setting(name), SETTING.encode(ClusterSetting("x")))
 
     def restore_metadata(self, backup: Backup, more: Mapping[str, bytes] | None = None) -> None:
         """As `restore-metadata` does: revisions begin again, with the records that nodes know."""

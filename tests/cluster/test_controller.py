@@ -7,10 +7,10 @@ from cases import seeds
 from penstock.cluster import keys
 from penstock.cluster.controller import (
     Campaign,
-    Change,
     Controller,
     Duty,
     NodeSeen,
+    PartitionChange,
     PartitionSeen,
     Propose,
     Situation,
@@ -19,8 +19,8 @@ from penstock.cluster.controller import (
 from penstock.cluster.coordinator import CreatedIs, Put, Transaction
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.moves import MOVE, Move
-from penstock.cluster.placement import Reason, Standing
+from penstock.cluster.moves import MOVE, PartitionMove
+from penstock.cluster.placement import NodeStanding, Reason
 from penstock.limits import (
     CONTROLLER_SETTLE_NS,
     ELECT_AFTER_NS,
@@ -46,7 +46,7 @@ T0 = PartitionName("t", 0)
 
 
 def node(number: int, **fields: Any) -> NodeSeen:
-    return NodeSeen("", Standing.SERVES, 1, 0, 10 + number)._replace(**fields)
+    return NodeSeen("", NodeStanding.SERVES, 1, 0, 10 + number)._replace(**fields)
 
 
 def member(number: int) -> Member:
@@ -76,7 +76,7 @@ def taken(controller: Controller) -> list[Any]:
     return out
 
 
-def changes(controller: Controller) -> list[Change]:
+def changes(controller: Controller) -> list[PartitionChange]:
     return [change for propose in taken(controller) for change in propose.changes]
 
 
@@ -104,20 +104,20 @@ class TestOffice:
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
     def test_its_transactions_compare_when_the_key_was_made(self) -> None:
-        change = Change(T0, CALM[T0], CALM[T0].record)
+        change = PartitionChange(T0, CALM[T0], CALM[T0].record)
         transaction = transaction_of(Propose(9, (change,)))
         assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
         store = Store()
         store.put(keys.CONTROLLER, b"66")
         store.put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
         revision = store.revision
-        late = Change(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
+        late = PartitionChange(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
         assert store.transact(transaction_of(Propose(9, (late,)))).outcome is Outcome.REFUSED
         assert store.transact(transaction_of(Propose(2, (late,)))).outcome is Outcome.DONE
 
 
 class TestElections:
-    def elect(self, before: Situation, after: Situation) -> list[Change]:
+    def elect(self, before: Situation, after: Situation) -> list[PartitionChange]:
         controller, now_ns = acting(before)
         controller.tick(after, now_ns)
         controller.tick(after, now_ns + ELECT_AFTER_NS - 1)
@@ -155,7 +155,7 @@ class TestElections:
 
 
 class TestReplacing:
-    def lose(self, missing: set[int], count: int) -> tuple[list[Change], Controller]:
+    def lose(self, missing: set[int], count: int) -> tuple[list[PartitionChange], Controller]:
         nodes = {number: node(number) for number in range(1, count + 1)}
         controller, now_ns = acting(situation(nodes, CALM))
         left = {n: node(n, incarnation=None) if n in missing else one for n, one in nodes.items()}
@@ -168,7 +168,7 @@ class TestReplacing:
 
     def test_a_lost_node_is_replaced_after_a_while(self) -> None:
         (change,), controller = self.lose({3}, 4)
-        assert change.move == Move(T0, (1, 2, 3), (1, 2, 4), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 2, 4), 2, 2)
         assert controller.last_plan.changes[0].reason is Reason.LOST
 
     def test_not_while_more_than_a_fifth_is_missing(self) -> None:
@@ -180,10 +180,10 @@ class TestPlans:
     def test_a_drained_node_is_left_at_once(self) -> None:
         nodes = {number: node(number) for number in range(1, 5)}
         controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=Standing.DRAINING)
+        nodes[2] = node(2, standing=NodeStanding.DRAINING)
         controller.tick(situation(nodes, CALM), now_ns + 1)
         (change,) = changes(controller)
-        assert change.move == Move(T0, (1, 2, 3), (1, 4, 3), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
         moving = {T0: CALM[T0]._replace(move=change.move, move_revision=31)}
         controller.tick(situation(nodes, moving), now_ns + 2)
         (change,) = changes(controller)
@@ -192,14 +192,16 @@ class TestPlans:
     def test_what_another_change_has_kept_from_a_plan_is_planned_at_once(self) -> None:
         nodes = {number: node(number) for number in range(1, 5)}
         controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=Standing.DRAINING)
-        done = CALM[T0]._replace(move=Move(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31)
+        nodes[2] = node(2, standing=NodeStanding.DRAINING)
+        done = CALM[T0]._replace(
+            move=PartitionMove(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31
+        )
         controller.tick(situation(nodes, {T0: done}), now_ns + 1)
         (change,) = changes(controller)
         assert change.is_move_done
         controller.tick(situation(nodes, CALM), now_ns + 2)
         (change,) = changes(controller)
-        assert change.move == Move(T0, (1, 2, 3), (1, 4, 3), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
 
     def test_large_changes_go_in_several_transactions(self) -> None:
         names = [PartitionName("t", number) for number in range(100)]
@@ -233,7 +235,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
         self.store, self.now_ns = Store(), 1000 * SECOND
-        self.nodes = {n: NodeSeen("", Standing.SERVES, 1, 0, 10 + n) for n in range(1, 7)}
+        self.nodes = {n: NodeSeen("", NodeStanding.SERVES, 1, 0, 10 + n) for n in range(1, 7)}
         self.replicas = dice.randint(1, 3)
         self.names = [PartitionName("t", number) for number in range(dice.randint(1, 3))]
         for name in self.names:
@@ -341,14 +343,16 @@ class World:
         elif what < 0.14:
             self.replicas = self.dice.randint(1, 3)
         elif what < 0.20:
-            serves = self.nodes[number].standing is Standing.SERVES
-            standing = Standing.DRAINING if serves else Standing.SERVES
+            serves = self.nodes[number].standing is NodeStanding.SERVES
+            standing = NodeStanding.DRAINING if serves else NodeStanding.SERVES
             self.nodes[number] = self.nodes[number]._replace(standing=standing)
 
     def calm(self) -> None:
         for number, seen in self.nodes.items():
             incarnation = 10 + number if number in sorted(self.missing())[1:] else seen.incarnation
-            self.nodes[number] = seen._replace(incarnation=incarnation, standing=Standing.SERVES)
+            self.nodes[number] = seen._replace(
+                incarnation=incarnation, standing=NodeStanding.SERVES
+            )
         for _ in range(CALM_STEPS):
             self.step(CALM_STEP_NS, fails=False)
         for name in self.names:

@@ -10,7 +10,7 @@ from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Settled, Transaction
 from penstock.cluster.creation import (
-    Wanted,
+    WantedTopic,
     clearance,
     confirmation,
     creation,
@@ -41,7 +41,7 @@ from sim.memory import MemoryCoordinator
 from sim.store import Store
 
 NODES = tuple(PlacementNode(node, f"zone {node}") for node in range(3))
-ORDERS = Wanted("orders", 0xA1, 2, 3)
+ORDERS = WantedTopic("orders", 0xA1, 2, 3)
 
 
 class Desk:
@@ -75,7 +75,7 @@ class Desk:
         self.look()
         return settled
 
-    def make(self, wanted: Wanted = ORDERS) -> Settled:
+    def make(self, wanted: WantedTopic = ORDERS) -> Settled:
         return self.do(creation(self.view, wanted, NODES, self.new_replica))
 
     def elect(self, name: PartitionName, epochs: int = 1) -> None:
@@ -242,7 +242,7 @@ def test_random_lives_of_a_topic_never_go_back() -> None:
         assert not desk.view.frozen
 
 
-def drawn(dice: random.Random, desk: Desk, wanted: Wanted) -> Transaction | None:
+def drawn(dice: random.Random, desk: Desk, wanted: WantedTopic) -> Transaction | None:
     view, name = desk.view, wanted.name
     match dice.randrange(5):
         case 0:

@@ -35,12 +35,12 @@ from penstock.cluster.documents import (
     TOPIC,
     Channel,
     Cluster,
+    ClusterSetting,
     Controller,
     EpochFloor,
     Lookup,
     Membership,
-    Node,
-    Setting,
+    NodeDocument,
     Topic,
     decode,
 )
@@ -48,9 +48,9 @@ from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.participant import (
-    Answer,
     Corrupt,
     Heartbeat,
+    HeartbeatAnswer,
     Message,
     Refused,
     Renewed,
@@ -75,7 +75,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     (
         "nodes/3",
         NODE,
-        Node(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
+        NodeDocument(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
     ),
     ("lookups/l:4160", LOOKUP, Lookup("l", 4160, 4161, "0.1.0")),
     ("members/3", MEMBERSHIP, Membership(5, 9, "b-1", 8, BIG, 1 << 50, "draining")),
@@ -94,7 +94,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
         ),
     ),
     (ORDERS, RECORD, PartitionRecord(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
-    ("settings/pause", SETTING, Setting("1")),
+    ("settings/pause", SETTING, ClusterSetting("1")),
 ]
 
 
@@ -331,7 +331,7 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
     [
         Heartbeat(0, 0),
         Heartbeat((1 << 63) - 1, 1 << 61),
-        Answer(5),
+        HeartbeatAnswer(5),
         Refused(7, (1 << 64) - 1),
         SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
         SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 0, Extent(0, 0, ()))),

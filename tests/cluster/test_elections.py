@@ -3,13 +3,13 @@
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import CreatedIs, Delete, Entry, RevisionIs, Settled
-from penstock.cluster.documents import ACTIVE, RECORD, Membership, Node
+from penstock.cluster.coordinator import CreatedIs, Delete, KeyValue, RevisionIs, Settled
+from penstock.cluster.documents import ACTIVE, RECORD, Membership, NodeDocument
 from penstock.cluster.elections import Elections, Local, SendReport
 from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
     ELECTION_RETRY_NS,
@@ -63,14 +63,16 @@ class Desk:
         self.set_record(record)
 
     def alive(self, node: int, incarnation: int) -> None:
-        self.view.nodes[node] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4)
+        self.view.nodes[node] = Versioned(
+            NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4
+        )
 
     def known(self, node: int, lost: int = 0) -> None:
-        self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
+        self.view.memberships[node] = Versioned(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
 
     def set_record(self, record: PartitionRecord) -> None:
         self.revision += 1
-        held = self.view.partitions[NAME] = Held(record, self.revision, 3)
+        held = self.view.partitions[NAME] = Versioned(record, self.revision, 3)
         self.elections.record_changed(NAME, held)
 
     def lose(self, node: int) -> None:
@@ -92,7 +94,7 @@ class Desk:
         assert broken_rule(held.document, record) is None
         return record
 
-    def settle(self, outcome: Outcome, *found: Entry) -> None:
+    def settle(self, outcome: Outcome, *found: KeyValue) -> None:
         (proposal,) = self.batches.waiting
         self.batches.waiting.clear()
         proposal.done(Settled(outcome, self.revision, found))
@@ -204,7 +206,7 @@ def test_a_refusal_that_shows_an_older_record_freezes() -> None:
     desk = Desk(record=VACANT)
     assert desk.asked(ELECTION_STEP_NS) is not None
     older = RECORD.encode(VACANT._replace(epoch=4))
-    desk.settle(Outcome.REFUSED, Entry(KEY, older, 30, 3))
+    desk.settle(Outcome.REFUSED, KeyValue(KEY, older, 30, 3))
     assert "epoch 5 is remembered" in desk.view.refusal(NAME)
     assert desk.asked(SETTLED_NS) is None
 

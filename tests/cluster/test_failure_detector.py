@@ -1,10 +1,10 @@
 """What a node may conclude from silence."""
 
-from penstock.cluster.documents import ACTIVE, Membership, Node
+from penstock.cluster.documents import ACTIVE, Membership, NodeDocument
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
     KEYLESS_NS,
@@ -22,11 +22,11 @@ SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
 
 def alive(view: View, number: int, incarnation: int) -> None:
-    view.nodes[number] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+    view.nodes[number] = Versioned(NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
 
 def known(view: View, number: int, state: str = ACTIVE) -> None:
-    view.memberships[number] = Held(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
+    view.memberships[number] = Versioned(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
 
 
 def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:

@@ -8,8 +8,8 @@ from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
     Copy,
-    Move,
-    State,
+    MoveState,
+    PartitionMove,
     cancelled,
     may_begin,
     next_record,
@@ -43,7 +43,7 @@ def record(
     return PartitionRecord(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
 
 
-MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
+MOVE = PartitionMove(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
 
 
 # --- a few at a time ---
@@ -80,7 +80,9 @@ class Story:
         nodes = list(range(1, 7))
         origin = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
         target = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
-        self.move = Move(NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2)
+        self.move = PartitionMove(
+            NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2
+        )
         self.record = record(origin[0], origin, origin, self.move.origin_members_min)
 
     def put(self, after: PartitionRecord | None) -> None:
@@ -153,7 +155,7 @@ def test_a_move_ends_whatever_happens_meanwhile(first: int) -> None:
         story = Story(seed)
         story.run()
         story.calm()
-        assert state_of(story.move, story.record) is State.DONE, f"seed {seed}: {story.record}"
+        assert state_of(story.move, story.record) is MoveState.DONE, f"seed {seed}: {story.record}"
         assert {m.node for m in story.record.members} == set(story.move.target), seed
 
 
@@ -167,10 +169,10 @@ def test_a_move_is_cancelled_in_each_state(first: int) -> None:
         states.add(state_of(story.move, story.record))
         story.move = cancelled(story.move)
         story.calm()
-        assert state_of(story.move, story.record) is State.DONE, seed
+        assert state_of(story.move, story.record) is MoveState.DONE, seed
         assert story.record.wanted == origin, seed
         assert story.record.members_min == least, seed
-    assert states == set(State)
+    assert states == set(MoveState)
 
 
 def test_a_release_that_does_not_wait_for_the_targets_is_found() -> None:

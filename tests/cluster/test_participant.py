@@ -11,13 +11,13 @@ from penstock.cluster.documents import (
     RECORD,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
 )
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refused
 from penstock.cluster.registration import Registering, Registration
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replication.leader import PartitionLeader
@@ -44,14 +44,14 @@ class Played:
         self.part = Participant(
             0,
             Membership(1, 1, "", 0, 11, 0, ACTIVE),
-            lambda: Node(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
+            lambda: NodeDocument(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
             self.coordinator,
             lambda name: Local(70, False, True, Extent(0, 0, ()), self.machine is not None),
             self.assign,
             self.now_ns,
         )
 
-    def assign(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
+    def assign(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         assert held is not None
         record = held.document
         self.assignment.append(record)
@@ -161,8 +161,8 @@ class Desk:
         self.now_ns = 0
         self.order: list[str] = []
 
-    def describe(self) -> Node:
-        return Node(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
+    def describe(self) -> NodeDocument:
+        return NodeDocument(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
 
     def run(self, seconds: float = 2.0, hangs: bool = False) -> None:
         for _ in range(int(seconds * 10)):

@@ -9,12 +9,12 @@ import pytest
 from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import (
-    Held,
+    NodeStanding,
     PlacementNode,
-    Plan,
+    PlacementPartition,
+    PlacementPlan,
     Reason,
     Short,
-    Standing,
     described,
     plan,
 )
@@ -25,15 +25,19 @@ T0, T1, T2 = (PartitionName("t", number) for number in range(3))
 THREE = [PlacementNode(1), PlacementNode(2), PlacementNode(3)]
 
 
-def held(name: PartitionName, *wanted: int, replicas: int = 0, kept: float = 0.0) -> Held:
-    return Held(name, replicas or len(wanted), wanted, wanted, kept)
+def held(
+    name: PartitionName, *wanted: int, replicas: int = 0, kept: float = 0.0
+) -> PlacementPartition:
+    return PlacementPartition(name, replicas or len(wanted), wanted, wanted, kept)
 
 
-def after(drawn: Plan, name: PartitionName) -> tuple[int, ...]:
+def after(drawn: PlacementPlan, name: PartitionName) -> tuple[int, ...]:
     return next(change.after for change in drawn.changes if change.partition == name)
 
 
-def carried_out(partitions: Iterable[Held], drawn: Plan) -> list[Held]:
+def carried_out(
+    partitions: Iterable[PlacementPartition], drawn: PlacementPlan
+) -> list[PlacementPartition]:
     new = {change.partition: change.after for change in drawn.changes}
     return [
         one._replace(wanted=nodes, members=nodes)
@@ -44,18 +48,18 @@ def carried_out(partitions: Iterable[Held], drawn: Plan) -> list[Held]:
 
 class TestEnough:
     def test_where_no_node_is_free_a_replica_stays_and_it_is_said(self) -> None:
-        nodes = [PlacementNode(1), PlacementNode(2, standing=Standing.DRAINING)]
+        nodes = [PlacementNode(1), PlacementNode(2, standing=NodeStanding.DRAINING)]
         drawn = plan(nodes, [held(T0, 1, 2)])
-        assert drawn == Plan((), (Short(T0, 1),))
+        assert drawn == PlacementPlan((), (Short(T0, 1),))
         assert described(drawn) == ["t/0: 1 more nodes are needed", "nothing to do"]
 
     def test_a_node_in_maintenance_keeps_what_it_has_and_leads_nothing(self) -> None:
         nodes = [
-            PlacementNode(1, standing=Standing.MAINTENANCE),
+            PlacementNode(1, standing=NodeStanding.MAINTENANCE),
             PlacementNode(2),
             PlacementNode(3),
         ]
-        drawn = plan(nodes, [held(T0, 1, 2), Held(T1, 2, ())])
+        drawn = plan(nodes, [held(T0, 1, 2), PlacementPartition(T1, 2, ())])
         assert after(drawn, T0) == (2, 1)
         assert 1 not in after(drawn, T1)
         assert drawn.changes[0].reason is Reason.LEADERS
@@ -72,7 +76,7 @@ class TestZones:
     def test_a_lost_replica_is_replaced_in_its_zone(self) -> None:
         nodes = (
             *self.NODES[:2],
-            PlacementNode(3, "b", Standing.LOST),
+            PlacementNode(3, "b", NodeStanding.LOST),
             PlacementNode(5, "b"),
             PlacementNode(4, "c"),
         )
@@ -90,7 +94,7 @@ class TestBalance:
         close = [
             one._replace(bytes_kept=MIB * (1000.0 + 40 * (one.wanted[0] - 1))) for one in there
         ]
-        assert plan([PlacementNode(1), PlacementNode(2)], close) == Plan(())
+        assert plan([PlacementNode(1), PlacementNode(2)], close) == PlacementPlan(())
 
     def test_nor_while_something_is_about_to_get_more_replicas(self) -> None:
         names = [PartitionName("t", number) for number in range(12)]
@@ -116,8 +120,8 @@ class TestBalance:
 
 
 def test_what_a_person_reads() -> None:
-    nodes = [PlacementNode(1, standing=Standing.DRAINING), PlacementNode(2), PlacementNode(3)]
-    drawn = plan(nodes, [held(T0, 1, 2, kept=5.0 * MIB), Held(T1, 1, ())])
+    nodes = [PlacementNode(1, standing=NodeStanding.DRAINING), PlacementNode(2), PlacementNode(3)]
+    drawn = plan(nodes, [held(T0, 1, 2, kept=5.0 * MIB), PlacementPartition(T1, 1, ())])
     assert described(drawn) == [
         "t/0: 1, 2 -> 3, 2 (its node is drained)",
         "t/1: nothing -> 2 (new partition)",
@@ -129,10 +133,10 @@ def test_what_a_person_reads() -> None:
     ("wrong", "text"),
     [
         (held(T0, 1, 1), r"nodes of t/0: \(1, 1\) is not valid: a node has one replica at most"),
-        (Held(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
+        (PlacementPartition(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
     ],
 )
-def test_input_that_can_not_be(wrong: Held, text: str) -> None:
+def test_input_that_can_not_be(wrong: PlacementPartition, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         plan(THREE, [wrong])
 
@@ -140,10 +144,14 @@ def test_input_that_can_not_be(wrong: Held, text: str) -> None:
 # --- over clusters at random ---
 
 
-def cluster(seed: int) -> tuple[list[PlacementNode], list[Held]]:
+def cluster(seed: int) -> tuple[list[PlacementNode], list[PlacementPartition]]:
     dice = random.Random(seed)
     zones = dice.choice([[""], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
-    kinds = [Standing.SERVES] * 8 + [Standing.MAINTENANCE, Standing.DRAINING, Standing.LOST]
+    kinds = [NodeStanding.SERVES] * 8 + [
+        NodeStanding.MAINTENANCE,
+        NodeStanding.DRAINING,
+        NodeStanding.LOST,
+    ]
     nodes = [
         PlacementNode(number, dice.choice(zones), dice.choice(kinds), dice.random() < 0.1)
         for number in range(1, dice.randint(2, 9))
@@ -154,7 +162,7 @@ def cluster(seed: int) -> tuple[list[PlacementNode], list[Held]]:
         wanted = tuple(dice.sample(numbers, dice.randint(0, min(4, len(numbers)))))
         whole = dice.random() < 0.9
         partitions.append(
-            Held(
+            PlacementPartition(
                 PartitionName("t", number),
                 dice.randint(1, 4),
                 wanted,
@@ -183,7 +191,7 @@ def test_all_wishes_hold_over_clusters_at_random(first: int) -> None:
         assert plan(nodes, partitions).changes == (), seed
 
 
-def check_replicas(seed: int, nodes: list[PlacementNode], one: Held) -> None:
+def check_replicas(seed: int, nodes: list[PlacementNode], one: PlacementPartition) -> None:
     by_node = {node.number: node for node in nodes}
     takers = [node for node in nodes if node.takes]
     kept = [by_node[node] for node in one.wanted]
@@ -193,10 +201,10 @@ def check_replicas(seed: int, nodes: list[PlacementNode], one: Held) -> None:
     if outside:
         assert len(one.wanted) == one.replicas, seed
         assert all(node.stays for node in kept), seed
-    if kept and any(node.standing is Standing.SERVES for node in kept):
-        assert kept[0].standing is Standing.SERVES, seed
+    if kept and any(node.standing is NodeStanding.SERVES for node in kept):
+        assert kept[0].standing is NodeStanding.SERVES, seed
     crowds = Counter(zone_of(node) for node in kept)
-    movable = {zone_of(node) for node in kept if node.standing is Standing.SERVES}
+    movable = {zone_of(node) for node in kept if node.standing is NodeStanding.SERVES}
     fullest = max((crowds[zone] for zone in movable), default=0)
     for node in outside:
         assert crowds[zone_of(node)] >= fullest - 1, f"seed {seed}: {one} leaves {node} out"
@@ -206,7 +214,9 @@ def zone_of(node: PlacementNode) -> str:
     return node.zone or f"node {node.number}"
 
 
-def check_only_in_peace(seed: int, partitions: list[Held], drawn: Plan) -> None:
+def check_only_in_peace(
+    seed: int, partitions: list[PlacementPartition], drawn: PlacementPlan
+) -> None:
     if any(one.wanted and not one.is_whole for one in partitions):
         assert drawn.held_back is not None, seed
         assert Reason.BALANCE not in {change.reason for change in drawn.changes}, seed
@@ -248,7 +258,7 @@ def test_a_lost_node_costs_its_replicas_and_no_more(first: int) -> None:
         ]
         partitions.append(held(PartitionName("u", 0), 1, 2, 3))  # one at least is concerned
         nodes = [PlacementNode(number) for number in numbers[1:]] + [
-            PlacementNode(1, standing=Standing.LOST)
+            PlacementNode(1, standing=NodeStanding.LOST)
         ]
         drawn = plan(nodes, partitions)
         assert drawn.moves == sum(1 in one.wanted for one in partitions), seed

@@ -11,8 +11,8 @@ from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Put
 from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
-from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.restoration import CoordinatorState, Memory, Restoration, restoration
+from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
@@ -38,7 +38,7 @@ def record(
 def memory(
     node: int, revision: int, one: PartitionRecord | None, restorations: int = 0, uuid: int = UUID
 ) -> Memory:
-    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
+    records = {} if one is None else {ORDERS: Versioned(one, revision, 1)}
     remembered = Remembered(uuid, revision, restorations)
     return Memory(node, remembered, records, {"orders": TOPIC_OF})
 
@@ -48,16 +48,16 @@ def standing(
     revision: int = 10,
     topic: Topic | None = TOPIC_OF,
     restorations: int = 0,
-) -> Standing:
-    topics = {} if topic is None else {"orders": Held(topic, 3, 3)}
-    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
-    return Standing(Held(Cluster(UUID, 1, 4, restorations), 2, 2), records, topics)
+) -> CoordinatorState:
+    topics = {} if topic is None else {"orders": Versioned(topic, 3, 3)}
+    records = {} if one is None else {ORDERS: Versioned(one, revision, 1)}
+    return CoordinatorState(Versioned(Cluster(UUID, 1, 4, restorations), 2, 2), records, topics)
 
 
 OLD, NEW = record(5, 1, 1, 2, 3), record(7, 2, 2, 3)
 
 
-def restored(there: Standing, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
+def restored(there: CoordinatorState, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
     return restoration(there, memories, lost)
 
 
@@ -124,7 +124,9 @@ def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
         ),
     ],
 )
-def test_what_is_not_certain_is_left(there: Standing, memories: list[Memory], reason: str) -> None:
+def test_what_is_not_certain_is_left(
+    there: CoordinatorState, memories: list[Memory], reason: str
+) -> None:
     plan = restored(there, *memories)
     assert plan.put == {}
     assert reason in plan.left[ORDERS]
@@ -145,13 +147,13 @@ def channel(number: int, identity: int = 7, deleted: bool = False) -> Channel:
 
 
 def with_channel(one: Channel, revision: int, restorations: int = 0) -> Memory:
-    known = {BILLING: Held(one, revision, revision)}
+    known = {BILLING: Versioned(one, revision, revision)}
     return memory(1, 50, OLD, restorations)._replace(channels=known)
 
 
-def there(one: Channel | None, revision: int = 10, last: int = 0) -> Standing:
-    channels = {} if one is None else {BILLING: Held(one, revision, revision)}
-    numbers = {"orders": Held(ChannelNumbers(7, last), 4, 4)} if last else {}
+def there(one: Channel | None, revision: int = 10, last: int = 0) -> CoordinatorState:
+    channels = {} if one is None else {BILLING: Versioned(one, revision, revision)}
+    numbers = {"orders": Versioned(ChannelNumbers(7, last), 4, 4)} if last else {}
     return standing(OLD)._replace(channels=channels, numbers=numbers)
 
 
@@ -190,7 +192,7 @@ def test_two_clusters_do_not_make_one() -> None:
     with pytest.raises(Refused, match="have to be of one cluster"):
         restored(standing(OLD), memory(2, 50, NEW, uuid=6))
     with pytest.raises(Refused, match="of one cluster: none"):
-        restored(Standing(None, {}, {}), memory(2, 50, None, uuid=0))
+        restored(CoordinatorState(None, {}, {}), memory(2, 50, None, uuid=0))
 
 
 # --- the transactions ---
@@ -209,11 +211,11 @@ class Desk:
         for name, one in records.items():
             self.store.put(keys.partition(*name), RECORD.encode(one))
 
-    def standing(self) -> Standing:
+    def standing(self) -> CoordinatorState:
         """As a new reader lists it."""
         view = View()
         self.follow(view)
-        return Standing(view.cluster, dict(view.partitions), dict(view.topics))
+        return CoordinatorState(view.cluster, dict(view.partitions), dict(view.topics))
 
     def follow(self, view: View) -> None:
         coordinator = MemoryCoordinator(self.store, lambda: 0)
@@ -271,7 +273,7 @@ def test_what_changed_meanwhile_refuses_all_of_it() -> None:
 def test_many_records_go_in_few_transactions_and_the_count_comes_last() -> None:
     count = 2 * TRANSACTION_KEYS_MAX + 1
     records: dict[PartitionName, Any] = {
-        PartitionName("orders", number): Held(NEW, 50, 1) for number in range(count)
+        PartitionName("orders", number): Versioned(NEW, 50, 1) for number in range(count)
     }
     memories = [memory(2, 50, NEW)._replace(records=records), memory(3, 44, None)]
     desk = Desk({})

@@ -7,7 +7,7 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Delete, Entry, Put, Reading, Transaction
+from penstock.cluster.coordinator import Delete, KeyValue, Put, Reading, Transaction
 from penstock.cluster.documents import (
     ACTIVE,
     CHANNEL,
@@ -18,12 +18,12 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
     Topic,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import PreferredLeaders
-from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watching import Watching
 from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
@@ -35,7 +35,7 @@ from sim.store import Store
 
 ORDERS = PartitionName("orders", 0)
 KEY = keys.partition(*ORDERS)
-NODE_1 = Node(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
+NODE_1 = NodeDocument(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
 ALL_COUNT = 1 << 30
 
 
@@ -163,8 +163,8 @@ def test_restored_metadata_begins_again() -> None:
 def test_which_records_are_older(
     known: PartitionRecord, revision: int, new: PartitionRecord, text: str
 ) -> None:
-    view = View(Remembered(5, 8), {ORDERS: Held(known, revision, 2)})
-    held = Held(new, 8, 2)
+    view = View(Remembered(5, 8), {ORDERS: Versioned(known, revision, 2)})
+    held = Versioned(new, 8, 2)
     assert text in view.judge(ORDERS, held)
     assert view.suspect(ORDERS, held) == bool(text)
     assert bool(view.refusal(ORDERS)) == bool(text)
@@ -184,7 +184,7 @@ def test_another_cluster_or_none_is_refused() -> None:
 
 def test_metadata_restored_less_often_than_remembered_is_older() -> None:
     view = View(Remembered(5, 1, 2))
-    entry = Entry("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
+    entry = KeyValue("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
     assert not view.meet(Reading(9, entry))
     assert view.frozen == "the metadata was restored 1 times, and 2 are remembered"
 
@@ -296,8 +296,8 @@ class WishesDesk:
 
     def generation(self, node: int, generation: int) -> None:
         document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
-        self.view.memberships[node] = Held(document, 5, 5)
-        self.view.nodes[node] = Held(Node(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+        self.view.memberships[node] = Versioned(document, 5, 5)
+        self.view.nodes[node] = Versioned(NodeDocument(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
         self.handed.append((name.number, node))

@@ -19,7 +19,7 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Lookup,
-    Node,
+    NodeDocument,
     Topic,
 )
 from penstock.errors import FetchFailed
@@ -87,7 +87,7 @@ class Desk(World):
         self.store.transact(Transaction((), (Delete(key),)))
 
     def put_node(self, number: int, incarnation: int = LIFE) -> None:
-        node = Node(incarnation, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
+        node = NodeDocument(incarnation, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
         self.put(keys.node(number), NODE.encode(node))
 
     def put_topic(

@@ -5,10 +5,10 @@ wait. This carries its effects:
 
 | effect | here |
 |---|---|
-| Read | three keys of the coordinator; again after a while, when it does not answer |
+| ReadKeys | three keys of the coordinator; again after a while, when it does not answer |
 | Create | a transaction; repeated after a while if it is unknown, by the next look if refused |
 | RequestStart | StartRequest to the leader in the view, also here; again every CHANNEL_REQUEST_NS |
-| Answer | all who wait are called, once the channel is here |
+| CreationAnswer | all who wait are called, once the channel is here |
 
 A channel that the view has is not read again. When it was confirmed once, nothing is asked any
 more: so a SUB of a known channel costs a lookup, and works while the coordinator is away.
@@ -28,18 +28,18 @@ from penstock.broker.topics.settings import ChannelSettings
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
-    Answer,
     ChannelCreation,
     Create,
-    Found,
-    Read,
+    CreationAnswer,
+    CreationState,
+    CreationVerdict,
+    KeysFound,
+    ReadKeys,
     RequestStart,
     Seen,
-    State,
-    Verdict,
     is_of,
 )
-from penstock.cluster.coordinator import Coordinator, Entry, Failed, Reading, Settled
+from penstock.cluster.coordinator import Coordinator, Failed, KeyValue, Reading, Settled
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
@@ -198,7 +198,7 @@ class ChannelCreations:
 
     def _look(self, name: ChannelName, waiting: _Waiting, partitions: _Partitions) -> None:
         machine, view = waiting.machine, self._deps.view
-        if machine.state is not State.CONFIRMING:
+        if machine.state is not CreationState.CONFIRMING:
             return
         held = view.topics.get(name.topic)
         topic = held.document if held is not None else None
@@ -220,7 +220,7 @@ class ChannelCreations:
         while machine.out and self.waiting.get(name) is waiting:
             effect = machine.out.pop(0)
             match effect:
-                case Read(number):
+                case ReadKeys(number):
                     self._read(name, waiting, number)
                 case Create(number, transaction):
                     created = partial(self._created, name, waiting, number)
@@ -229,7 +229,7 @@ class ChannelCreations:
                     self._request_start(
                         PartitionName(name.topic, partition), waiting.identity, channel
                     )
-                case Answer(verdict, unconfirmed):
+                case CreationAnswer(verdict, unconfirmed):
                     self._end(name, waiting, self._outcome(name, waiting, verdict, unconfirmed))
 
     def _request_start(self, name: PartitionName, identity: int, channel: int) -> None:
@@ -242,7 +242,7 @@ class ChannelCreations:
 
     def _read(self, name: ChannelName, waiting: _Waiting, number: int) -> None:
         wanted = keys.topic(name.topic), keys.channel(*name), keys.numbers(name.topic)
-        entries: dict[str, Entry | None] = {}
+        entries: dict[str, KeyValue | None] = {}
 
         def read(key: str, answer: Reading | Failed) -> None:
             if isinstance(answer, Failed):
@@ -256,7 +256,7 @@ class ChannelCreations:
             self._deps.coordinator.read(key, partial(read, key))
 
     def _found(
-        self, name: ChannelName, waiting: _Waiting, number: int, entries: list[Entry | None]
+        self, name: ChannelName, waiting: _Waiting, number: int, entries: list[KeyValue | None]
     ) -> None:
         try:
             topic = _seen(entries[0], TOPIC)
@@ -269,7 +269,7 @@ class ChannelCreations:
         if topic is not None:
             waiting.identity = topic.document.identity
         highest = self._highest(name.topic, waiting.identity)
-        found = Found(topic, channel, numbers, highest, self._partitions(name, waiting))
+        found = KeysFound(topic, channel, numbers, highest, self._partitions(name, waiting))
         waiting.machine.found(number, found)
         self._work(name, waiting)
 
@@ -305,12 +305,16 @@ class ChannelCreations:
     # --- the end ---
 
     def _outcome(
-        self, name: ChannelName, waiting: _Waiting, verdict: Verdict, unconfirmed: tuple[int, ...]
+        self,
+        name: ChannelName,
+        waiting: _Waiting,
+        verdict: CreationVerdict,
+        unconfirmed: tuple[int, ...],
     ) -> PenstockError | None:
         number = waiting.machine.channel_number
-        if verdict is Verdict.REFUSED:
+        if verdict is CreationVerdict.REFUSED:
             return NotFound("topic", name.topic)
-        if verdict is Verdict.UNKNOWN:
+        if verdict is CreationVerdict.UNKNOWN:
             reason = "the coordinator has not answered in time: it may be made or not, ask again"
             return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
         if not self._deps.is_here(name, number):
@@ -345,6 +349,6 @@ def _is_live(channel: Channel, made: _Made) -> bool:
     return not channel.deleted and (channel.identity, channel.number) == made
 
 
-def _seen(entry: Entry | None, form: Form[Any]) -> Seen | None:
+def _seen(entry: KeyValue | None, form: Form[Any]) -> Seen | None:
     """Raises DocumentBroken."""
     return None if entry is None else Seen(form.decode(entry.key, entry.value), entry.revision)

@@ -29,14 +29,14 @@ Whoever makes a channel is a `ChannelCreation`:
 | CREATING | `found`: there is none, a tombstone, or one of an earlier topic | CREATING | Create |
 | CREATING | `found`: there is one | CONFIRMING | |
 | CREATING | `known`: the view has it | CONFIRMING | |
-| CREATING | `found`: the topic is gone | OVER | Answer: refused |
+| CREATING | `found`: the topic is gone | OVER | CreationAnswer: refused |
 | CREATING | created: done | CONFIRMING | |
 | CREATING | created: unknown | CREATING | Create, the same |
-| CREATING | created: refused | CREATING | Read |
-| CREATING | `tick` at the deadline | OVER | Answer: unknown |
+| CREATING | created: refused | CREATING | ReadKeys |
+| CREATING | `tick` at the deadline | OVER | CreationAnswer: unknown |
 | CONFIRMING | `view` of the creation's revision or later | CONFIRMING | RequestStart each leader |
-| CONFIRMING | all have confirmed | OVER | Answer: made |
-| CONFIRMING | `tick` at the deadline | OVER | Answer: made, and who has not confirmed |
+| CONFIRMING | all have confirmed | OVER | CreationAnswer: made |
+| CONFIRMING | `tick` at the deadline | OVER | CreationAnswer: made, and who has not confirmed |
 
 Who has asked a leader where a channel starts: the leader's side of `channel_creation`.
 
@@ -73,13 +73,13 @@ class ChannelNumbers(NamedTuple):
 CHANNEL_NUMBERS = form_of(ChannelNumbers)
 
 
-class State(IntEnum):
+class CreationState(IntEnum):
     CREATING = 1
     CONFIRMING = 2
     OVER = 3
 
 
-class Verdict(IntEnum):
+class CreationVerdict(IntEnum):
     MADE = 1
     REFUSED = 2
     UNKNOWN = 3
@@ -92,7 +92,7 @@ class Seen(NamedTuple):
     revision: int
 
 
-class Found(NamedTuple):
+class KeysFound(NamedTuple):
     """What was read; None: there is none, or a topic's tombstone."""
 
     topic: Seen | None
@@ -102,7 +102,7 @@ class Found(NamedTuple):
     partitions: int = 1  # that the node knows of
 
 
-class Read(NamedTuple):
+class ReadKeys(NamedTuple):
     number: int
 
 
@@ -116,8 +116,8 @@ class RequestStart(NamedTuple):
     channel_number: int
 
 
-class Answer(NamedTuple):
-    verdict: Verdict
+class CreationAnswer(NamedTuple):
+    verdict: CreationVerdict
     unconfirmed: tuple[int, ...] = ()  # partitions: their promises begin later
 
 
@@ -143,7 +143,7 @@ class ChannelCreation:
     ) -> None:
         """`settings` makes the document, of the topic's identity, the channel's number and how many
         partitions there are."""
-        self.state = State.CREATING
+        self.state = CreationState.CREATING
         self.channel_number = 0
         self.revision = 0  # of the creation
         self.out: list[Any] = []
@@ -165,19 +165,19 @@ class ChannelCreation:
     def _read(self) -> None:
         self._number += 1
         self._creating = None
-        self.out.append(Read(self._number))
+        self.out.append(ReadKeys(self._number))
 
-    def found(self, number: int, found: Found) -> None:
-        if number != self._number or self.state is not State.CREATING or self._creating:
+    def found(self, number: int, found: KeysFound) -> None:
+        if number != self._number or self.state is not CreationState.CREATING or self._creating:
             return
         if found.topic is None:
-            self._answer(Answer(Verdict.REFUSED))
+            self._answer(CreationAnswer(CreationVerdict.REFUSED))
         elif found.channel is not None and is_of(found.channel.document, found.topic.document):
             self._made(found.channel.document.number, found.channel.revision)
         else:
             self._create(found.topic, found)
 
-    def _create(self, topic: Seen, found: Found) -> None:
+    def _create(self, topic: Seen, found: KeysFound) -> None:
         identity = topic.document.identity
         last = found.highest
         if found.numbers is not None and found.numbers.document.identity == identity:
@@ -203,7 +203,11 @@ class ChannelCreation:
         self.out.append(self._creating)
 
     def created(self, number: int, outcome: Outcome, revision: int) -> None:
-        if number != self._number or self._creating is None or self.state is not State.CREATING:
+        if (
+            number != self._number
+            or self._creating is None
+            or self.state is not CreationState.CREATING
+        ):
             return
         if outcome is Outcome.DONE:
             self._made(self.channel_number, revision)
@@ -214,7 +218,7 @@ class ChannelCreation:
 
     def _made(self, channel_number: int, revision: int) -> None:
         self.channel_number, self.revision = channel_number, revision
-        self.state = State.CONFIRMING
+        self.state = CreationState.CONFIRMING
 
     # --- confirmed ---
 
@@ -228,7 +232,7 @@ class ChannelCreation:
     @property
     def awaits_view(self) -> bool:
         """It has not seen one yet that knows the creation."""
-        return self.state is State.CONFIRMING and self._awaited is None
+        return self.state is CreationState.CONFIRMING and self._awaited is None
 
     def request_starts(self) -> None:
         """Those that have not confirmed, once more."""
@@ -236,25 +240,25 @@ class ChannelCreation:
             self.out.append(RequestStart(partition, self.channel_number))
 
     def confirmed(self, partition: int, channel_number: int) -> None:
-        if self.state is State.CONFIRMING and channel_number == self.channel_number:
+        if self.state is CreationState.CONFIRMING and channel_number == self.channel_number:
             if self._awaited is not None:
                 self._awaited.discard(partition)
             self._end_if_all()
 
     def _end_if_all(self) -> None:
         if self._awaited is not None and not self._awaited:
-            self._answer(Answer(Verdict.MADE))
+            self._answer(CreationAnswer(CreationVerdict.MADE))
 
     def tick(self, now_ns: int) -> None:
-        if self.state is State.OVER or now_ns < self._deadline_ns:
+        if self.state is CreationState.OVER or now_ns < self._deadline_ns:
             return
-        if self.state is State.CREATING:
-            self._answer(Answer(Verdict.UNKNOWN))
+        if self.state is CreationState.CREATING:
+            self._answer(CreationAnswer(CreationVerdict.UNKNOWN))
         else:
-            self._answer(Answer(Verdict.MADE, tuple(sorted(self._awaited or ()))))
+            self._answer(CreationAnswer(CreationVerdict.MADE, tuple(sorted(self._awaited or ()))))
 
-    def _answer(self, answer: Answer) -> None:
-        self.state = State.OVER
+    def _answer(self, answer: CreationAnswer) -> None:
+        self.state = CreationState.OVER
         self.out.append(answer)
 
 

@@ -57,15 +57,21 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
     MOVE,
     Copy,
-    Move,
-    State,
+    MoveState,
+    PartitionMove,
     lacking,
     may_begin,
     next_record,
     state_of,
 )
-from penstock.cluster.placement import Change as PlannedChange
-from penstock.cluster.placement import Held, PlacementNode, Plan, Standing, plan
+from penstock.cluster.placement import (
+    NodeStanding,
+    PlacementChange,
+    PlacementNode,
+    PlacementPartition,
+    PlacementPlan,
+    plan,
+)
 from penstock.replication.election import Candidate, election, hindrance
 from penstock.replication.record import LeaderId, PartitionRecord
 
@@ -76,7 +82,7 @@ class NodeSeen(NamedTuple):
     """A node that belongs to the cluster. `standing`: as its operator wants it."""
 
     zone: str
-    standing: Standing
+    standing: NodeStanding
     generation: int  # that its last start has written
     memory_lost_generation: int
     incarnation: int | None  # of the process whose key is there; None: there is none
@@ -89,7 +95,7 @@ class PartitionSeen(NamedTuple):
     replicas: int  # as its topic asks for
     waits: bool  # its topic waits for the disk
     members_min: int = 0  # as its topic asks for; 0: half of the replicas
-    move: Move | None = None
+    move: PartitionMove | None = None
     move_revision: int = 0  # of its key
     bytes_kept: float = 0.0
     led_bytes_per_s: float = 0.0
@@ -114,13 +120,13 @@ class Campaign(NamedTuple):
     """Put the key `controller` under a lease of our own, if there is none."""
 
 
-class Change(NamedTuple):
+class PartitionChange(NamedTuple):
     """Of a partition that is as `seen`. None: that stays as it is."""
 
     partition: PartitionName
     seen: PartitionSeen
     record: PartitionRecord | None = None
-    move: Move | None = None
+    move: PartitionMove | None = None
     is_move_done: bool = False
 
 
@@ -128,7 +134,7 @@ class Propose(NamedTuple):
     """One transaction; `transaction_of` makes it."""
 
     controller_created: int
-    changes: tuple[Change, ...]
+    changes: tuple[PartitionChange, ...]
 
 
 def transaction_of(effect: Propose) -> Transaction:
@@ -177,7 +183,7 @@ class Controller:
     def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
-        self.last_plan = Plan(())
+        self.last_plan = PlacementPlan(())
         self.out: list[Any] = []
         self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
@@ -220,7 +226,9 @@ class Controller:
         changes |= self._planned(situation, now_ns, changes)
         self._propose(situation, self._not_proposed(changes, now_ns))
 
-    def _not_proposed(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
+    def _not_proposed(
+        self, changes: Mapping[PartitionName, PartitionChange], now_ns: int
+    ) -> list[PartitionChange]:
         """What was proposed a moment ago, from the same revisions, is on its way."""
         self._proposed = {name: one for name, one in self._proposed.items() if now_ns < one[2]}
         new = []
@@ -231,7 +239,7 @@ class Controller:
                 new.append(change)
         return new
 
-    def _propose(self, situation: Situation, changes: list[Change]) -> None:
+    def _propose(self, situation: Situation, changes: list[PartitionChange]) -> None:
         size = limits.TRANSACTION_KEYS_MAX // 2 - 1  # each compares and puts two keys at most
         for first in range(0, len(changes), size):
             chunk = tuple(changes[first : first + size])
@@ -239,7 +247,7 @@ class Controller:
 
     # --- elections ---
 
-    def _elections(self, situation: Situation, now_ns: int) -> dict[PartitionName, Change]:
+    def _elections(self, situation: Situation, now_ns: int) -> dict[PartitionName, PartitionChange]:
         changes = {}
         for name, seen in situation.partitions.items():
             if self._is_served(situation, seen):
@@ -252,7 +260,7 @@ class Controller:
             if now_ns - since_ns >= limits.ELECT_AFTER_NS:
                 record = self._elect(situation, seen)
                 if record is not None:
-                    changes[name] = Change(name, seen, record)
+                    changes[name] = PartitionChange(name, seen, record)
         return changes
 
     def _is_served(self, situation: Situation, seen: PartitionSeen) -> bool:
@@ -284,8 +292,8 @@ class Controller:
     # --- moves ---
 
     def _moves(
-        self, situation: Situation, taken: Mapping[PartitionName, Change]
-    ) -> dict[PartitionName, Change]:
+        self, situation: Situation, taken: Mapping[PartitionName, PartitionChange]
+    ) -> dict[PartitionName, PartitionChange]:
         moving = [
             (name, seen, seen.move)
             for name, seen in situation.partitions.items()
@@ -294,12 +302,12 @@ class Controller:
         begin = self._that_begin(situation)
         changes = {}
         for name, seen, move in moving:
-            if state_of(move, seen.record) is State.DONE:
-                changes[name] = Change(name, seen, is_move_done=True)
+            if state_of(move, seen.record) is MoveState.DONE:
+                changes[name] = PartitionChange(name, seen, is_move_done=True)
                 continue
             record = next_record(move, seen.record, name in begin)
             if record is not None:
-                changes[name] = Change(name, seen, record)
+                changes[name] = PartitionChange(name, seen, record)
         return changes
 
     def _that_begin(self, situation: Situation) -> set[PartitionName]:
@@ -308,7 +316,9 @@ class Controller:
         running: list[Copy] = []
         for name, seen in situation.partitions.items():
             copies = _copies(name, seen)
-            is_waiting = seen.move is not None and state_of(seen.move, seen.record) is State.WAITING
+            is_waiting = (
+                seen.move is not None and state_of(seen.move, seen.record) is MoveState.WAITING
+            )
             (waiting if is_waiting else running).extend(copies)
         begun = set(may_begin(waiting, running))
         held_back = {copy.partition for copy in waiting if copy not in begun}
@@ -320,20 +330,20 @@ class Controller:
         lost = self.presence.lost(now_ns)
         nodes = []
         for number, seen in sorted(situation.nodes.items()):
-            standing = Standing.LOST if number in lost else seen.standing
+            standing = NodeStanding.LOST if number in lost else seen.standing
             is_there = number not in self.presence.missing and seen.incarnation is not None
             is_steady = is_there and self.presence.is_steady(number, now_ns)
             nodes.append(PlacementNode(number, seen.zone, standing, seen.is_full or not is_steady))
         return nodes
 
-    def draw(self, situation: Situation, now_ns: int) -> Plan:
+    def draw(self, situation: Situation, now_ns: int) -> PlacementPlan:
         """What `--dry-run` shows."""
         helds = [_held(name, seen) for name, seen in situation.partitions.items()]
         return plan(self.placement_nodes(situation, now_ns), helds)
 
     def _planned(
-        self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, Change]
-    ) -> dict[PartitionName, Change]:
+        self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, PartitionChange]
+    ) -> dict[PartitionName, PartitionChange]:
         preferred_leaders = {
             name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
         }
@@ -360,28 +370,30 @@ class Controller:
         self._planned_for = None
 
 
-def _begun(seen: PartitionSeen, change: PlannedChange) -> Change:
+def _begun(seen: PartitionSeen, change: PlacementChange) -> PartitionChange:
     """Where a move is under way, the new one begins with what there is."""
     members = tuple(member.node for member in seen.record.members)
     origin = members if seen.move is not None else seen.record.wanted
     least = members_min_of(seen, len(change.after))
-    move = Move(change.partition, origin, change.after, least, seen.record.members_min)
-    return Change(change.partition, seen, move=move)
+    move = PartitionMove(change.partition, origin, change.after, least, seen.record.members_min)
+    return PartitionChange(change.partition, seen, move=move)
 
 
-def _another_minimum(name: PartitionName, seen: PartitionSeen) -> Change | None:
+def _another_minimum(name: PartitionName, seen: PartitionSeen) -> PartitionChange | None:
     record = seen.record
     least = members_min_of(seen, len(record.wanted))
     if seen.move is not None or record.members_min == least:
         return None
-    move = Move(name, record.wanted, record.wanted, least, record.members_min)
-    return Change(name, seen, move=move)
+    move = PartitionMove(name, record.wanted, record.wanted, least, record.members_min)
+    return PartitionChange(name, seen, move=move)
 
 
-def _held(name: PartitionName, seen: PartitionSeen) -> Held:
+def _held(name: PartitionName, seen: PartitionSeen) -> PlacementPartition:
     wanted = seen.move.target if seen.move is not None else seen.record.wanted
     members = tuple(member.node for member in seen.record.members)
-    return Held(name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s)
+    return PlacementPartition(
+        name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s
+    )
 
 
 def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:

@@ -43,8 +43,7 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import Held as Placed
-from penstock.cluster.placement import PlacementNode, plan
+from penstock.cluster.placement import PlacementNode, PlacementPartition, plan
 from penstock.cluster.view import View
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
@@ -53,7 +52,7 @@ from penstock.replication.record import Member, PartitionRecord
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
 
 
-class Wanted(NamedTuple):
+class WantedTopic(NamedTuple):
     """What a topic is to be. `identity`: random, and never used before."""
 
     name: str
@@ -68,7 +67,7 @@ NewReplica = Callable[[], int]
 
 
 def creation(
-    view: View, wanted: Wanted, nodes: Iterable[PlacementNode], new_replica: NewReplica
+    view: View, wanted: WantedTopic, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
     """With as many partitions as go into one transaction. Raises Refused."""
     held = view.topics.get(wanted.name)
@@ -119,7 +118,7 @@ def growth(
     return drawn.transaction(missing, held.document, epoch, compares, [])
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: WantedTopic) -> None:
     if not 1 <= wanted.partitions <= PARTITIONS_MAX:
         raise Refused(f"{wanted.partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
     if wanted.replicas < 1:
@@ -166,11 +165,11 @@ class _Drawn:
         """In order of preference. Raises Refused where there is no node."""
         nodes = [node for node in self._placement_nodes if node.number in self._view.memberships]
         there = [
-            Placed(name, len(held.document.wanted), held.document.wanted)
+            PlacementPartition(name, len(held.document.wanted), held.document.wanted)
             for name, held in self._view.partitions.items()
             if name not in names and held.document.wanted
         ]
-        new = [Placed(name, replicas, ()) for name in names]
+        new = [PlacementPartition(name, replicas, ()) for name in names]
         changes = {one.partition: one.after for one in plan(nodes, [*there, *new]).changes}
         found = {name: changes.get(name, ()) for name in names}
         if not all(found.values()):

@@ -14,8 +14,8 @@ from penstock.cluster import keys
 from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
+    FieldKind,
     Form,
-    Kind,
     Unfit,
     form_of,
     hexadecimal,
@@ -53,7 +53,7 @@ def identity_of(text: object) -> int:
     return int(number, 16) if node is None else _BY_ITSELF | int(node, 16) << 64 | int(number, 16)
 
 
-_IDENTITY = Kind(identity_of, identity_text)
+_IDENTITY = FieldKind(identity_of, identity_text)
 # How a field stands in JSON is a part of its type.
 U32 = Annotated[int, _U32]
 U63 = Annotated[int, _U63]
@@ -73,7 +73,7 @@ class Cluster(NamedTuple):
     restorations: U32  # of the metadata from what the nodes remember: revisions began again
 
 
-class Node(NamedTuple):
+class NodeDocument(NamedTuple):
     """A node that lives, as its process says. Its key has a lease."""
 
     incarnation: Random
@@ -147,14 +147,14 @@ class EpochFloor(NamedTuple):
     epoch: U32
 
 
-class Setting(NamedTuple):
+class ClusterSetting(NamedTuple):
     value: Annotated[str, text(10_000)]
 
 
-CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(Node), form_of(Lookup)
+CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(NodeDocument), form_of(Lookup)
 MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
 TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
-EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(Setting)
+EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
 _LEADER_ID = parts(LeaderId, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
@@ -174,7 +174,7 @@ RECORD = Form(
 
 Document = (
     Cluster
-    | Node
+    | NodeDocument
     | Lookup
     | Membership
     | Controller
@@ -182,7 +182,7 @@ Document = (
     | Channel
     | EpochFloor
     | PartitionRecord
-    | Setting
+    | ClusterSetting
 )
 
 _FORMS: tuple[tuple[str, Form[Any]], ...] = (

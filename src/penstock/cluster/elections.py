@@ -32,7 +32,7 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
@@ -118,7 +118,7 @@ class Elections:
 
     # --- what happens ---
 
-    def record_changed(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
+    def record_changed(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         record = held.document if held is not None else None
         self._index(name, record)
         if record is None:
@@ -359,7 +359,7 @@ class Elections:
         for entry in settled.found:
             if entry.key == keys.partition(*name):
                 document = RECORD.decode(entry.key, entry.value)
-                self.view.suspect(name, Held(document, entry.revision, entry.created))
+                self.view.suspect(name, Versioned(document, entry.revision, entry.created))
 
 
 def _by_preference(record: PartitionRecord) -> list[int]:

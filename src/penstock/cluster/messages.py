@@ -6,7 +6,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | tag | message | fields |
 |---|---|---|
 | 1 | Heartbeat | when it was sent, by the sender's monotonic clock; its wall clock |
-| 2 | Answer | the first number of the heartbeat |
+| 2 | HeartbeatAnswer | the first number of the heartbeat |
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition; those among them that have failed |
@@ -30,9 +30,9 @@ from penstock.cluster.documents import IDENTITY_PATTERN, identity_of, identity_t
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import (
-    Answer,
     Corrupt,
     Heartbeat,
+    HeartbeatAnswer,
     Leaving,
     Message,
     Refused,
@@ -94,7 +94,7 @@ def _flat(message: StartRequest | StartHeld) -> Iterable[Any]:
 
 _KINDS = (
     _Kind(1, Heartbeat, tuple[_Number, _Number], tuple, lambda _, *both: Heartbeat(*both)),
-    _Kind(2, Answer, tuple[_Number], tuple, lambda _, sent_ns: Answer(sent_ns)),
+    _Kind(2, HeartbeatAnswer, tuple[_Number], tuple, lambda _, sent_ns: HeartbeatAnswer(sent_ns)),
     _Kind(3, Refused, tuple[_Number, _Random], tuple, lambda _, *both: Refused(*both)),
     _Kind(4, SendReport, tuple[_Name, _Number, _Number, _Member, _Number, _Extent | None],
           lambda it: (*it.name, it.epoch, *it.report), _report),

@@ -26,15 +26,15 @@ from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
 from penstock.cluster.channel_starts import StartRequests
 from penstock.cluster.client_changes import ClientChanges, MetadataChanges
 from penstock.cluster.coordinator import Coordinator
-from penstock.cluster.documents import Membership, Node
+from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import (
-    Answer,
     Heartbeat,
+    HeartbeatAnswer,
     Message,
     Participant,
     Renewed,
@@ -43,7 +43,7 @@ from penstock.cluster.participant import (
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
-from penstock.cluster.view import Change, Held, Remembered
+from penstock.cluster.view import Remembered, Versioned, ViewChange
 from penstock.limits import (
     FULL_DISK_NS,
     PEER_HEARTBEAT_NS,
@@ -68,7 +68,7 @@ class ClusterNode:
         broker: Broker,
         own: int,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         coordinator: Coordinator,
         peers: Peers,
         ledger: Ledger,
@@ -76,7 +76,7 @@ class ClusterNode:
         new_replica: Callable[[], int],
         mono_ns: int,
         remembered: Remembered | None = None,
-        records: Mapping[PartitionName, Held[PartitionRecord]] | None = None,
+        records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
         isolation: Isolation = Isolation(),  # noqa: B008
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
@@ -128,14 +128,14 @@ class ClusterNode:
 
     # --- what the view shows ---
 
-    def _noticed(self, change: Change) -> None:
+    def _noticed(self, change: ViewChange) -> None:
         key = change.key
         if key.startswith(keys.TOPICS):
             self.reconciler.due[key.removeprefix(keys.TOPICS)] = None
         elif key.startswith(keys.CHANNELS):
             self.reconciler.due[keys.channel_of(key).topic] = None
 
-    def _assign(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
+    def _assign(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         self.reconciler.due[name.topic] = None
         self._unmet[name] = None  # it may want another replica
 
@@ -243,7 +243,9 @@ class ClusterNode:
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def receive_message(self, node: int, message: Message) -> None:
-        if not isinstance(message, Heartbeat | Answer):  # these change nothing before the next tick
+        if not isinstance(
+            message, Heartbeat | HeartbeatAnswer
+        ):  # these change nothing before the next tick
             self._is_due = True
         match message:
             case Renewed(name):

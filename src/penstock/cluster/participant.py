@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Coordinator, Failed, Reading
-from penstock.cluster.documents import Membership, Node
+from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local, SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import Proposals
 from penstock.cluster.registration import Registration
-from penstock.cluster.view import Change, Held, Remembered, View
+from penstock.cluster.view import Remembered, Versioned, View, ViewChange
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import (
     CORRUPT_NAMED_MAX,
@@ -41,7 +41,7 @@ class Heartbeat(NamedTuple):
     wall_ns: int  # what time it is at the sender
 
 
-class Answer(NamedTuple):
+class HeartbeatAnswer(NamedTuple):
     sent_ns: int  # of the heartbeat
 
 
@@ -87,7 +87,7 @@ class StartHeld(NamedTuple):
 
 Message = (
     Heartbeat
-    | Answer
+    | HeartbeatAnswer
     | Refused
     | SendReport
     | Corrupt
@@ -103,14 +103,14 @@ class Participant:
         self,
         own: int,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
-        assign: Callable[[PartitionName, Held[PartitionRecord] | None], None],
+        assign: Callable[[PartitionName, Versioned[PartitionRecord] | None], None],
         mono_ns: int,
         remembered: Remembered = Remembered(),  # noqa: B008
-        records: Mapping[PartitionName, Held[PartitionRecord]] | None = None,
-        noticed: Callable[[Change], None] | None = None,
+        records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
+        noticed: Callable[[ViewChange], None] | None = None,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
         """`assign` is given the records that change, `noticed` all that changes in the view."""
@@ -171,8 +171,8 @@ class Participant:
         match message:
             case Heartbeat(sent_ns, wall_ns):
                 self._clocks_ns[node] = wall_ns - self.wall_ns
-                self.out.append((node, Answer(sent_ns)))
-            case Answer(sent_ns):
+                self.out.append((node, HeartbeatAnswer(sent_ns)))
+            case HeartbeatAnswer(sent_ns):
                 self.proposals.evidence.answered(node, sent_ns)
             case Refused(other, incarnation):
                 self.proposals.refused(node, other, incarnation)

@@ -48,7 +48,7 @@ from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Change, Held, View
+from penstock.cluster.view import Versioned, View, ViewChange
 from penstock.errors import DocumentBroken
 from penstock.limits import (
     ELECTION_RETRY_NS,
@@ -128,7 +128,7 @@ class Proposals:
 
     # --- what the shell sees ---
 
-    def changed(self, changes: Iterable[Change]) -> None:
+    def changed(self, changes: Iterable[ViewChange]) -> None:
         """The view has taken these in."""
         for key, before, after in changes:
             if key.startswith(keys.PARTITIONS):
@@ -139,7 +139,7 @@ class Proposals:
                 self._keyless.discard(node)
                 self.elections.node_changed(node)
 
-    def _record_changed(self, name: PartitionName, held: Held[PartitionRecord] | None) -> None:
+    def _record_changed(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         machine = self.machines.get(name)
         if machine is not None and held is not None:
             machine.seen(held.revision, held.document)
@@ -249,7 +249,7 @@ class Proposals:
             return
         entry = answer.entry
         try:
-            held = Held(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
+            held = Versioned(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
         except DocumentBroken:  # the view meets it, too, and freezes the partition
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
             return
@@ -374,7 +374,7 @@ def _seen_by_view(settled: Settled) -> None:
     """What was done comes through the view, and what was not is tried again."""
 
 
-def _incarnation_of(held: Held[Any] | None) -> int | None:
+def _incarnation_of(held: Versioned[Any] | None) -> int | None:
     return held.document.incarnation if held is not None else None
 
 

@@ -37,7 +37,7 @@ from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import Message, Renewed
-from penstock.cluster.view import Held, View, encode_remembered
+from penstock.cluster.view import Versioned, View, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import COORDINATOR_RETRY_NS, MS, REPLICA_RENEWED_NS
 from penstock.log.replica_file import State
@@ -48,8 +48,8 @@ _log = logging.getLogger("penstock.cluster")
 LOOK_NS_MAX = 150 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 SendMessage = Callable[[int, Message], None]
-Records = dict[PartitionName, Held[PartitionRecord]]
-Channels = dict[ChannelName, Held[Channel]]
+Records = dict[PartitionName, Versioned[PartitionRecord]]
+Channels = dict[ChannelName, Versioned[Channel]]
 
 
 class Reconciler:
@@ -165,7 +165,9 @@ class Reconciler:
                     partial(encode_remembered, one, record),
                 )  # fmt: skip
 
-    def _shape(self, held: Held[Topic], records: Records, channels: Channels) -> tuple[object, ...]:
+    def _shape(
+        self, held: Versioned[Topic], records: Records, channels: Channels
+    ) -> tuple[object, ...]:
         """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
         in-sync set."""
         return (
@@ -215,7 +217,7 @@ class Reconciler:
                 self._coordinator.transact(wanted, _seen_by_view)
 
     def _place(
-        self, name: PartitionName, held: Held[PartitionRecord], topic: Topic, partitions: int
+        self, name: PartitionName, held: Versioned[PartitionRecord], topic: Topic, partitions: int
     ) -> None:
         """A replica is made here, found here, or moved aside."""
         record = held.document
@@ -265,7 +267,7 @@ class Reconciler:
             "%s/%d is copied again: %s; what it had was moved to %s", *name, reason, moved_to
         )
 
-    def _is_new(self, topic: str, held: Held[PartitionRecord]) -> bool:
+    def _is_new(self, topic: str, held: Versioned[PartitionRecord]) -> bool:
         """The partition has had no leader yet, so that nothing was ever stored in it."""
         record, floor = held.document, self.view.epochs.get(topic)
         if floor is None or held.revision != held.created or record.leader is not None:

@@ -40,7 +40,7 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, Node
+from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, NodeDocument
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
 from penstock.replication.leader import Outcome
@@ -173,7 +173,7 @@ class Registration(Leased):
         coordinator: Coordinator,
         view: View,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         lease_ns: int = NODE_LEASE_NS,
     ) -> None:
         super().__init__(keys.node(own), coordinator, lambda: NODE.encode(describe()), lease_ns)

@@ -44,12 +44,12 @@ from penstock.broker.changes import EXTENDED
 from penstock.broker.ports import MetadataDone, NewTopic
 from penstock.broker.topics.settings import AUTO_CREATE_OFF, TopicSettings
 from penstock.cluster.coordinator import Coordinator, Settled, Transaction
-from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
+from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
 from penstock.cluster.documents import ACTIVE, DRAINING, REMOVED, Topic
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import CREATED, as_settings
-from penstock.cluster.placement import PlacementNode, Standing
-from penstock.cluster.view import Held, View
+from penstock.cluster.placement import NodeStanding, PlacementNode
+from penstock.cluster.view import Versioned, View
 from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError, Refused
 from penstock.limits import (
     ATTEMPT_AGAIN_NS,
@@ -73,7 +73,9 @@ class TopicDeps(NamedTuple):
     wall_ns: Callable[[], int]
 
 
-def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[PartitionRecord]]]:
+def partitions_of(
+    view: View, topic: str
+) -> Iterator[tuple[PartitionName, Versioned[PartitionRecord]]]:
     """As far as the view has them: their numbers follow one another."""
     for number in count():
         name = PartitionName(topic, number)
@@ -184,7 +186,7 @@ class TopicChanges:
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
         settings = as_settings(chosen, **{CREATED: deps.wall_ns(), **more})
-        wanted = Wanted(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
+        wanted = WantedTopic(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
         return creation(deps.view, wanted, self._placement_nodes(), deps.new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
@@ -198,9 +200,9 @@ class TopicChanges:
             node, state = view.nodes.get(number), held.document.state
             if state == REMOVED:
                 continue
-            standing = Standing.SERVES if state == ACTIVE and node else Standing.MAINTENANCE
+            standing = NodeStanding.SERVES if state == ACTIVE and node else NodeStanding.MAINTENANCE
             if state == DRAINING:
-                standing = Standing.DRAINING
+                standing = NodeStanding.DRAINING
             nodes.append(PlacementNode(number, node.document.zone if node else "", standing))
         return nodes
 

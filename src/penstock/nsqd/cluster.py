@@ -40,7 +40,7 @@ from penstock.cluster.documents import (
     REMOVED,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
@@ -274,10 +274,10 @@ class ClusterMember:
         if isinstance(error, Exception):
             self._on_fault(error)
 
-    def _describe(self) -> Node:
+    def _describe(self) -> NodeDocument:
         host, tcp, http = self._address
         free = self._disk.free_bytes(self._broker.path)
-        return Node(
+        return NodeDocument(
             self._incarnation, host, tcp, http, self._replication_host(), self._replication_port,
             __version__, self._options.zone or self._options.topology_zone, free, 0,
         )  # fmt: skip

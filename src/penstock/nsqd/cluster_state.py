@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.cluster.coordinator import Coordinator
     from penstock.cluster.keys import PartitionName
     from penstock.cluster.node import ClusterNode
-    from penstock.cluster.view import Held, View
+    from penstock.cluster.view import Versioned, View
     from penstock.replication.record import PartitionRecord
 
 
@@ -166,7 +166,7 @@ class ClusterState:
     def _node(self, number: int) -> Row:
         participant = self._cluster.participant
         membership = participant.view.memberships[number].document
-        held: Held[Any] | None = participant.view.nodes.get(number)
+        held: Versioned[Any] | None = participant.view.nodes.get(number)
         row: Row = {"node": number, "state": membership.state, "generation": membership.generation}
         row["alive"] = held is not None
         row["linked"] = number in participant.links or number == self._cluster.own

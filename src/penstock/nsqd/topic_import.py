@@ -37,8 +37,8 @@ from penstock.broker.topics.topic_file import TopicFile, read_topic_file, write_
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import (
-    Entry,
     Failed,
+    KeyValue,
     Put,
     Reading,
     RevisionIs,
@@ -154,7 +154,7 @@ class TopicImport:
             )
         return False
 
-    async def _entry(self, key: str) -> Entry | None:
+    async def _entry(self, key: str) -> KeyValue | None:
         found = await self._read(key)
         if isinstance(found, Failed):
             raise Refused(f"topics are not imported, since etcd does not answer: {found.reason}")

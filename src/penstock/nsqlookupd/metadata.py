@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.documents import Node, Topic
-from penstock.cluster.view import Change, View
+from penstock.cluster.documents import NodeDocument, Topic
+from penstock.cluster.view import View, ViewChange
 from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
 from penstock.replication.record import PartitionRecord
 
@@ -45,7 +45,7 @@ class Feed:
         self._registry = registry
         self._known: dict[int, Known] = {}  # by node
 
-    def take(self, changes: Iterable[Change], absence_counts: bool) -> None:
+    def take(self, changes: Iterable[ViewChange], absence_counts: bool) -> None:
         topics, nodes = changed(changes)
         gone = self._known.keys() - self._view.nodes.keys()
         nodes = nodes | gone if absence_counts else nodes - gone
@@ -71,7 +71,7 @@ class Feed:
             self._known[node] = Known(producer, held.document.incarnation)
 
 
-def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
+def changed(changes: Iterable[ViewChange]) -> tuple[set[str], set[int]]:
     """The topics and nodes that these are about."""
     topics, nodes = set[str](), set[int]()
     for key, _, _ in changes:
@@ -86,7 +86,7 @@ def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
     return topics, nodes
 
 
-def peer_of(node: Node) -> Peer:
+def peer_of(node: NodeDocument) -> Peer:
     return Peer(
         remote_address=f"{node.host}:{node.tcp_port}",
         broadcast_address=node.host,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock import limits
-from penstock.cluster.documents import Node
+from penstock.cluster.documents import NodeDocument
 from penstock.cluster.view import View
 from penstock.errors import FetchFailed
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
@@ -104,7 +104,7 @@ class Relay:
         raise HttpError(503, f"FAILED no nsqd of the cluster can be asked: {why}")
 
 
-def nodes_for(view: View, topic: str, any_node: bool) -> list[Node]:
+def nodes_for(view: View, topic: str, any_node: bool) -> list[NodeDocument]:
     """Nodes that live and speak HTTP, in the order in which they are asked."""
     ranks: dict[int, int] = {}
     for name, held in view.partitions.items():

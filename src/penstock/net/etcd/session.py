@@ -40,11 +40,11 @@ from penstock.cluster.coordinator import (
     UNKNOWN,
     Changes,
     Compacted,
-    Event,
     Failed,
     Granted,
+    KeyEvent,
+    KeyPage,
     LeaseGone,
-    Page,
     Put,
     Reading,
     Settled,
@@ -76,7 +76,7 @@ class EtcdWatch:
         self._prefix = prefix
         self._since = since  # all below it has been handed out
         self._changed = changed
-        self._events: list[Event] = []  # of an answer that comes in fragments
+        self._events: list[KeyEvent] = []  # of an answer that comes in fragments
         self._heard = False  # something, since the last question
         self._task: asyncio.Task[None] | None = None
 
@@ -228,7 +228,7 @@ class EtcdCoordinator:
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
         self._spawn(self._read(key, done))
 
-    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         self._spawn(self._list(prefix, done))
 
     def watch(
@@ -274,7 +274,7 @@ class EtcdCoordinator:
             entry = self._keys.entry(response.kvs[0]) if response.kvs else None
             done(Reading(response.header.revision, entry))
 
-    async def _list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    async def _list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         """All pages as of the revision of the first one."""
         after, revision, more = b"", 0, True
         while more:
@@ -287,7 +287,7 @@ class EtcdCoordinator:
             revision = revision or response.header.revision
             more = response.more
             after = response.kvs[-1].key if more else b""
-            done(Page(revision, self._keys.entries(response.kvs), not more))
+            done(KeyPage(revision, self._keys.entries(response.kvs), not more))
 
     async def _grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
         request = rpc.LeaseGrantRequest(TTL=-(-ttl_ns // SECOND))
