@@ -57,7 +57,7 @@ from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger, LedgerNode
 from penstock.net.api import Route
-from penstock.net.etcd.address import Address, parse_address
+from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address as parse_listen
@@ -91,7 +91,7 @@ class ClusterMember:
         on_fault: Callable[[Exception], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        self.address: Address = parse_address(options.cluster)
+        self.address: EtcdAddress = parse_address(options.cluster)
         self._options = options
         self._broker = broker
         self._disk = disk

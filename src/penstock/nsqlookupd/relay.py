@@ -21,7 +21,7 @@ from penstock.errors import FetchFailed
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.net.query import whole_number
 from penstock.nsqlookupd.registry import Registry
 
@@ -87,7 +87,7 @@ class Relay:
         headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
         reasons = []
         for node in nodes_for(self._view, parameters["topic"], request.path == CREATE):
-            url = f"http://{Address(node.host, node.http_port, '')}{request.path}?{query}"
+            url = f"http://{ListenAddress(node.host, node.http_port, '')}{request.path}?{query}"
             try:
                 found = await self._fetcher.request("POST", url, headers=headers)
             except FetchFailed as failed:

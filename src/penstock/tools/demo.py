@@ -25,7 +25,7 @@ import typer
 
 from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
-from penstock.net.listener import Address, parse_address
+from penstock.net.listener import ListenAddress, parse_address
 from penstock.tools.app import group, opt, switch, verb
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, WrongUse
@@ -102,12 +102,12 @@ def demo(
             print(place.farewell(), end="", flush=True)
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> ListenAddress:
     """Not what curl or a browser could not be given: a unix socket, any port."""
     try:
         found = parse_address(text)
     except ConfigError:
-        found = Address("", 0, text)
+        found = ListenAddress("", 0, text)
     if found.path or not found.port:
         raise WrongUse(f"{text!r} is not host:port with a port of 1 to 65535")
     return found
@@ -126,7 +126,7 @@ def missing_spark() -> str:
     return ""
 
 
-def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
+def wait_until_it_listens(nsqd: Program, tcp: ListenAddress) -> bool:
     """As long as it lives. False: it has ended."""
     begun_s, told = time.monotonic(), 0
     while nsqd.state == "running":
@@ -146,9 +146,9 @@ def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
 class Place:
     path: Path
     called_as: str
-    tcp: Address
-    http: Address
-    admin: Address
+    tcp: ListenAddress
+    http: ListenAddress
+    admin: ListenAddress
     lacks_admin: str  # "off": nobody wants it
     lacks_spark: str
 
@@ -247,11 +247,11 @@ def _given() -> list[str]:
     return [one for one in sys.argv[2:] if not one.startswith("--called-as")]
 
 
-def _free_near(address: Address) -> Address:
+def _free_near(address: ListenAddress) -> ListenAddress:
     for port in range(address.port + _PORT_STEP, 1 << 16, _PORT_STEP):
-        if not taken([other := Address(address.host, port, "")]):
+        if not taken([other := ListenAddress(address.host, port, "")]):
             return other
-    return Address(address.host, 0, "")
+    return ListenAddress(address.host, 0, "")
 
 
 # --- what is seen ---
@@ -318,7 +318,7 @@ async def _show(
         before = len(shown)
 
 
-def _news_of(admin: Program, address: Address) -> str:
+def _news_of(admin: Program, address: ListenAddress) -> str:
     """When it answers or has ended; else "". It may take half a second."""
     if admin.state != "running":
         return f"No web UI: nsqadmin {admin.state}."

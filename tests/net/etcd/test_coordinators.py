@@ -35,7 +35,7 @@ from penstock.cluster.coordinator import (
 )
 from penstock.errors import TransactionTooLarge
 from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
-from penstock.net.etcd.address import Address
+from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replication.leader import Outcome
 from sim.memory import MemoryCoordinator
@@ -104,7 +104,7 @@ _clusters = iter(range(1 << 30))
 
 
 @asynccontextmanager
-async def etcd_desk(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
+async def etcd_desk(address: EtcdAddress, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
     faults: list[Exception] = []
     coordinator = EtcdCoordinator(address, secrets, faults.append)
     try:
@@ -119,7 +119,7 @@ async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
     if kind == "memory":
         yield Desk(MemoryCoordinator(Store(), SystemClock().mono_ns))
         return
-    address = Address((etcd.endpoint,), f"test-{next(_clusters)}")
+    address = EtcdAddress((etcd.endpoint,), f"test-{next(_clusters)}")
     async with etcd_desk(address) as desk:
         yield desk
 

@@ -11,16 +11,16 @@ from penstock.net.peers.handshake import (
     GREETING_BYTES,
     Dialling,
     Greeting,
-    Kind,
+    HandshakeKind,
+    HandshakeState,
     Listening,
     Own,
     PeerRefused,
     Reason,
-    State,
     decode,
     refusal,
 )
-from penstock.net.peers.links import Link, Session
+from penstock.net.peers.links import PeerLink, PeerSession
 
 ONE = Own(1, 0x11, 0xC1, (b"a secret of ours",))
 TWO = Own(2, 0x22, 0xC1, (b"a secret of ours",))
@@ -41,7 +41,7 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
     except PeerRefused as refused:
         dialling.feed(refused.answer)
         raise
-    assert (listening.state, listening.lane) == (State.OPEN, PeerLane.LIVE)
+    assert (listening.state, listening.lane) == (HandshakeState.OPEN, PeerLane.LIVE)
     assert (listening.greeting.source, listening.greeting.incarnation) == (
         one.node,
         one.incarnation,
@@ -50,13 +50,16 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
 
 
 def test_without_a_secret_nothing_is_proven() -> None:
-    assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is State.OPEN
+    assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is HandshakeState.OPEN
 
 
 def test_secrets_are_changed_one_node_after_the_other() -> None:
     both = (b"a newer secret..", *ONE.secrets)
-    assert meet(ONE, TWO._replace(secrets=(*ONE.secrets, both[0]))).state is State.OPEN
-    assert meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state is State.OPEN
+    assert meet(ONE, TWO._replace(secrets=(*ONE.secrets, both[0]))).state is HandshakeState.OPEN
+    assert (
+        meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state
+        is HandshakeState.OPEN
+    )
 
 
 @each(
@@ -113,10 +116,10 @@ def test_frames_may_come_right_behind() -> None:
 
 def test_another_version_is_refused_by_its_number() -> None:
     listening = Listening(TWO, NONCES[1], lambda *_: None)
-    greeting = Greeting(Kind.GREETING, 1, 0xC1, 1, 2, 0x11, 7, version=9)
+    greeting = Greeting(HandshakeKind.GREETING, 1, 0xC1, 1, 2, 0x11, 7, version=9)
     with pytest.raises(PeerRefused, match="another version") as caught:
         listening.feed(greeting.encode())
-    assert decode(caught.value.answer).kind is Kind.REFUSAL
+    assert decode(caught.value.answer).kind is HandshakeKind.REFUSAL
     dialling = Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0])
     with pytest.raises(PeerRefused, match="another version"):
         dialling.feed(refusal(Reason.VERSION, 7))
@@ -125,11 +128,11 @@ def test_another_version_is_refused_by_its_number() -> None:
 @each(
     ("answer", "fault"),
     [
-        (Greeting(Kind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),
-        (Greeting(Kind.WELCOME, 2, 0xC1, 2, 1, 0x22, 7), "a welcome to another greeting"),
-        (Greeting(Kind.WELCOME, 1, 0xC1, 3, 1, 0x22, 7), "another node"),
-        (Greeting(Kind.GREETING, 1, 0xC1, 2, 1, 0x22, 7), "another version"),
-        (Greeting(Kind.REFUSAL, 99, 0, 0, 0, 0, 7), "for reason 99"),
+        (Greeting(HandshakeKind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),
+        (Greeting(HandshakeKind.WELCOME, 2, 0xC1, 2, 1, 0x22, 7), "a welcome to another greeting"),
+        (Greeting(HandshakeKind.WELCOME, 1, 0xC1, 3, 1, 0x22, 7), "another node"),
+        (Greeting(HandshakeKind.GREETING, 1, 0xC1, 2, 1, 0x22, 7), "another version"),
+        (Greeting(HandshakeKind.REFUSAL, 99, 0, 0, 0, 0, 7), "for reason 99"),
     ],
 )
 def test_an_answer_that_makes_no_sense(answer: Greeting, fault: str) -> None:
@@ -155,7 +158,7 @@ def test_a_byte_that_changed_on_the_way_is_noticed(at: int, flip: int) -> None:
 
 
 def test_a_lane_that_is_not_known() -> None:
-    greeting = Greeting(Kind.GREETING, 9, 0xC1, 1, 2, 0x11, 7)
+    greeting = Greeting(HandshakeKind.GREETING, 9, 0xC1, 1, 2, 0x11, 7)
     with pytest.raises(PeerFault, match="lane 9"):
         Listening(TWO, NONCES[1], lambda *_: None).feed(greeting.encode())
     with pytest.raises(PeerFault, match="a greeting of 3 bytes"):
@@ -165,7 +168,7 @@ def test_a_lane_that_is_not_known() -> None:
 # --- two connections make a link, and a newer session ends an older one first ---
 
 
-FIRST, SECOND, RESTARTED = Session(1, 5), Session(1, 6), Session(2, 1)
+FIRST, SECOND, RESTARTED = PeerSession(1, 5), PeerSession(1, 6), PeerSession(2, 1)
 
 
 class Wire:
@@ -187,12 +190,12 @@ class Wire:
 class Desk:
     def __init__(self) -> None:
         self.story: list[str] = []
-        self.link = Link(
+        self.link = PeerLink(
             3, lambda node, incarnation: self.story.append(f"linked {incarnation}"),
             lambda node: self.story.append("unlinked"),
         )  # fmt: skip
 
-    def open(self, session: Session, lane: PeerLane, name: str, incarnation: int = 9) -> Wire:
+    def open(self, session: PeerSession, lane: PeerLane, name: str, incarnation: int = 9) -> Wire:
         wire = Wire(self.story, name)
         self.link.opened(session, lane, incarnation, wire)
         return wire
@@ -228,14 +231,14 @@ def test_a_newer_session_ends_the_older_before_it_begins() -> None:
     assert desk.told() == ["linked 9", "go on new live", "go on new bulk"]
 
 
-@pytest.mark.parametrize("late", [FIRST, Session(1, 4)])
-def test_an_older_session_comes_too_late(late: Session) -> None:
+@pytest.mark.parametrize("late", [FIRST, PeerSession(1, 4)])
+def test_an_older_session_comes_too_late(late: PeerSession) -> None:
     desk, _, _ = whole()
     desk.open(late, PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
     desk.link.end()
     desk.told()
-    desk.open(Session(1, 4), PeerLane.LIVE, "late")
+    desk.open(PeerSession(1, 4), PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
 
 
@@ -261,5 +264,5 @@ def test_the_other_process_ended_between_two_lanes() -> None:
 
 def test_two_nodes_of_one_cluster() -> None:
     dialling = meet()
-    assert dialling.state is State.OPEN
+    assert dialling.state is HandshakeState.OPEN
     assert dialling.incarnation == TWO.incarnation

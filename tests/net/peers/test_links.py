@@ -14,7 +14,14 @@ import uvloop
 
 from penstock.broker.ports import PeerLane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
-from penstock.net.peers.handshake import GREETING_BYTES, Greeting, Kind, Own, Reason, decode
+from penstock.net.peers.handshake import (
+    GREETING_BYTES,
+    Greeting,
+    HandshakeKind,
+    Own,
+    Reason,
+    decode,
+)
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.effects import Refuse
 from penstock.replication.frames import Frames, RowFrame, Target, encode
@@ -276,9 +283,9 @@ async def test_strangers_that_say_nothing_or_nonsense() -> None:
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         asking, asked = await asyncio.open_connection("127.0.0.1", one.port)
-        asked.write(Greeting(Kind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
+        asked.write(Greeting(HandshakeKind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
         answer = decode(await asking.readexactly(GREETING_BYTES))
-        assert (answer.kind, answer.lane) == (Kind.REFUSAL, Reason.CLUSTER)
+        assert (answer.kind, answer.lane) == (HandshakeKind.REFUSAL, Reason.CLUSTER)
         assert await asking.read() == b""
         await world.until(lambda: not one.links._strangers)  # the silent one is given up
         assert not one.story

@@ -57,7 +57,7 @@ from penstock.limits import (
     COORDINATOR_PAGE_NS,
     SECOND,
 )
-from penstock.net.etcd.address import Address
+from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.messages import PULSE, Keys
 from penstock.replication.leader import Outcome
 
@@ -197,7 +197,7 @@ class EtcdCoordinator:
     """Created and used in one running loop. `on_fault`: of the program, in a callback."""
 
     def __init__(
-        self, address: Address, secrets: Secrets, on_fault: Callable[[Exception], None]
+        self, address: EtcdAddress, secrets: Secrets, on_fault: Callable[[Exception], None]
     ) -> None:
         self.endpoint = address.endpoints[0]  # in use
         self.reason = ""  # why the last call failed; empty: it was answered

@@ -69,7 +69,7 @@ class PeerAddress(NamedTuple):
     incarnation: int
 
 
-class Decoder(Protocol):
+class LaneDecoder(Protocol):
     """Of what comes over one lane."""
 
     def space(self) -> memoryview: ...
@@ -109,7 +109,7 @@ class PeerLinks:
         self,
         own: Own,
         events: Events,
-        new_decoder: Callable[[int], Decoder],
+        new_decoder: Callable[[int], LaneDecoder],
         nonce: Callable[[], bytes],
         on_fault: Callable[[Exception], None],
         server_tls: ssl.SSLContext | None = None,
@@ -117,7 +117,7 @@ class PeerLinks:
         silence_ns: int = PEER_SILENCE_NS,
     ) -> None:
         self.own = own
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, PeerLink] = {}
         self.reasons: dict[int, str] = {}  # why there is no link, by node
         self._events = events
         self._new_decoder = new_decoder
@@ -195,7 +195,7 @@ class PeerLinks:
         connection = link.lanes[PeerLane.BULK]
         return connection.waiting_bytes < PEER_BULK_BYTES_MAX
 
-    def _too_slow(self, link: Link, connection: Connection) -> None:
+    def _too_slow(self, link: PeerLink, connection: LaneConnection) -> None:
         if connection in link.lanes.values():
             self._end(link, f"{connection.waiting_bytes} bytes wait for it")
 
@@ -243,7 +243,7 @@ class PeerLinks:
 
     async def _dial(self, node: int, address: PeerAddress) -> None:
         self._number += 1
-        session = Session(self.own.incarnation, self._number)
+        session = PeerSession(self.own.incarnation, self._number)
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
                 for lane in (PeerLane.BULK, PeerLane.LIVE):
@@ -255,7 +255,7 @@ class PeerLinks:
             self._failed(node, address, error)
 
     async def _dial_lane(
-        self, node: int, address: PeerAddress, session: Session, lane: PeerLane
+        self, node: int, address: PeerAddress, session: PeerSession, lane: PeerLane
     ) -> None:
         loop = asyncio.get_running_loop()
         handshake = Dialling(self.own, node, lane, session.number, self._nonce())
@@ -314,7 +314,7 @@ class PeerLinks:
     def _welcomed(self, handshake: Listening, connection: PeerConnection) -> None:
         self._strangers.discard(connection)
         greeting = handshake.greeting
-        session = Session(greeting.incarnation, greeting.session)
+        session = PeerSession(greeting.incarnation, greeting.session)
         self._take(greeting.source, session, handshake.lane, greeting.incarnation, connection)
 
     # --- links ---
@@ -322,14 +322,14 @@ class PeerLinks:
     def _take(
         self,
         node: int,
-        session: Session,
+        session: PeerSession,
         lane: PeerLane,
         incarnation: int,
         connection: PeerConnection,
     ) -> None:
         link = self.links.get(node)
         if link is None:
-            link = self.links[node] = Link(node, self._linked, self._events.unlinked)
+            link = self.links[node] = PeerLink(node, self._linked, self._events.unlinked)
         decoder = self._new_decoder(node)
         connection.space = decoder.space
         connection.on_filled = partial(self._received, link, connection, decoder)
@@ -343,7 +343,7 @@ class PeerLinks:
         self._events.linked(node, incarnation)
 
     def _received(
-        self, link: Link, connection: PeerConnection, decoder: Decoder, count: int
+        self, link: PeerLink, connection: PeerConnection, decoder: LaneDecoder, count: int
     ) -> None:
         self._heard[link.node] = self._now_ns
         try:
@@ -354,22 +354,22 @@ class PeerLinks:
         except FrameBroken as fault:
             self._end(link, str(fault))
 
-    def _ended(self, link: Link, connection: PeerConnection, reason: str) -> None:
+    def _ended(self, link: PeerLink, connection: PeerConnection, reason: str) -> None:
         if connection in link.lanes.values():
             self._end(link, reason)
 
-    def _end(self, link: Link, reason: str) -> None:
+    def _end(self, link: PeerLink, reason: str) -> None:
         self.reasons[link.node] = reason
         _log.warning("the link to node %d ends: %s", link.node, reason)
         link.end()
 
 
-class Session(NamedTuple):
+class PeerSession(NamedTuple):
     incarnation: int  # of the node that dialled
     number: int
 
 
-class Connection(Protocol):
+class LaneConnection(Protocol):
     @property
     def waiting_bytes(self) -> int:
         """Written, and not sent yet."""
@@ -383,7 +383,7 @@ class Connection(Protocol):
         """What comes may be read: the link is whole."""
 
 
-class Link:
+class PeerLink:
     """To one other node. `incarnation`: of the process at the other end."""
 
     def __init__(
@@ -391,8 +391,8 @@ class Link:
     ) -> None:
         self.node = node
         self.incarnation = 0
-        self.session: Session | None = None
-        self.lanes: dict[PeerLane, Connection] = {}
+        self.session: PeerSession | None = None
+        self.lanes: dict[PeerLane, LaneConnection] = {}
         self._on_linked = on_linked
         self._on_unlinked = on_unlinked
 
@@ -400,14 +400,14 @@ class Link:
     def is_whole(self) -> bool:
         return len(self.lanes) == _LANES
 
-    def may_open(self, session: Session, lane: PeerLane) -> bool:
+    def may_open(self, session: PeerSession, lane: PeerLane) -> bool:
         known = self.session
         if known is None or known.incarnation != session.incarnation:
             return True
         return session.number > known.number or (session == known and lane not in self.lanes)
 
     def opened(
-        self, session: Session, lane: PeerLane, incarnation: int, connection: Connection
+        self, session: PeerSession, lane: PeerLane, incarnation: int, connection: LaneConnection
     ) -> bool:
         """False: the connection is of no use, and was closed."""
         if not self.may_open(session, lane):
@@ -429,7 +429,7 @@ class Link:
                 one.go_on()
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: LaneConnection) -> None:
         if connection in self.lanes.values():
             self.end()
 

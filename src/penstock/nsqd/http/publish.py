@@ -53,7 +53,7 @@ Publish = Callable[[Topic, Request, Parameters, Answer], None]
 Said = Callable[[Stored | None], Response]  # None: it was stored before
 
 
-class Publishing:
+class HttpPublishing:
     def __init__(self, deps: Deps, guard: Guard) -> None:
         self._deps = deps
         self._guard = guard
