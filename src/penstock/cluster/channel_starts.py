@@ -4,8 +4,8 @@ A channel is made by one transaction. Then the leader of each partition decides 
 there, as a record of its journal, and confirms when the set has synced that. From then on the
 channel gets every message that the partition acknowledges, whoever leads it.
 
-Where that is, `replica.channelstart` says: at the start of the log where the partition is younger
-than the channel, at the topic's own queue where that was kept for it, else at the end.
+Where that is, `broker.partition.journal` says: at the start of the log where the partition is
+younger than the channel, at the topic's own queue where that was kept for it, else at the end.
 
 It is the *visible* end, not the written one: a row in flight may be acknowledged after the
 confirmation. And a leader decides when everything of its log at the start of its epoch is

@@ -221,14 +221,14 @@ class Goal(NamedTuple):
 
 
 class _Attempt:
-    __slots__ = ("deadline_ns", "done", "draw_ns", "goal", "is_asked", "reason")
+    __slots__ = ("deadline_ns", "done", "draw_ns", "goal", "is_requested", "reason")
 
     def __init__(self, goal: Goal, now_ns: int) -> None:
         self.goal = goal
         self.deadline_ns = now_ns + ATTEMPT_NS
         self.draw_ns = now_ns
         self.done: list[MetadataDone] = []
-        self.is_asked = False  # a transaction is on its way
+        self.is_requested = False  # a transaction is on its way
         self.reason = _NO_ANSWER
 
 
@@ -262,7 +262,7 @@ class Attempts:
         elif is_late:
             reason = f"{attempt.reason}; it may come true or not, ask again"
             self._end(attempt, ChangeUnknown(goal.what, reason))
-        elif not attempt.is_asked and self._now_ns >= attempt.draw_ns:
+        elif not attempt.is_requested and self._now_ns >= attempt.draw_ns:
             self._draw(attempt)
 
     def _draw(self, attempt: _Attempt) -> None:
@@ -276,12 +276,12 @@ class Attempts:
             attempt.reason = error.reason
             return
         if transaction is not None:
-            attempt.is_asked, attempt.reason = True, _NO_ANSWER
+            attempt.is_requested, attempt.reason = True, _NO_ANSWER
             self._coordinator.transact(transaction, partial(self._settled, attempt))
 
     def _settled(self, attempt: _Attempt, settled: Settled) -> None:
         is_unknown = settled.outcome is Outcome.UNKNOWN
-        attempt.is_asked = False
+        attempt.is_requested = False
         attempt.draw_ns = self._now_ns + (COORDINATOR_RETRY_NS if is_unknown else ATTEMPT_AGAIN_NS)
 
     def _end(self, attempt: _Attempt, error: PenstockError | None) -> None:

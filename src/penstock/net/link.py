@@ -19,7 +19,7 @@ Back-pressure, in both directions:
   more. What is still encoded waits in the layers, which hold one read of the socket at most; then
   the socket is left alone.
 
-The end: what the kernel had to say is sent, then TLS's own goodbye, then the socket is half closed
+The end: what the kernel had to send is sent, then TLS's own goodbye, then the socket is half closed
 and read for a moment, so that no last word (often an error) is lost to a reset. A connection that
 ends with output left is one that could not be reached, and is cut.
 """
@@ -84,7 +84,7 @@ class Links:
 
 class ServerLink:
     def __init__(self, links: Links, conn: Conn) -> None:
-        """Take over the socket of a halted connection. What it has to say still goes out as is."""
+        """Take over the socket of a halted connection. What it has to send still goes out as is."""
         descriptor, self._early = links.engine.detach(conn)
         self.conn = conn
         self.tls: Tls | None = None
@@ -96,7 +96,7 @@ class ServerLink:
         self._unsent = _NOTHING
         self._watched = False  # for readiness to be read
         self._backlog = False  # the layers may hold plain bytes for the kernel
-        self._heard_all = False  # nothing more comes that the kernel could be given
+        self._received_all = False  # nothing more comes that the kernel could be given
         self._eof = False
         self._drained_bytes = 0
         self._done: Callable[[str], None] | None = None  # who waits for the handshake
@@ -116,7 +116,7 @@ class ServerLink:
 
     def secure(self, context: ssl.SSLContext, done: Callable[[str], None]) -> None:
         """Start the handshake; `done` is called with why it failed, or with nothing. After a
-        failure the link is without TLS, and what it is given to say goes out in the clear."""
+        failure the link is without TLS, and what it is given to send goes out in the clear."""
         if self._state is not LinkState.QUIET:
             return
         self.tls = Tls(context)
@@ -133,7 +133,7 @@ class ServerLink:
         decoder.feed(self._early)
         self._early = b""
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Send something through the layers that there are now."""
         self._send(self._encoded(data))
 
@@ -181,7 +181,7 @@ class ServerLink:
         self.guard(self._receive)
 
     def _receive(self) -> None:
-        wanted = self.conn.reading and not (self._backlog or self._heard_all)
+        wanted = self.conn.reading and not (self._backlog or self._received_all)
         if self._state is LinkState.OPEN and not wanted:
             self._unwatch()
             return
@@ -215,7 +215,7 @@ class ServerLink:
             self.feed()
 
     def _on_eof(self) -> None:
-        self._eof = self._heard_all = True
+        self._eof = self._received_all = True
         self._unwatch()
         if self._state is LinkState.OPEN:
             self.feed()
@@ -236,19 +236,19 @@ class ServerLink:
         except (StreamBroken, ssl.SSLError) as error:
             log.info("a client's stream cannot be read: %s", error)
             self._backlog = False
-            self._heard_all = True
+            self._received_all = True
         if self.tls is not None:
-            self._heard_all = self._heard_all or self.tls.ended
+            self._received_all = self._received_all or self.tls.ended
             self._send(self.tls.output())
         if len(piece):
             conn.feed(piece)
         if self._backlog:
             self._links.again[self] = None
-        elif self._heard_all:
+        elif self._received_all:
             conn.feed_eof()
         else:
             self._watch()
-        if len(piece) or self._heard_all:
+        if len(piece) or self._received_all:
             self._links.soon()
 
     def _piece(self) -> memoryview:
@@ -278,7 +278,7 @@ class ServerLink:
         elif self._state is LinkState.OPEN and conn.reading:
             if self._backlog:
                 self.feed()
-            elif not self._heard_all:
+            elif not self._received_all:
                 self._watch()
 
     def _encoded(self, data: bytes) -> bytes:

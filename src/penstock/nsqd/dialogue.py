@@ -139,7 +139,7 @@ def commands_of(
             return [f"{verb} {topic.name} {channel.name}"]
         return [f"{verb} {topic.name} {one.number} {channel.name}" for one in topic.leaders[:1]]
     if change is TopicChange.TOPIC_RESHAPED:
-        return [*_places(topic), _meta(topic)]
+        return [*_partition_commands(topic), _meta(topic)]
     if partitions and verb == "REGISTER":
         return list(_split(topic))
     return [f"{verb} {topic.name}"]
@@ -166,14 +166,14 @@ def _plain(topic: Topic) -> Iterator[str]:
 
 
 def _split(topic: Topic) -> Iterator[str]:
-    yield from _places(topic)
+    yield from _partition_commands(topic)
     settings = topic.settings
     is_plain = not (topic.extended or settings.ordered or settings.disable_channel_auto_create)
     if topic.partition_count > 1 or not is_plain:
         yield _meta(topic)
 
 
-def _places(topic: Topic) -> Iterator[str]:
+def _partition_commands(topic: Topic) -> Iterator[str]:
     """What is led here; of a topic of which nothing is, nothing."""
     led = [leader.number for leader in topic.leaders]
     if topic.partition_count > 1 or not topic.channels:  # a channel's command names the first

@@ -109,7 +109,7 @@ class Lookups:
     def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
         for peer in self.peers.values():
-            peer.tell(change, topic, channel)
+            peer.notify(change, topic, channel)
 
 
 class LookupPeer:
@@ -153,7 +153,7 @@ class LookupPeer:
         info = self._link.dialogue.info if self._link is not None else None
         return info.http_address if info is not None else ""
 
-    def tell(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
+    def notify(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """Something changed. While the peer does not know us there is no need: it will be told."""
         info = self._link.dialogue.info if self._link is not None else None
         if self._link is None or info is None:

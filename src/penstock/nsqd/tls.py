@@ -166,7 +166,7 @@ class Upgrades:
                 link.open()
             else:
                 session.conn.locked = False
-                link.say(_OK_FRAME)
+                link.send(_OK_FRAME)
                 self._compress(session, link)
             done(failure)
 
@@ -180,5 +180,5 @@ class Upgrades:
         streams = compression(session.settings)
         if streams is not None:
             link.compress(*streams)
-            link.say(_OK_FRAME)
+            link.send(_OK_FRAME)
         link.open()

@@ -77,7 +77,7 @@ class EtcdWatch:
         self._since = since  # all below it has been handed out
         self._changed = changed
         self._events: list[KeyEvent] = []  # of an answer that comes in fragments
-        self._heard = False  # something, since the last question
+        self._has_received = False  # something, since the last question
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, task: asyncio.Task[None]) -> None:
@@ -86,8 +86,8 @@ class EtcdWatch:
     def request_progress(self) -> None:
         if self.is_over:
             return
-        if self._heard:
-            self._heard = False
+        if self._has_received:
+            self._has_received = False
             self._changed(Changes(self._since - 1, ()))
             return
         self._session.transact(_PULSE, self._pulsed)
@@ -130,7 +130,7 @@ class EtcdWatch:
             return
         events, self._events = self._events, []
         revision = events[-1].revision
-        self._since, self._heard = revision + 1, True
+        self._since, self._has_received = revision + 1, True
         shown = tuple(event for event in events if event.key != PULSE)
         self._changed(Changes(revision, shown))
 
