@@ -1,7 +1,7 @@
 """One channel: a name, settings, consumers, and the kernel's windows that hold its cursors.
 
 There is a window for each partition that is led here. A request about the channel is carried out on
-all of them, and numbers are sums; a place in a log (`seek`) is a place in one partition.
+all of them, and numbers are sums; a position in a log (`seek`) is a position in one partition.
 
 How fast a channel is sent to its consumers, in bytes a second. Off unless an operator says so,
 and until the next start.

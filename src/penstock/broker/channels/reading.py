@@ -9,7 +9,7 @@ Work that may be long is a generator which yields after each piece, so that whoe
 others have their turn. Between two pieces anything can happen: retention takes segments away, the
 topic is deleted. So each piece looks again.
 
-Places in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
+Positions in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
 
 The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered by
 messages from its beginning, so it is the same as `msgcount` and `offset`.
@@ -24,8 +24,8 @@ messages from its beginning, so it is the same as `msgcount` and `offset`.
     earliest            all that is stored
     latest              the end
 
-Each partition has a log of its own. A time and the two ends are a place in every one of them, an id
-in the one that has the message; an offset or a number of messages needs its partition named.
+Each partition has a log of its own. A time and the two ends are a position in every one of them, an
+id in the one that has the message; an offset or a number of messages needs its partition named.
 
 One message of a topic, in whichever of its partitions it is.
 
@@ -279,8 +279,8 @@ def parse_position(text: str, now_ns: int) -> Position:
 def resolve(
     topic: Topic, position: Position, partitions: Sequence[int] = (0,)
 ) -> Generator[None, None, Offsets]:
-    """The place in each of these partitions; of an id, in the one that has it. Raises OffsetGone,
-    OffsetBeyondEnd, NotFound, StorageError."""
+    """The position in each of these partitions; of an id, in the one that has it. Raises
+    OffsetGone, OffsetBeyondEnd, NotFound, StorageError."""
     if position.kind != "id":
         return {number: _resolve(topic, position, number) for number in partitions}
     readers = [TopicReader(topic, number) for number in partitions]

@@ -182,18 +182,18 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
-    place = (0, 0)
+    first = (0, 0)
 
     def encode_here(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
-        nonlocal place
-        place = offset, id
+        nonlocal first
+        first = offset, id
         placed = bytearray(batch)
         put_in_place(placed, offset, id, wall_ns, synced_end, epoch, stamp)
         return bytes(placed)
 
     def ended(error: PenstockError | None, stored: object = None) -> None:
         if error is None:
-            done(ForwardAnswer(Ending.STORED, *place))
+            done(ForwardAnswer(Ending.STORED, *first))
         else:
             done(ForwardAnswer(_ending_of(error), reason=str(error)))
 

@@ -5,12 +5,13 @@
 It names messages; what is in them is read with `/message/get`.
 
 For channels that are stuck there is what Youzan's nsqd has: one message finished by its id, delayed
-messages finished or sent now, the place of the channel looked at again, and `/channel/setoffset`: a
-channel goes back, or on, to a place in the log. All of them act on every partition of the topic
-that is led here, or on the one that `partition` names. What is settled is in the channel journal
-before the answer is given, and where there are other replicas on the disks of all that need it.
+messages finished or sent now, the position of the channel looked at again, and
+`/channel/setoffset`: a channel goes back, or on, to a position in the log. All of them act on every
+partition of the topic that is led here, or on the one that `partition` names. What is settled is in
+the channel journal before the answer is given, and where there are other replicas on the disks of
+all that need it.
 
-The place to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
+The position to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
 `dry_run=true` nothing is changed, and the answer says what would be: sums, and below them what
 becomes of each partition.
 """
@@ -125,7 +126,7 @@ def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None,
             operator.finish(channel, id, partitions)  # the channel may have come to it meanwhile
 
 
-# --- a place in the log ---
+# --- a position in the log ---
 
 
 def set_offset(call: Call) -> None:
@@ -161,7 +162,7 @@ def _position(call: Call) -> Position:
 
 
 def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
-    """Where to look for the place: in the partition that is named, or in all of them."""
+    """Where to look for the position: in the partition that is named, or in all of them."""
     numbers = [leader.number for leader in topic.leaders]
     text = parameters.get("partition", "")
     if text and text != "-1":
