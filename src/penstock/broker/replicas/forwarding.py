@@ -153,8 +153,8 @@ class Forwarding:
         session, number = frame.session, frame.number
 
         def done(answer: ForwardAnswer) -> None:
-            frame = BatchAnswered(session, number, *answer)
-            self._peers.send(node, PeerLane.LIVE, encode(target, frame))
+            reply = BatchAnswered(session, number, *answer)
+            self._peers.send(node, PeerLane.LIVE, encode(target, reply))
 
         self._take(target, bytes(frame.batch), frame.moved, done)
 
