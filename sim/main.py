@@ -37,16 +37,16 @@ class World(NamedTuple):
     timeline: Callable[[int], Timeline]
 
 
-_OFFICES = "{leaderships:,} leaderships begun, {growths:,} sets grown, {shrinks:,} shrunk"
+_LEADERSHIPS = "{leaderships:,} leaderships begun, {growths:,} sets grown, {shrinks:,} shrunk"
 WORLDS = {
     "protocol": World(
         PROTOCOL,
         20_000,
-        "{answered:,} publishes answered OK, " + _OFFICES + ", {cuts:,} logs cut",
+        "{answered:,} publishes answered OK, " + _LEADERSHIPS + ", {cuts:,} logs cut",
         protocol_timeline,
     ),
     "brokers": World(
-        BROKERS, 50, "{answered:,} messages answered OK, " + _OFFICES, brokers_timeline
+        BROKERS, 50, "{answered:,} messages answered OK, " + _LEADERSHIPS, brokers_timeline
     ),
 }
 

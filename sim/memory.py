@@ -14,8 +14,8 @@ from penstock.cluster.coordinator import (
     Compacted,
     Failed,
     Granted,
+    KeyPage,
     LeaseGone,
-    Page,
     Reading,
     Settled,
     Transaction,
@@ -41,7 +41,7 @@ class MemoryWatch:
         self._asked = False
         self.is_over = False
 
-    def ask_progress(self) -> None:
+    def request_progress(self) -> None:
         self._asked = True
 
     def cancel(self) -> None:
@@ -78,15 +78,15 @@ class MemoryCoordinator:
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
         self._calls.append(lambda: done(Reading(self.store.revision, self.store.entries.get(key))))
 
-    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         self._calls.append(lambda: self._list(prefix, done))
 
-    def _list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def _list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         entries = tuple(self.store.entries_of(prefix))
         revision = self.store.revision
         for start in range(0, max(len(entries), 1), LIST_PAGE_KEYS):
             page = entries[start : start + LIST_PAGE_KEYS]
-            done(Page(revision, page, start + LIST_PAGE_KEYS >= len(entries)))
+            done(KeyPage(revision, page, start + LIST_PAGE_KEYS >= len(entries)))
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]

@@ -163,7 +163,7 @@ PROTOCOL = (
     Mutant(
         "cut_left_out",
         _FOLLOWING,
-        "                self.out.append(Cut(end))\n",
+        "                self.out.append(Truncate(end))\n",
         "                pass\n",
         50,
     ),
@@ -241,8 +241,8 @@ PROTOCOL = (
     Mutant(
         "set_below_minimum",
         _LEADING,
-        "kept >= self.record.members_min)",
-        "True)",
+        "kept >= self.record.members_min and",
+        "True and",
         100,
     ),
     # elections
@@ -256,7 +256,7 @@ PROTOCOL = (
     Mutant(
         "elected_as_another_replica",
         _CHOICE,
-        "if entry is None or entry.replica != candidate.seat.replica:",
+        "if entry is None or entry.replica != candidate.leader_id.replica:",
         "if entry is None:",
         200,
     ),
@@ -347,7 +347,7 @@ TESTED = (
     *_of_test(
         _JOURNALS,
         "penstock.replication.journal",
-        ("answered_before_held", "        if place <= self.held:\n", "        if True:\n"),
+        ("answered_before_held", "        if position <= self.held:\n", "        if True:\n"),
         ("held_when_written", "        return peer.synced\n", "        return peer.written\n"),
         (
             "level_without_journal",
@@ -356,7 +356,7 @@ TESTED = (
         ),
         (
             "places_without_epochs",
-            "        return epoch_of(place.generation) == self._epoch\n",
+            "        return epoch_of(position.generation) == self._epoch\n",
             "        return True\n",
         ),
         (

@@ -15,8 +15,8 @@ from penstock.cluster.coordinator import (
     NO_LEASE,
     Compacted,
     Delete,
-    Entry,
-    Event,
+    KeyEvent,
+    KeyValue,
     Operation,
     Put,
     Settled,
@@ -28,7 +28,7 @@ from penstock.replication.leader import Outcome
 
 class Backup(NamedTuple):
     revision: int
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValue, ...]
 
 
 class Store:
@@ -46,11 +46,11 @@ class Store:
     def __init__(self) -> None:
         self.revision = 1  # of an empty one, as etcd's
         self.compacted = 0  # changes up to this revision are not kept
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, KeyValue] = {}
         self.leases: dict[int, int] = {}  # to the time that each lasts, in nanoseconds
         self.deadlines_ns: dict[int, int] = {}
         self._keys: list[str] = []  # sorted
-        self._events: list[Event] = []  # since the compaction
+        self._events: list[KeyEvent] = []  # since the compaction
         self._granted = NO_LEASE  # the newest lease: a number is given once
 
     # --- transactions ---
@@ -86,16 +86,16 @@ class Store:
             before = self.entries.get(operation.key)
             if isinstance(operation, Put):
                 created = before.created if before is not None else revision
-                entry = Entry(operation.key, operation.value, revision, created, operation.lease)
+                entry = KeyValue(operation.key, operation.value, revision, created, operation.lease)
                 self._put(entry)
-                self._events.append(Event(operation.key, entry, revision))
+                self._events.append(KeyEvent(operation.key, entry, revision))
                 self.revision = revision
             elif before is not None:
                 self._remove(operation.key)
-                self._events.append(Event(operation.key, None, revision))
+                self._events.append(KeyEvent(operation.key, None, revision))
                 self.revision = revision
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: KeyValue) -> None:
         if entry.key not in self.entries:
             insort(self._keys, entry.key)
         self.entries[entry.key] = entry
@@ -133,10 +133,10 @@ class Store:
 
     # --- reading ---
 
-    def entries_of(self, prefix: str, after: str = "", count: int = 1 << 62) -> list[Entry]:
+    def entries_of(self, prefix: str, after: str = "", count: int = 1 << 62) -> list[KeyValue]:
         """The entries of a prefix, in the order of their keys, that come after a key."""
         place = bisect_left(self._keys, max(prefix, after))
-        found: list[Entry] = []
+        found: list[KeyValue] = []
         while place < len(self._keys) and len(found) < count:
             key = self._keys[place]
             if not key.startswith(prefix):
@@ -146,7 +146,7 @@ class Store:
             place += 1
         return found
 
-    def events(self, prefix: str, since: int) -> list[Event] | Compacted:
+    def events(self, prefix: str, since: int) -> list[KeyEvent] | Compacted:
         """The changes from a revision on, in their order."""
         if since <= self.compacted:
             return Compacted(self.compacted)
@@ -175,5 +175,5 @@ class Store:
             self._put(entry)
 
 
-def _revision_of(event: Event) -> int:
+def _revision_of(event: KeyEvent) -> int:
     return event.revision

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.replication.matching import Chain, Extent
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class Moment(NamedTuple):
@@ -52,7 +52,7 @@ class Moments:
         self._sent.clear()
 
 
-def record_text(record: Record) -> str:
+def record_text(record: PartitionRecord) -> str:
     leader = "no node" if record.leader is None else f"node {record.leader.node}"
     members = " ".join(f"{m.node}(r{m.replica} g{m.generation})" for m in record.members)
     return f"epoch {record.epoch}, {leader} leads, members {members}, at least {record.members_min}"

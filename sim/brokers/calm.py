@@ -4,7 +4,7 @@
 |---|---|---|
 | L-a | every partition has a leader leading | LED_S |
 | L-c | every replica that is wanted is a member | WHOLE_S |
-| I36, L-g | every publish was answered, and every wish for a channel | ANSWERED_S |
+| I36, L-g | every publish was answered, and every request for a channel | ANSWERED_S |
 | I18, L-d | every channel has finished everything that was answered OK | DRAINED_S |
 | L-e | no record changes any more | for STILL_S |
 | I3 | the replicas of a partition have the same bytes | |

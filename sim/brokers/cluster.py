@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
-from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
+from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -22,16 +22,15 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import PARTITIONS
-from penstock.cluster.placement import Place
+from penstock.cluster.placement import PlacementNode
 from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
-from penstock.cluster.view import Held, Remembered
+from penstock.cluster.view import Remembered, Versioned
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
-from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
+from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.frames import Frames
 from penstock.replication.leader import Outcome as Verdict
-from penstock.replication.record import Record, arranged
+from penstock.replication.record import PartitionRecord, arranged
 from sim.brokers.node import PATH, JoinedNode
 from sim.brokers.port import AT_ONCE, Passage, Port
 from sim.clock import FakeClock
@@ -51,7 +50,7 @@ class Snapshot(NamedTuple):
 
     generation: int
     disk: SimDisk
-    remembered: tuple[Remembered, dict[PartitionName, Held[Record]]] | None
+    remembered: tuple[Remembered, dict[PartitionName, Versioned[PartitionRecord]]] | None
 
 
 class JoinedCluster:
@@ -81,7 +80,9 @@ class JoinedCluster:
         self.said: list[tuple[int, int, Any]] = []
         self.cut: set[frozenset[int]] = set()
         self.linked: set[frozenset[int]] = set()
-        self.remembered: dict[int, tuple[Remembered, dict[PartitionName, Held[Record]]]] = {}
+        self.remembered: dict[
+            int, tuple[Remembered, dict[PartitionName, Versioned[PartitionRecord]]]
+        ] = {}
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
         self._incarnations = itertools.count(500)
         self._identities = itertools.count(0xA1)
@@ -116,21 +117,23 @@ class JoinedCluster:
         return settled
 
     @property
-    def places(self) -> list[Place]:
-        return [place_of(node) for node in self.up()]
+    def placement_nodes(self) -> list[PlacementNode]:
+        return [placement_node(node) for node in self.up()]
 
     def make(self, name: str, partitions: int = 1, replicas: int = 3, **settings: Any) -> None:
         wanted = self.wanted(name, partitions, replicas, **settings)
         view = self.up()[0].view
-        self.do(creation(view, wanted, self.places, self.new_replica))
+        self.do(creation(view, wanted, self.placement_nodes, self.new_replica))
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
 
-    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> Wanted:
+    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> WantedTopic:
         identity = next(self._identities)
-        return Wanted(name, identity, partitions, replicas, as_pairs(settings))
+        return WantedTopic(name, identity, partitions, replicas, as_pairs(settings))
 
     def grow(self, name: str, partitions: int) -> None:
-        transaction = growth(self.up()[0].view, name, partitions, self.places, self.new_replica)
+        transaction = growth(
+            self.up()[0].view, name, partitions, self.placement_nodes, self.new_replica
+        )
         if transaction is None:
             raise Stuck(f"{name} has {partitions} partitions already")
         self.do(transaction)
@@ -204,7 +207,7 @@ class JoinedCluster:
             raise Stuck(f"{name}:{partition} has no leader")
         return leader
 
-    def record(self, name: str, partition: int = 0) -> Record:
+    def record(self, name: str, partition: int = 0) -> PartitionRecord:
         return self.up()[0].view.partitions[PartitionName(name, partition)].document
 
     def is_whole(self, name: str, partition: int = 0) -> bool:
@@ -302,7 +305,7 @@ class JoinedCluster:
         self._unheard = [one for one in self._unheard if one[0] != number]
 
     def _give_up_hung(self) -> None:
-        """The others hear nothing of it."""
+        """The others receive nothing of it."""
         for number, since_ns in self.hung.items():
             if self.clock.since_ns - since_ns > PEER_SILENCE_NS:
                 for other in range(len(self.nodes)):
@@ -358,7 +361,7 @@ class JoinedCluster:
                 decoder.space()[: len(data)] = bytes(len(data))  # as the next bytes would
         for source, to, message in said:
             if frozenset((source, to)) in self.linked:
-                self.nodes[to].cluster_node.hear(source, message)
+                self.nodes[to].cluster_node.receive_message(source, message)
         return bool(sent or said)
 
     def run(self, seconds: float) -> None:
@@ -388,8 +391,8 @@ def _knows(one: JoinedNode, other: JoinedNode) -> bool:
     return held is not None and held.document.incarnation == other.incarnation
 
 
-def place_of(node: JoinedNode) -> Place:
-    return Place(node.number, f"zone {node.number}")
+def placement_node(node: JoinedNode) -> PlacementNode:
+    return PlacementNode(node.number, f"zone {node.number}")
 
 
 def as_pairs(settings: dict[str, Any]) -> Settings:

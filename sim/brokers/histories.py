@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.documents import RECORD
 from penstock.limits import SECOND
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 from sim.brokers.calm import calm
 from sim.brokers.topics import PLANS
 from sim.brokers.trouble import TROUBLE_S, draw
@@ -69,7 +69,7 @@ def _digest(world: BrokersWorld) -> str:
     return made.hexdigest()
 
 
-def records(world: BrokersWorld) -> Iterator[tuple[str, Record]]:
+def records(world: BrokersWorld) -> Iterator[tuple[str, PartitionRecord]]:
     for plan in PLANS:
         for entry in world.cluster.store.entries_of(keys.partitions_of(plan.name)):
             yield entry.key, RECORD.decode(entry.key, entry.value)

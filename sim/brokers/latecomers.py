@@ -58,11 +58,11 @@ class Latecomers:
     def __init__(self, dice: random.Random, store: Store) -> None:
         self._dice = dice
         self._store = store
-        self._rate = dice.choice((0.0, 0.05, 0.2))  # wishes a second
+        self._rate = dice.choice((0.0, 0.05, 0.2))  # requests a second
         self._asked: list[Asked] = []
         self.known: dict[int, Late] = {}
 
-    def wish(self, nodes: list[JoinedNode]) -> None:
+    def request(self, nodes: list[JoinedNode]) -> None:
         """Once a second: now and then a client wants something."""
         wants = self._dice.random() < self._rate
         if not wants or not nodes:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.partition.leader import Leader
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
-from penstock.cluster.documents import ACTIVE, Membership, Node
+from penstock.cluster.documents import ACTIVE, Membership, NodeDocument
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.node import ClusterNode
 from penstock.cluster.restoration import Memory
@@ -48,7 +48,9 @@ class JoinedNode(Process):
         self.cluster_node = ClusterNode(
             self.broker, number,
             Membership(number + 1, self.generation, "", 0, incarnation, 0, ACTIVE),
-            lambda: Node(incarnation, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0),
+            lambda: NodeDocument(
+                incarnation, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0
+            ),
             self.coordinator, self, ledger, self._send, cluster.new_replica,
             cluster.clock.mono_ns(), remembered, records,
         )  # fmt: skip
@@ -57,7 +59,7 @@ class JoinedNode(Process):
 
     # --- Peers, and messages ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)  # pieces in their order
         self.cluster.sent.append((self.number, node, data))
 

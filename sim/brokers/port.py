@@ -16,8 +16,8 @@ from penstock.cluster.coordinator import (
     Compacted,
     Failed,
     Granted,
+    KeyPage,
     LeaseGone,
-    Page,
     Reading,
     Settled,
     Transaction,
@@ -92,9 +92,9 @@ class Port:
             Failed("no answer"),
         )
 
-    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         self._call(
-            lambda: Page(self.store.revision, tuple(self.store.entries_of(prefix)), True),
+            lambda: KeyPage(self.store.revision, tuple(self.store.entries_of(prefix)), True),
             done,
             Failed("no answer"),
         )

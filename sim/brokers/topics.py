@@ -24,8 +24,8 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Record
-from sim.brokers.cluster import JoinedCluster, place_of
+from penstock.replication.record import PartitionRecord
+from sim.brokers.cluster import JoinedCluster, placement_node
 from sim.brokers.node import JoinedNode
 
 PARTITIONS_MAX = 4  # of a topic
@@ -96,9 +96,9 @@ class Topics:
         cluster, count = self._cluster, self.partitions[plan.name] + 1
         if count > PARTITIONS_MAX or not cluster.up():
             return
-        view, places = self._best_informed().view, [place_of(node) for node in cluster.nodes]
+        view, nodes = self._best_informed().view, [placement_node(node) for node in cluster.nodes]
         try:
-            transaction = growth(view, plan.name, count, places, cluster.new_replica)
+            transaction = growth(view, plan.name, count, nodes, cluster.new_replica)
         except Refused:
             return  # its view is behind
         if transaction is not None and cluster.store.transact(transaction).outcome is Outcome.DONE:
@@ -142,9 +142,9 @@ class Topics:
             cluster.store.transact(transaction)
             return
         wanted = cluster.wanted(plan.name, plan.partitions, durability="disk")
-        places = [place_of(node) for node in cluster.nodes]
+        nodes = [placement_node(node) for node in cluster.nodes]
         try:
-            made = creation(view, wanted, places, cluster.new_replica)
+            made = creation(view, wanted, nodes, cluster.new_replica)
         except Refused:
             return  # a node has not confirmed it
         if cluster.store.transact(made).outcome is Outcome.DONE:
@@ -168,7 +168,7 @@ class Topics:
 
     # --- records ---
 
-    def record(self, name: PartitionName) -> tuple[Record, int] | None:
+    def record(self, name: PartitionName) -> tuple[PartitionRecord, int] | None:
         """In force, and its revision."""
         entry = self._cluster.store.entries.get(keys.partition(*name))
         return None if entry is None else (RECORD.decode(entry.key, entry.value), entry.revision)

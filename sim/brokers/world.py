@@ -16,7 +16,7 @@ from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused, StorageError
 from penstock.limits import MS, SECOND
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 from sim.brokers.clients import Consumer, Message
 from sim.brokers.cluster import STEP_NS, JoinedCluster
 from sim.brokers.latecomers import Latecomers
@@ -63,7 +63,7 @@ class BrokersWorld:
         self._producers = [Producer(77 + n, self._stamped) for n in range(PRODUCERS)]
         self.rolled_back = 0
         self.leaderships = self.growths = self.shrinks = 0
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, PartitionRecord] = {}
         self.topics = Topics(self.cluster)
         self.cursors = Cursors(self.observer, self.topics.incarnation)
         self.latecomers = Latecomers(self.dice, self.cluster.store)
@@ -214,7 +214,7 @@ class BrokersWorld:
             self._produce()
         if now_ns % SECOND < STEP_NS:
             if self.publishes:
-                self.latecomers.wish(self.cluster.running())
+                self.latecomers.request(self.cluster.running())
             self._set_up_again()
             self.topics.turn()
             self._count_changes()
@@ -237,7 +237,7 @@ class BrokersWorld:
             if found is not None:
                 self._count_change(keys.partition(*name), found[0])
 
-    def _count_change(self, key: str, record: Record) -> None:
+    def _count_change(self, key: str, record: PartitionRecord) -> None:
         before = self.records.get(key)
         self.records[key] = record
         if before is None or before.identity != record.identity:

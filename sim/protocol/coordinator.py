@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class Entry(NamedTuple):
@@ -25,14 +25,14 @@ class Transaction(NamedTuple):
     node: int
     incarnation: int
     number: int
-    record: Record
+    record: PartitionRecord
     revision: int  # compared; -1: not
     generations: tuple[tuple[int, int], ...]
 
 
 class Change(NamedTuple):
     revision: int
-    record: Record | None
+    record: PartitionRecord | None
     node: int = -1
     entry: Entry | None = None
 
@@ -43,11 +43,11 @@ class Answer(NamedTuple):
     number: int
     outcome: Outcome
     revision: int
-    record: Record
+    record: PartitionRecord
 
 
 class Coordinator:
-    def __init__(self, record: Record, nodes: int) -> None:
+    def __init__(self, record: PartitionRecord, nodes: int) -> None:
         self.record = record
         self.revision = 1  # of the record
         self.last = 1
@@ -55,7 +55,9 @@ class Coordinator:
         self.changes: list[Change] = []
         self.pending: list[Transaction] = []
         self.answers: list[Answer] = []
-        self.applied: list[tuple[Record, Record]] = []  # for the observer, which empties it
+        self.applied: list[
+            tuple[PartitionRecord, PartitionRecord]
+        ] = []  # for the observer, which empties it
 
     def register(self, node: int, entry: Entry) -> None:
         self.entries[node] = entry
@@ -96,7 +98,7 @@ class Coordinator:
         node, incarnation, number = transaction[:3]
         self.answers.append(Answer(node, incarnation, number, outcome, self.revision, self.record))
 
-    def put(self, record: Record) -> None:
+    def put(self, record: PartitionRecord) -> None:
         self.last += 1
         self.record, self.revision = record, self.last
         self.changes.append(Change(self.last, record))

@@ -16,24 +16,25 @@ from penstock.replication.effects import (
     Begin,
     BeginAt,
     CommitTo,
-    Cut,
     Feed,
     Hello,
     Leave,
     MatchAt,
     Matched,
     Propose,
-    Read,
+    ReadRecord,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
+    Truncate,
 )
-from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
+from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
-from penstock.replication.record import Record, Seat
+from penstock.replication.leader import Outcome, PartitionLeader
+from penstock.replication.peer import UNMATCHED
+from penstock.replication.record import LeaderId, PartitionRecord
 from sim.protocol.coordinator import Answer, Entry, Transaction
 from sim.protocol.messages import Row
 from sim.protocol.modellog import Batch, ModelLog
@@ -81,13 +82,13 @@ class Node:
         self.active = False  # it may do something: its start is written
         self.incarnation = 0
         self.place = 0  # in the coordinator's changes
-        self.record: Record = world.coordinator.record
+        self.record: PartitionRecord = world.coordinator.record
         self.revision = 0
         self.entry = Entry(0, 0, 0)
         self.incarnations: dict[int, int] = {}
         self.machine: PartitionLeader | None = None
         self.leadership_epoch = 0  # the last leadership of this incarnation
-        self.electing: Record | None = None
+        self.electing: PartitionRecord | None = None
         self.stopped = False
         self.sync_wanted = False
         self.leader = -1  # node whose session the follower is in
@@ -181,7 +182,7 @@ class Node:
             if change.record is not None:
                 self._see(change.revision, change.record)
 
-    def _see(self, revision: int, record: Record) -> None:
+    def _see(self, revision: int, record: PartitionRecord) -> None:
         if revision <= self.revision or revision < self.kept.revision:
             return
         self.revision, self.record = revision, record
@@ -192,12 +193,12 @@ class Node:
         self._sit_down(record, revision)
         self.note_in_sync()
 
-    def _sit_down(self, record: Record, revision: int) -> None:
+    def _sit_down(self, record: PartitionRecord, revision: int) -> None:
         """Begin the leadership, if the record names this replica in this incarnation."""
         leader = record.leader
         if leader is None or self.machine is not None or self.stopped or not self.active:
             return
-        if leader != Seat(self.number, self.incarnation, self.kept.replica):
+        if leader != LeaderId(self.number, self.incarnation, self.kept.replica):
             return
         if record.epoch < self.kept.epoch or record.epoch == self.leadership_epoch:
             return
@@ -239,9 +240,9 @@ class Node:
         kept = self.kept
         if self.machine is not None or self.electing is not None or not self.revision:
             return
-        seat = Seat(self.number, self.incarnation, kept.replica)
+        leader_id = LeaderId(self.number, self.incarnation, kept.replica)
         candidate = Candidate(
-            seat,
+            leader_id,
             kept.generation,
             self.entry.generation,
             self.entry.memory_lost_generation,
@@ -250,30 +251,34 @@ class Node:
         )
         if hindrance(self.record, candidate) is not None:
             return
-        self._ask_for(seat, unreachable)
+        self._ask_for(leader_id, unreachable)
 
-    def elect_last(self, reports: list[Report]) -> None:
+    def elect_last(self, reports: list[MemberReport]) -> None:
         """All members are suspect, and this one may have the most."""
         if self.machine is not None or self.electing is not None or self.stopped:
             return
         chosen = last_resort(self.record, reports)
         if chosen is not None and chosen.node == self.number:
-            self._ask_for(Seat(self.number, self.incarnation, self.kept.replica), frozenset())
+            self._ask_for(LeaderId(self.number, self.incarnation, self.kept.replica), frozenset())
 
-    def report(self) -> Report | None:
+    def report(self) -> MemberReport | None:
         entry = self.record.member_on(self.number)
         if entry is None or self.stopped:
             return None
         if entry.replica != self.kept.replica:
-            return Report(entry, 0, None)
-        return Report(entry, self.entry.memory_lost_generation, self.kept.log.extent())
+            return MemberReport(entry, 0, None)
+        return MemberReport(entry, self.entry.memory_lost_generation, self.kept.log.extent())
 
-    def _ask_for(self, seat: Seat, unreachable: frozenset[int]) -> None:
-        self.electing = election(self.record, seat, unreachable)
+    def _ask_for(self, leader_id: LeaderId, unreachable: frozenset[int]) -> None:
+        self.electing = election(self.record, leader_id, unreachable)
         self._submit(ELECTION, self.electing, self.revision, ())
 
     def _submit(
-        self, number: int, record: Record, revision: int, generations: tuple[tuple[int, int], ...]
+        self,
+        number: int,
+        record: PartitionRecord,
+        revision: int,
+        generations: tuple[tuple[int, int], ...],
     ) -> None:
         transaction = Transaction(
             self.number, self.incarnation, number, record, revision, generations
@@ -396,10 +401,10 @@ class Node:
             self.follower.row(*frame)
             self.world.observer.learned(self)
 
-    def _on_tell(self, other: int, frame: Tell) -> None:
+    def _on_report_extent(self, other: int, frame: ReportExtent) -> None:
         if self.machine is not None:
             session, _, replica, generation, extent, _ = frame
-            self.machine.told(other, session, replica, generation, extent)
+            self.machine.extent_reported(other, session, replica, generation, extent)
 
     def _on_matched(self, other: int, frame: Matched) -> None:
         if self.machine is not None:
@@ -470,7 +475,7 @@ class Node:
     def _do_propose(self, effect: Propose) -> None:
         self._submit(effect.number, effect.record, effect.revision, effect.generations)
 
-    def _do_read(self, effect: Read) -> None:
+    def _do_read(self, effect: ReadRecord) -> None:
         self.world.reads.append((self.number, self.incarnation))
 
     def _do_leave(self, effect: Leave) -> None:
@@ -486,7 +491,7 @@ class Node:
     def _do_save_epoch(self, effect: SaveEpoch) -> None:
         self._save_epoch(effect.epoch)
 
-    def _do_cut(self, effect: Cut) -> None:
+    def _do_cut(self, effect: Truncate) -> None:
         self.world.observer.cut(self, effect.end)
         self.kept.log.truncate(effect.end)
 
@@ -518,7 +523,7 @@ _RECEIVERS: dict[type, Any] = {
     MatchAt: Node._on_match_at,
     BeginAt: Node._on_begin_at,
     Row: Node._on_row,
-    Tell: Node._on_tell,
+    ReportExtent: Node._on_report_extent,
     Matched: Node._on_matched,
     Acknowledge: Node._on_acknowledge,
     Refuse: Node._on_refuse,
@@ -530,11 +535,11 @@ _EFFECTS: dict[type, Any] = {
     Feed: Node._do_feed,
     CommitTo: Node._do_commit,
     Propose: Node._do_propose,
-    Read: Node._do_read,
+    ReadRecord: Node._do_read,
     Leave: Node._do_leave,
     SaveEpoch: Node._do_save_epoch,
-    Tell: Node._to_leader,
-    Cut: Node._do_cut,
+    ReportExtent: Node._to_leader,
+    Truncate: Node._do_cut,
     Begin: Node._do_begin,
     Matched: Node._to_leader,
     Append: Node._do_append,

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | I1 | an epoch and an offset name one content, on all disks |
-| I2 | an epoch has one seat, which took over from a record |
+| I2 | an epoch has one leader, which took over from a record |
 | I3 | what leaders commit is one sequence |
 | I4 | who takes over has all of it, if its record is still in force |
 | I5 | so has every member of every set that is or may come into force, as durable as was asked |
@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.replication.effects import Acknowledge, Tell
+from penstock.replication.effects import Acknowledge, ReportExtent
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 from sim.histories import Breach
 from sim.protocol.record_rules import broken_rule
 
@@ -46,7 +46,7 @@ class Observer:
         self.world = world
         self.truth: list[int] = []  # the hash of everything up to each committed batch
         self.contents: dict[tuple[int, int], int] = {}
-        self.seats: dict[int, Any] = {}
+        self.leader_ids: dict[int, Any] = {}
         self.promised: dict[int, int] = {}
         self.never_stored: set[int] = set()
         self.broken: dict[tuple[int, int], int] = {}  # (node, replica) -> generation up to which
@@ -101,7 +101,7 @@ class Observer:
 
     def answering(self, node: Node, effect: Any) -> None:
         number, kind = node.number, type(effect)
-        if kind is Tell or kind is Acknowledge:
+        if kind is ReportExtent or kind is Acknowledge:
             if effect.epoch < self.promised.get(number, 0):
                 self._breach(
                     "I7",
@@ -119,10 +119,10 @@ class Observer:
     def refused(self, batches: Sequence[Batch]) -> None:
         self.never_stored.update(batch.content for batch in batches)
 
-    def leadership_began(self, node: Node, record: Record) -> None:
+    def leadership_began(self, node: Node, record: PartitionRecord) -> None:
         self.leaderships += 1
-        seat = (node.number, node.incarnation, node.kept.replica)
-        if self.seats.setdefault(record.epoch, seat) != seat:
+        leader_id = (node.number, node.incarnation, node.kept.replica)
+        if self.leader_ids.setdefault(record.epoch, leader_id) != leader_id:
             self._breach("I2", f"epoch {record.epoch} has two leaders")
         in_force = self.world.coordinator.record.epoch == record.epoch  # else it can commit nothing
         if in_force and not self._has(node, len(self.truth), False):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
-def broken_rule(before: Record, after: Record) -> str | None:
+def broken_rule(before: PartitionRecord, after: PartitionRecord) -> str | None:
     """What makes this change illegal; None where nothing does."""
     if after.identity != before.identity:
         return "another topic's record is in its place"
@@ -22,7 +22,7 @@ def broken_rule(before: Record, after: Record) -> str | None:
     return _broken_by_election(before, after)
 
 
-def _broken_by_leader(before: Record, after: Record) -> str | None:
+def _broken_by_leader(before: PartitionRecord, after: PartitionRecord) -> str | None:
     if after.leader not in (before.leader, None):
         return "another leader in the same epoch"
     if after.leader is None and after.members != before.members:
@@ -30,7 +30,7 @@ def _broken_by_leader(before: Record, after: Record) -> str | None:
     return _leader_is_member(after)
 
 
-def _broken_by_election(before: Record, after: Record) -> str | None:
+def _broken_by_election(before: PartitionRecord, after: PartitionRecord) -> str | None:
     if after.leader is None:
         return "an election without a leader"
     if not set(after.members) <= set(before.members):
@@ -38,7 +38,7 @@ def _broken_by_election(before: Record, after: Record) -> str | None:
     return _leader_is_member(after)
 
 
-def _leader_is_member(record: Record) -> str | None:
+def _leader_is_member(record: PartitionRecord) -> str | None:
     leader = record.leader
     if leader is not None and not record.has(leader.node, leader.replica):
         return "the leader is no member"

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.protocol.coordinator import Change, Coordinator
 from sim.protocol.node import Kept, Node
 from sim.protocol.observer import Observer
@@ -45,7 +45,7 @@ class World:
             Member(n, kept[n].replica, 1) for n in range(dice.randint(members_min, replicas))
         )
         wanted = tuple(range(count))
-        record = Record(IDENTITY, 1, None, members, members_min, wanted)
+        record = PartitionRecord(IDENTITY, 1, None, members, members_min, wanted)
         self.first_record = record
         self.coordinator = Coordinator(record, count)
         self.coordinator.last += 1
@@ -79,7 +79,7 @@ class World:
             self.coordinator.answers.clear()
             self.nodes[0].electing = None
 
-    def _announce(self, record: Record) -> None:
+    def _announce(self, record: PartitionRecord) -> None:
         self.coordinator.changes.append(Change(self.coordinator.revision, record))
 
     # --- what nodes ask for ---
@@ -419,12 +419,12 @@ def recover(world: World) -> None:
         return
     coordinator, kept = world.coordinator, node.kept
     record = coordinator.record
-    seat = Seat(node.number, node.incarnation, kept.replica)
+    leader_id = LeaderId(node.number, node.incarnation, kept.replica)
     epoch = record.epoch + 1
     coordinator.put(
         record._replace(
             epoch=epoch,
-            leader=seat,
+            leader=leader_id,
             members=(Member(node.number, kept.replica, kept.generation),),
             members_min=1,
             unclean_epoch=epoch if world.throw() < 0.5 else record.unclean_epoch,

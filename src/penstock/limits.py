@@ -65,7 +65,7 @@ READ_FILES_MAX = 4  # sealed segments of a partition that are open at a time
 DESCRIPTORS_MAX = 1 << 20  # where the system names no limit
 DESCRIPTORS_KEPT_SHARE = 4  # a quarter of them for files of the log and journals that stay open
 DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log must open its files
-READ_PLACES_MAX = 64  # readers of a partition whose position in the file is remembered
+READ_POSITIONS_MAX = 64  # readers of a partition whose position in the file is remembered
 SPARE_SEGMENTS_MAX = 2  # recycled files kept per partition: overwriting beats first touch
 TAIL_MEMORY_BYTES_MAX = 4 * MIB  # newest batches of a busy partition kept for consumers at the tail
 SHARED_MEMORY_BYTES_MAX = 64 * MIB  # of all partitions; beyond it one keeps its newest batch alone
@@ -131,7 +131,7 @@ REFILL_NS = 2 * MS  # a small refill waits so long for a better one; gains come 
 # --- dead letters ---
 DEAD_LETTERS_AT_ONCE = 500  # read, and published in one batch, there and back
 DEAD_LETTER_BYTES_AT_ONCE = 4 * MIB  # or so many bytes: they are in memory meanwhile
-REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
+REDRIVE_LOOKED_AT = 5_000  # dead letters of other channels that one step passes over
 LISTED_MESSAGES = 100  # of a channel, in one /channel/messages without a limit
 LISTED_MESSAGES_MAX = 1_000  # and with one: more is no reading for people
 IN_FLIGHT_LOOKED_AT = 10_000  # to find those of them that time out first: some milliseconds
@@ -480,7 +480,7 @@ CHANNELS_CONFIRMED_MIN = 100  # known to be, before those that are gone are forg
 ATTEMPT_NS = 5 * SECOND  # that a client waits for a topic that is made, grows or goes
 ATTEMPT_AGAIN_NS = 250 * MS  # until its transaction is drawn again: the view has moved meanwhile
 REPLICAS_DEFAULT = 3  # of a topic that a client makes, where there are so many nodes
-CHANNEL_ASK_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
+CHANNEL_REQUEST_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 
 # Links between nodes.
 CLUSTER_MEMORIES_BYTES_MAX = 64 * MIB  # of a request to restore: 1 KB a partition and node
@@ -499,10 +499,8 @@ ASIDE_KEPT_NS = 24 * 3600 * SECOND  # replicas that are not wanted any more: tim
 ASIDE_SLICE_NS = 10 * MS  # of the loop's time, in which such files are removed
 REPAIR_PATIENCE = 5  # looks, a second apart, before another replica is asked for a corrupt range
 REPAIR_PAUSE = 60  # looks after all have been asked: one may have been repaired, or come back
-CATCH_UP_PLACES = (
-    4  # learners that a leader's node feeds at a time, for each node: one link is full
-)
-CATCH_UP_STALL_NS = 10 * SECOND  # without an acknowledgement; another learner takes the place then
+CATCH_UP_SLOTS = 4  # learners that a leader's node feeds at a time, for each node: one link is full
+CATCH_UP_STALL_NS = 10 * SECOND  # without an acknowledgement; another learner takes the slot then
 LEARNER_NEAR_BYTES = 1 * MIB  # that a learner lacks when commits begin to wait for it: some 10 ms
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 
@@ -534,7 +532,7 @@ ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came
 FULL_DISK_NS = 30 * SECOND  # after its disk was full or slow a node leads nothing that others can
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
 SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for a leadership before a corrupt one
-OFFICE_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
+LEADERSHIP_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
 REFUSAL_NS = 5 * SECOND  # for so long a refused connection counts as a witness
 REFUSAL_PAUSE_NS = 60 * SECOND  # between two elections that rest on refusals, of one life
 REPORT_PAUSE_NS = 1 * SECOND  # between two reports of a replica that may have lost something

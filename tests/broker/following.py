@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.broker.health import Health
-from penstock.broker.ports import Lane, Syncs
+from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext, target_of
 from penstock.broker.replicas.log_follower import Files, LogFollower
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
-from penstock.log.head import Owner
-from penstock.log.ledger import Ledger, Node, ReplicaKey
+from penstock.log.head import LogOwner
+from penstock.log.ledger import Ledger, LedgerNode, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.segment import LogSettings
 from penstock.replication.effects import BeginAt, Hello, MatchAt
-from penstock.replication.frames import Frames, Row
+from penstock.replication.frames import Frames, RowFrame
 from sim.disk import SimDisk
 from sim.threads import Threads
 
@@ -24,7 +24,7 @@ LEADER = 7  # the node
 SESSION = 1 << 32
 IDENTITY = "005-18a26f9ac7a69000"
 KEY = ReplicaKey(IDENTITY, 0)
-OWNER = Owner("orders", 0, IDENTITY)
+OWNER = LogOwner("orders", 0, IDENTITY)
 PATH = "data/0"
 NOW_NS = 1_790_000_000 * 10**9
 SETTINGS = LogSettings(
@@ -41,7 +41,7 @@ class Wire:
     def __init__(self) -> None:
         self.frames: list[tuple[int, Any]] = []
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         reader = Frames(3)
         for parts in frames:
             self.frames += [(node, frame) for _, frame in reader.feed(b"".join(parts))]
@@ -88,12 +88,14 @@ class LeaderLog:
         assert chain is not None
         return MatchAt(LEADER, session, end, chain)
 
-    def row(self, start: int, epoch: int = 1, committed: int = 0, session: int = SESSION) -> Row:
+    def row(
+        self, start: int, epoch: int = 1, committed: int = 0, session: int = SESSION
+    ) -> RowFrame:
         chain = self.view.chain_before(start)
         assert chain is not None
         is_there = start < self.log.written_end
         batches = bytes(self.log.read(start, 1 << 20)) if is_there else b""
-        return Row(session, epoch, chain, start, batches, committed)
+        return RowFrame(session, epoch, chain, start, batches, committed)
 
 
 class Lab:
@@ -104,7 +106,7 @@ class Lab:
         PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
         file = ReplicaFile(replica_id=replica_id(99), identity=IDENTITY, state=state)
         write_replica(self.disk, PATH, file)
-        Ledger.create(self.disk, "data", Node(generation=4, incarnation=5)).close()
+        Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5)).close()
         self.waits = waits
         self.stops: list[str] = []
         self.open()
@@ -135,8 +137,8 @@ class Lab:
 
     def send(self, frame: Any, node: int = LEADER) -> list[Any]:
         """A row stands in a link's buffer, which is used again."""
-        buffer = bytearray(frame.batches) if isinstance(frame, Row) else bytearray()
-        if isinstance(frame, Row):
+        buffer = bytearray(frame.batches) if isinstance(frame, RowFrame) else bytearray()
+        if isinstance(frame, RowFrame):
             frame = frame._replace(batches=memoryview(buffer))
         self.followed.receive(node, frame)
         buffer[:] = bytes(len(buffer))

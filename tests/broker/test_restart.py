@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.record import CommitFile, Part, RecordJob
+from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
@@ -241,7 +241,7 @@ def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: 
     world = start()
     world.broker.topic("news").channel("a")
     world.close()
-    ahead = encode_record(FLAG_SNAPSHOT, 9, 0, 0, [Group(1, cursor_entry(Entry.CURSOR, 5, 5))])
+    ahead = encode_record(FLAG_SNAPSHOT, 9, 0, 0, [Group(1, cursor_entry(EntryKind.CURSOR, 5, 5))])
     (world.path / "topics" / "news" / "0" / "channels.0").write_bytes(ahead)
     world = world.restart()
     assert world.publish("news", b"1", b"2").stored
@@ -253,7 +253,7 @@ def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start:
     world = start()
     world.publish("news", b"1")
     topic = world.broker.topic("news")
-    part = Part("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])
+    part = CommitPart("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])
     world.close()
     file = CommitFile("app", 3, "prepared", 1, 0, None, [part])
     RecordJob(OsDisk(), str(world.path / "commits"), file).run()

@@ -6,15 +6,15 @@ from typing import Any
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
-    Answer,
-    AskStart,
     ChannelCreation,
     ChannelNumbers,
     Create,
-    Found,
-    Read,
+    CreationAnswer,
+    CreationVerdict,
+    KeysFound,
+    ReadKeys,
+    RequestStart,
     Seen,
-    Verdict,
 )
 from penstock.cluster.coordinator import Put, RevisionIs
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
@@ -39,13 +39,13 @@ def document(identity: int, number: int, partitions: int = 1) -> Channel:
 
 def new() -> ChannelCreation:
     making = ChannelCreation(NAME, 0, document)
-    assert taken(making) == [Read(1)]
+    assert taken(making) == [ReadKeys(1)]
     return making
 
 
 def made() -> ChannelCreation:
     making = new()
-    making.found(1, Found(TOPIC_SEEN, None, None))
+    making.found(1, KeysFound(TOPIC_SEEN, None, None))
     (create,) = taken(making)
     making.created(create.number, Outcome.DONE, 30)
     return making
@@ -57,13 +57,13 @@ class TestMaking:
         making.view(29, [0])  # a view from before the creation
         assert taken(making) == []
         making.view(30, [0, 1])
-        assert taken(making) == [AskStart(0, 1), AskStart(1, 1)]
+        assert taken(making) == [RequestStart(0, 1), RequestStart(1, 1)]
         making.confirmed(0, 1)
         making.confirmed(1, 77)  # of another channel
-        making.ask()
-        assert taken(making) == [AskStart(1, 1)]
+        making.request_starts()
+        assert taken(making) == [RequestStart(1, 1)]
         making.confirmed(1, 1)
-        assert taken(making) == [Answer(Verdict.MADE)]
+        assert taken(making) == [CreationAnswer(CreationVerdict.MADE)]
 
     def test_after_five_seconds_it_goes_on_and_names_the_rest(self) -> None:
         making = made()
@@ -73,14 +73,14 @@ class TestMaking:
         making.tick(CHANNEL_CONFIRM_NS - 1)
         assert taken(making) == []
         making.tick(CHANNEL_CONFIRM_NS)
-        assert taken(making) == [Answer(Verdict.MADE, (0, 2))]
+        assert taken(making) == [CreationAnswer(CreationVerdict.MADE, (0, 2))]
         making.tick(CHANNEL_CONFIRM_NS)
         making.confirmed(0, 1)
         assert taken(making) == []
 
     def test_it_says_how_many_partitions_there_were_and_there_was_no_further_one(self) -> None:
         making = new()
-        making.found(1, Found(TOPIC_SEEN, None, None, partitions=3))
+        making.found(1, KeysFound(TOPIC_SEEN, None, None, partitions=3))
         (create,) = taken(making)
         assert RevisionIs(keys.partition(NAME.topic, 3), 0) in create.transaction.compares
         put = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1, partitions=3)))
@@ -88,12 +88,12 @@ class TestMaking:
 
     def test_a_topic_that_is_gone(self) -> None:
         making = new()
-        making.found(1, Found(None, None, None))
-        assert taken(making) == [Answer(Verdict.REFUSED)]
+        making.found(1, KeysFound(None, None, None))
+        assert taken(making) == [CreationAnswer(CreationVerdict.REFUSED)]
 
     def test_an_unknown_creation_is_tried_again_until_the_deadline(self) -> None:
         making = new()
-        making.found(1, Found(TOPIC_SEEN, None, None))
+        making.found(1, KeysFound(TOPIC_SEEN, None, None))
         (create,) = taken(making)
         making.created(create.number, Outcome.UNKNOWN, 0)
         (again,) = taken(making)
@@ -101,26 +101,26 @@ class TestMaking:
         making.created(create.number, Outcome.DONE, 30)  # late
         assert taken(making) == []
         making.tick(CHANNEL_CONFIRM_NS)
-        assert taken(making) == [Answer(Verdict.UNKNOWN)]
+        assert taken(making) == [CreationAnswer(CreationVerdict.UNKNOWN)]
 
     def test_numbers_rise_over_tombstones_and_begin_again_with_another_topic(self) -> None:
         tombstone = Seen(document(9, 4)._replace(deleted=True), 25)
         numbers = Seen(ChannelNumbers(9, 6), 26)
         for counted, expected in ((numbers, 7), (Seen(ChannelNumbers(8, 6), 26), 1)):
             making = new()
-            making.found(1, Found(TOPIC_SEEN, tombstone, counted))
+            making.found(1, KeysFound(TOPIC_SEEN, tombstone, counted))
             (create,) = taken(making)
             puts = create.transaction.operations
             assert CHANNEL.decode("c", puts[0].value).number == expected
             assert CHANNEL_NUMBERS.decode("n", puts[1].value) == ChannelNumbers(9, expected)
 
 
-def found_in(store: Store, name: keys.ChannelName) -> Found:
+def found_in(store: Store, name: keys.ChannelName) -> KeysFound:
     def seen(key: str, form: Any) -> Seen | None:
         entry = store.entries.get(key)
         return None if entry is None else Seen(form.decode(key, entry.value), entry.revision)
 
-    return Found(
+    return KeysFound(
         seen(keys.topic(name.topic), TOPIC),
         seen(keys.channel(*name), CHANNEL),
         seen(keys.numbers(name.topic), CHANNEL_NUMBERS),
@@ -141,7 +141,7 @@ def make_many(dice: random.Random) -> None:
     while any(making.out for _, making in channel_creations):
         name, making = dice.choice(channel_creations)
         for effect in taken(making):
-            if isinstance(effect, Read):
+            if isinstance(effect, ReadKeys):
                 making.found(effect.number, found_in(store, name))
             elif isinstance(effect, Create):
                 settled = store.transact(effect.transaction)

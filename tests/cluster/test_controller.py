@@ -7,10 +7,10 @@ from cases import seeds
 from penstock.cluster import keys
 from penstock.cluster.controller import (
     Campaign,
-    Change,
     Controller,
     Duty,
     NodeSeen,
+    PartitionChange,
     PartitionSeen,
     Propose,
     Situation,
@@ -19,8 +19,8 @@ from penstock.cluster.controller import (
 from penstock.cluster.coordinator import CreatedIs, Put, Transaction
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.moves import MOVE, Move
-from penstock.cluster.placement import Reason, Standing
+from penstock.cluster.moves import MOVE, PartitionMove
+from penstock.cluster.placement import NodeStanding, Reason
 from penstock.limits import (
     CONTROLLER_SETTLE_NS,
     ELECT_AFTER_NS,
@@ -31,9 +31,9 @@ from penstock.limits import (
 )
 from penstock.replication.leader import Outcome
 from penstock.replication.record import (
+    LeaderId,
     Member,
-    Record,
-    Seat,
+    PartitionRecord,
     elected,
     regrouped,
     successor,
@@ -46,20 +46,22 @@ T0 = PartitionName("t", 0)
 
 
 def node(number: int, **fields: Any) -> NodeSeen:
-    return NodeSeen("", Standing.SERVES, 1, 0, 10 + number)._replace(**fields)
+    return NodeSeen("", NodeStanding.SERVES, 1, 0, 10 + number)._replace(**fields)
 
 
 def member(number: int) -> Member:
     return Member(number, 100 + number, 1)
 
 
-def record(leader: int | None, members: tuple[int, ...], wanted: tuple[int, ...]) -> Record:
-    seat = None if leader is None else Seat(leader, 10 + leader, 100 + leader)
+def record(
+    leader: int | None, members: tuple[int, ...], wanted: tuple[int, ...]
+) -> PartitionRecord:
+    leader_id = None if leader is None else LeaderId(leader, 10 + leader, 100 + leader)
     least = (len(wanted) + 1) // 2
-    return Record(7, 5, seat, tuple(map(member, members)), least, wanted)
+    return PartitionRecord(7, 5, leader_id, tuple(map(member, members)), least, wanted)
 
 
-def seen(one: Record, **fields: Any) -> PartitionSeen:
+def seen(one: PartitionRecord, **fields: Any) -> PartitionSeen:
     return PartitionSeen(one, 30, len(one.wanted), True)._replace(**fields)
 
 
@@ -74,7 +76,7 @@ def taken(controller: Controller) -> list[Any]:
     return out
 
 
-def changes(controller: Controller) -> list[Change]:
+def changes(controller: Controller) -> list[PartitionChange]:
     return [change for propose in taken(controller) for change in propose.changes]
 
 
@@ -102,20 +104,20 @@ class TestOffice:
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
     def test_its_transactions_compare_when_the_key_was_made(self) -> None:
-        change = Change(T0, CALM[T0], CALM[T0].record)
+        change = PartitionChange(T0, CALM[T0], CALM[T0].record)
         transaction = transaction_of(Propose(9, (change,)))
         assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
         store = Store()
         store.put(keys.CONTROLLER, b"66")
         store.put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
         revision = store.revision
-        late = Change(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
+        late = PartitionChange(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
         assert store.transact(transaction_of(Propose(9, (late,)))).outcome is Outcome.REFUSED
         assert store.transact(transaction_of(Propose(2, (late,)))).outcome is Outcome.DONE
 
 
 class TestElections:
-    def elect(self, before: Situation, after: Situation) -> list[Change]:
+    def elect(self, before: Situation, after: Situation) -> list[PartitionChange]:
         controller, now_ns = acting(before)
         controller.tick(after, now_ns)
         controller.tick(after, now_ns + ELECT_AFTER_NS - 1)
@@ -126,7 +128,7 @@ class TestElections:
     def test_a_leader_whose_node_is_missing_is_replaced_and_left_out(self) -> None:
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
         (change,) = self.elect(situation(NODES, CALM), gone)
-        assert change.record == elected(CALM[T0].record, Seat(2, 12, 102), (member(1),))
+        assert change.record == elected(CALM[T0].record, LeaderId(2, 12, 102), (member(1),))
 
     def test_one_that_answers_is_not_missing(self) -> None:
         """Its key has gone with the coordinator's trouble."""
@@ -140,7 +142,7 @@ class TestElections:
         after = situation(nodes, {T0: one._replace(unable=frozenset({3}))})
         (change,) = self.elect(situation(NODES, CALM), after)
         assert change.record is not None
-        assert change.record.leader == Seat(4, 14, 104)
+        assert change.record.leader == LeaderId(4, 14, 104)
 
     def test_what_was_asked_a_moment_ago_is_not_asked_again(self) -> None:
         controller, now_ns = acting(situation(NODES, CALM))
@@ -153,7 +155,7 @@ class TestElections:
 
 
 class TestReplacing:
-    def lose(self, missing: set[int], count: int) -> tuple[list[Change], Controller]:
+    def lose(self, missing: set[int], count: int) -> tuple[list[PartitionChange], Controller]:
         nodes = {number: node(number) for number in range(1, count + 1)}
         controller, now_ns = acting(situation(nodes, CALM))
         left = {n: node(n, incarnation=None) if n in missing else one for n, one in nodes.items()}
@@ -166,7 +168,7 @@ class TestReplacing:
 
     def test_a_lost_node_is_replaced_after_a_while(self) -> None:
         (change,), controller = self.lose({3}, 4)
-        assert change.move == Move(T0, (1, 2, 3), (1, 2, 4), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 2, 4), 2, 2)
         assert controller.last_plan.changes[0].reason is Reason.LOST
 
     def test_not_while_more_than_a_fifth_is_missing(self) -> None:
@@ -178,10 +180,10 @@ class TestPlans:
     def test_a_drained_node_is_left_at_once(self) -> None:
         nodes = {number: node(number) for number in range(1, 5)}
         controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=Standing.DRAINING)
+        nodes[2] = node(2, standing=NodeStanding.DRAINING)
         controller.tick(situation(nodes, CALM), now_ns + 1)
         (change,) = changes(controller)
-        assert change.move == Move(T0, (1, 2, 3), (1, 4, 3), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
         moving = {T0: CALM[T0]._replace(move=change.move, move_revision=31)}
         controller.tick(situation(nodes, moving), now_ns + 2)
         (change,) = changes(controller)
@@ -190,14 +192,16 @@ class TestPlans:
     def test_what_another_change_has_kept_from_a_plan_is_planned_at_once(self) -> None:
         nodes = {number: node(number) for number in range(1, 5)}
         controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=Standing.DRAINING)
-        done = CALM[T0]._replace(move=Move(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31)
+        nodes[2] = node(2, standing=NodeStanding.DRAINING)
+        done = CALM[T0]._replace(
+            move=PartitionMove(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31
+        )
         controller.tick(situation(nodes, {T0: done}), now_ns + 1)
         (change,) = changes(controller)
         assert change.is_move_done
         controller.tick(situation(nodes, CALM), now_ns + 2)
         (change,) = changes(controller)
-        assert change.move == Move(T0, (1, 2, 3), (1, 4, 3), 2, 2)
+        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
 
     def test_large_changes_go_in_several_transactions(self) -> None:
         names = [PartitionName("t", number) for number in range(100)]
@@ -231,20 +235,20 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
         self.store, self.now_ns = Store(), 1000 * SECOND
-        self.nodes = {n: NodeSeen("", Standing.SERVES, 1, 0, 10 + n) for n in range(1, 7)}
+        self.nodes = {n: NodeSeen("", NodeStanding.SERVES, 1, 0, 10 + n) for n in range(1, 7)}
         self.replicas = dice.randint(1, 3)
         self.names = [PartitionName("t", number) for number in range(dice.randint(1, 3))]
         for name in self.names:
             wanted = dice.sample(list(self.nodes), self.replicas)
             members, first = tuple(map(_member, wanted)), wanted[0]
-            seat, least = Seat(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
-            self.put(name, Record(7, 5, seat, members, least, tuple(wanted)))
+            leader_id, least = LeaderId(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
+            self.put(name, PartitionRecord(7, 5, leader_id, members, least, tuple(wanted)))
         self.incarnations = 100
         self.processes = [Process(1), Process(2)]
         self.sent: list[tuple[int, Propose]] = []  # when it arrives
         self.newest = self.late = 0
 
-    def put(self, name: PartitionName, one: Record) -> None:
+    def put(self, name: PartitionName, one: PartitionRecord) -> None:
         self.store.put(keys.partition(*name), RECORD.encode(one))
 
     def partition(self, name: PartitionName) -> PartitionSeen:
@@ -307,7 +311,7 @@ class World:
             one = regrouped(one, gone=gone)
         heir = successor(one, there)
         if heir is not None:
-            one = elected(one, Seat(heir, self.nodes[heir].incarnation or 0, 100 + heir))
+            one = elected(one, LeaderId(heir, self.nodes[heir].incarnation or 0, 100 + heir))
         if one != before:
             self.put(name, one)
 
@@ -339,14 +343,16 @@ class World:
         elif what < 0.14:
             self.replicas = self.dice.randint(1, 3)
         elif what < 0.20:
-            serves = self.nodes[number].standing is Standing.SERVES
-            standing = Standing.DRAINING if serves else Standing.SERVES
+            serves = self.nodes[number].standing is NodeStanding.SERVES
+            standing = NodeStanding.DRAINING if serves else NodeStanding.SERVES
             self.nodes[number] = self.nodes[number]._replace(standing=standing)
 
     def calm(self) -> None:
         for number, seen in self.nodes.items():
             incarnation = 10 + number if number in sorted(self.missing())[1:] else seen.incarnation
-            self.nodes[number] = seen._replace(incarnation=incarnation, standing=Standing.SERVES)
+            self.nodes[number] = seen._replace(
+                incarnation=incarnation, standing=NodeStanding.SERVES
+            )
         for _ in range(CALM_STEPS):
             self.step(CALM_STEP_NS, fails=False)
         for name in self.names:

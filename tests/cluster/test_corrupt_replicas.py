@@ -18,7 +18,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
 from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
-from penstock.replication.record import Seat, elected
+from penstock.replication.record import LeaderId, elected
 from sim.brokers.cluster import STEP_NS, JoinedCluster
 from sim.brokers.node import JoinedNode
 
@@ -173,8 +173,8 @@ class SlowView:
         record = cluster.record("orders")
         member = record.member_on(node.number)
         assert member is not None
-        seat = Seat(node.number, node.incarnation, member.replica)
-        cluster._put(keys.partition(*ORDERS), RECORD.encode(elected(record, seat)))
+        leader_id = LeaderId(node.number, node.incarnation, member.replica)
+        cluster._put(keys.partition(*ORDERS), RECORD.encode(elected(record, leader_id)))
         if self.dice.random() < 0.7:
             store.compact(store.revision)
         cluster.slow = set()

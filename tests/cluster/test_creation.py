@@ -10,7 +10,7 @@ from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Settled, Transaction
 from penstock.cluster.creation import (
-    Wanted,
+    WantedTopic,
     clearance,
     confirmation,
     creation,
@@ -30,18 +30,18 @@ from penstock.cluster.documents import (
     Membership,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import Place
+from penstock.cluster.placement import PlacementNode
 from penstock.cluster.view import View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import SECOND
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Seat, elected
+from penstock.replication.record import LeaderId, elected
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 
-PLACES = tuple(Place(node, f"zone {node}") for node in range(3))
-ORDERS = Wanted("orders", 0xA1, 2, 3)
+NODES = tuple(PlacementNode(node, f"zone {node}") for node in range(3))
+ORDERS = WantedTopic("orders", 0xA1, 2, 3)
 
 
 class Desk:
@@ -75,14 +75,14 @@ class Desk:
         self.look()
         return settled
 
-    def make(self, wanted: Wanted = ORDERS) -> Settled:
-        return self.do(creation(self.view, wanted, PLACES, self.new_replica))
+    def make(self, wanted: WantedTopic = ORDERS) -> Settled:
+        return self.do(creation(self.view, wanted, NODES, self.new_replica))
 
     def elect(self, name: PartitionName, epochs: int = 1) -> None:
         record = self.view.partitions[name].document
         for _ in range(epochs):
             first = record.members[0]
-            record = elected(record, Seat(first.node, 9, first.replica), ())
+            record = elected(record, LeaderId(first.node, 9, first.replica), ())
         self.store.put(keys.partition(*name), RECORD.encode(record))
         self.look()
 
@@ -116,7 +116,7 @@ def test_a_topic_has_its_replicas_on_different_nodes() -> None:
 
 def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other() -> None:
     desk = Desk()
-    transaction = creation(desk.view, ORDERS, PLACES, desk.new_replica)
+    transaction = creation(desk.view, ORDERS, NODES, desk.new_replica)
     desk.member(1, generation=99)
     assert desk.do(transaction).outcome is Outcome.REFUSED
     assert "orders" not in desk.view.topics
@@ -127,7 +127,7 @@ def test_very_many_partitions_come_by_growth() -> None:
     desk.make(ORDERS._replace(partitions=255))
     assert len(desk.view.partitions) == 58
     steps = 0
-    while (more := growth(desk.view, "orders", 255, PLACES, desk.new_replica)) is not None:
+    while (more := growth(desk.view, "orders", 255, NODES, desk.new_replica)) is not None:
         assert desk.do(more).outcome is Outcome.DONE
         steps += 1
     assert (len(desk.view.partitions), steps) == (255, 4)
@@ -198,7 +198,7 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:
         (lambda desk: desk.make(ORDERS._replace(replicas=0)), "0 replicas"),
         (lambda desk: creation(desk.view, ORDERS, (), desk.new_replica), "no node takes"),
         (lambda desk: deletion(desk.view, "none"), "there is no topic none"),
-        (lambda desk: growth(desk.view, "none", 2, PLACES, desk.new_replica), "no topic none"),
+        (lambda desk: growth(desk.view, "none", 2, NODES, desk.new_replica), "no topic none"),
     ],
 )
 def test_what_is_refused(call: Callable[[Desk], object], reason: str) -> None:
@@ -212,8 +212,8 @@ def test_what_exists_is_not_made_again_nor_grown_too_far() -> None:
     with pytest.raises(Refused, match="topic orders exists"):
         desk.make()
     with pytest.raises(Refused, match="256 partitions"):
-        growth(desk.view, "orders", 256, PLACES, desk.new_replica)
-    assert growth(desk.view, "orders", 2, PLACES, desk.new_replica) is None
+        growth(desk.view, "orders", 256, NODES, desk.new_replica)
+    assert growth(desk.view, "orders", 2, NODES, desk.new_replica) is None
     assert clearance(desk.view, "orders") is None
     assert confirmation(desk.view, "orders", 0) is None
     assert unconfirmed(desk.view, "orders") == []
@@ -242,11 +242,11 @@ def test_random_lives_of_a_topic_never_go_back() -> None:
         assert not desk.view.frozen
 
 
-def drawn(dice: random.Random, desk: Desk, wanted: Wanted) -> Transaction | None:
+def drawn(dice: random.Random, desk: Desk, wanted: WantedTopic) -> Transaction | None:
     view, name = desk.view, wanted.name
     match dice.randrange(5):
         case 0:
-            return creation(view, wanted, PLACES, desk.new_replica)
+            return creation(view, wanted, NODES, desk.new_replica)
         case 1:
             return deletion(view, name)
         case 2:
@@ -254,4 +254,4 @@ def drawn(dice: random.Random, desk: Desk, wanted: Wanted) -> Transaction | None
         case 3:
             return confirmation(view, name, dice.randrange(3))
         case _:
-            return growth(view, name, wanted.partitions + 1, PLACES, desk.new_replica)
+            return growth(view, name, wanted.partitions + 1, NODES, desk.new_replica)

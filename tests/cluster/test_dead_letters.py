@@ -13,7 +13,7 @@ from penstock.broker.channels.skips import ANY, Skipped
 from penstock.cluster.creation import creation
 from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
 from sim.brokers.clients import Outcome
-from sim.brokers.cluster import JoinedCluster, place_of
+from sim.brokers.cluster import JoinedCluster, placement_node
 from sim.brokers.node import JoinedNode
 
 DEAD = "orders.billing.dead"
@@ -85,9 +85,9 @@ def test_the_leader_of_their_topic_may_be_another_node(cluster: JoinedCluster, s
 
 def make_on(cluster: JoinedCluster, node: int, name: str) -> None:
     """A topic that has one replica."""
-    place = place_of(cluster.nodes[node])
+    here = placement_node(cluster.nodes[node])
     wanted = cluster.wanted(name, 1, replicas=1)
-    cluster.do(creation(cluster.nodes[node].view, wanted, [place], cluster.new_replica))
+    cluster.do(creation(cluster.nodes[node].view, wanted, [here], cluster.new_replica))
     cluster.until(lambda: cluster.leader(name) is cluster.nodes[node])
 
 

@@ -35,12 +35,12 @@ from penstock.cluster.documents import (
     TOPIC,
     Channel,
     Cluster,
+    ClusterSetting,
     Controller,
     EpochFloor,
     Lookup,
     Membership,
-    Node,
-    Setting,
+    NodeDocument,
     Topic,
     decode,
 )
@@ -48,23 +48,23 @@ from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.participant import (
-    Answer,
     Corrupt,
     Heartbeat,
+    HeartbeatAnswer,
     Message,
     Refused,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.errors import DocumentBroken, TransactionTooLarge
 from penstock.limits import DOCUMENT_BYTES_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.store import Store
 
 BIG = (1 << 64) - 1
@@ -75,7 +75,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     (
         "nodes/3",
         NODE,
-        Node(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
+        NodeDocument(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
     ),
     ("lookups/l:4160", LOOKUP, Lookup("l", 4160, 4161, "0.1.0")),
     ("members/3", MEMBERSHIP, Membership(5, 9, "b-1", 8, BIG, 1 << 50, "draining")),
@@ -89,10 +89,12 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     (
         ORDERS,
         RECORD,
-        Record(BIG, 4, Seat(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3),
+        PartitionRecord(
+            BIG, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, BIG, 1)), 2, (1, 2, 5), 3
+        ),
     ),
-    (ORDERS, RECORD, Record(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
-    ("settings/pause", SETTING, Setting("1")),
+    (ORDERS, RECORD, PartitionRecord(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
+    ("settings/pause", SETTING, ClusterSetting("1")),
 ]
 
 
@@ -102,7 +104,9 @@ def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
 
 
 def changed(**fields: Any) -> bytes:
-    record = Record(255, 4, Seat(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0)
+    record = PartitionRecord(
+        255, 4, LeaderId(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0
+    )
     document = json.loads(RECORD.encode(record))
     for name, value in fields.items():
         if value is ...:
@@ -327,14 +331,14 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
     [
         Heartbeat(0, 0),
         Heartbeat((1 << 63) - 1, 1 << 61),
-        Answer(5),
+        HeartbeatAnswer(5),
         Refused(7, (1 << 64) - 1),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
-        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, None)),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 0, Extent(0, 0, ()))),
+        SendReport(4, ORDERS_MESSAGES, 8, MemberReport(ENTRY, 0, None)),
         Corrupt((), ()),
         Renewed(ORDERS_MESSAGES),
-        StartAsked(ORDERS_MESSAGES, (1 << 64) - 1, 3),
+        StartRequest(ORDERS_MESSAGES, (1 << 64) - 1, 3),
         StartHeld(ORDERS_MESSAGES, 7, 1),
         Corrupt((ORDERS_MESSAGES, PartitionName("t", 0)), (ORDERS_MESSAGES,)),
     ],

@@ -3,31 +3,31 @@
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import CreatedIs, Delete, Entry, RevisionIs, Settled
-from penstock.cluster.documents import ACTIVE, RECORD, Membership, Node
+from penstock.cluster.coordinator import CreatedIs, Delete, KeyValue, RevisionIs, Settled
+from penstock.cluster.documents import ACTIVE, RECORD, Membership, NodeDocument
 from penstock.cluster.elections import Elections, Local, SendReport
 from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
+    LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
-    OFFICE_TAKEN_NS,
 )
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.protocol.record_rules import broken_rule
 
 NAME = PartitionName("orders", 0)
 KEY = keys.partition(*NAME)
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-LED_BY_A = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+LED_BY_A = PartitionRecord(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 VACANT = LED_BY_A._replace(leader=None)
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 EXTENT = Extent(0, 9, ((5, 0),))
@@ -36,7 +36,9 @@ EXTENT = Extent(0, 9, ((5, 0),))
 class Desk:
     """One node's elections; by default node 2 of three, all linked."""
 
-    def __init__(self, own: int = 2, record: Record = LED_BY_A, waits: bool = True) -> None:
+    def __init__(
+        self, own: int = 2, record: PartitionRecord = LED_BY_A, waits: bool = True
+    ) -> None:
         self.own = own
         self.view = View()
         self.failure_detector = FailureDetector(own, self.view)
@@ -61,14 +63,16 @@ class Desk:
         self.set_record(record)
 
     def alive(self, node: int, incarnation: int) -> None:
-        self.view.nodes[node] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4)
+        self.view.nodes[node] = Versioned(
+            NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4
+        )
 
     def known(self, node: int, lost: int = 0) -> None:
-        self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
+        self.view.memberships[node] = Versioned(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
 
-    def set_record(self, record: Record) -> None:
+    def set_record(self, record: PartitionRecord) -> None:
         self.revision += 1
-        held = self.view.partitions[NAME] = Held(record, self.revision, 3)
+        held = self.view.partitions[NAME] = Versioned(record, self.revision, 3)
         self.elections.record_changed(NAME, held)
 
     def lose(self, node: int) -> None:
@@ -76,7 +80,7 @@ class Desk:
         self.failure_detector.unlinked(node)
         self.elections.node_changed(node)
 
-    def asked(self, mono_ns: int) -> Record | None:
+    def asked(self, mono_ns: int) -> PartitionRecord | None:
         """What this node asks for by then."""
         self.elections.tick(mono_ns)
         if not self.batches.waiting:
@@ -90,7 +94,7 @@ class Desk:
         assert broken_rule(held.document, record) is None
         return record
 
-    def settle(self, outcome: Outcome, *found: Entry) -> None:
+    def settle(self, outcome: Outcome, *found: KeyValue) -> None:
         (proposal,) = self.batches.waiting
         self.batches.waiting.clear()
         proposal.done(Settled(outcome, self.revision, found))
@@ -103,7 +107,7 @@ class Desk:
 def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
     desk = Desk()
     desk.lose(1)
-    assert desk.asked(0) == Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3))
+    assert desk.asked(0) == PartitionRecord(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
 
 
 def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
@@ -123,8 +127,8 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     desk.set_record(LED_BY_A)
     del desk.elections.vacancies[NAME]
     desk.elections.consider(NAME)
-    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
-    record = desk.asked(OFFICE_TAKEN_NS)
+    assert desk.asked(LEADERSHIP_TAKEN_NS - 1) is None
+    record = desk.asked(LEADERSHIP_TAKEN_NS)
     assert record is not None
     assert len(record.members) == 2
     assert B in record.members
@@ -141,22 +145,22 @@ def test_the_last_member_waits_for_nobody() -> None:
 
 
 def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
-    desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
+    desk = Desk(own=1, record=LED_BY_A._replace(leader=LeaderId(1, 10, 101)))
     record = desk.asked(0)
     assert record is not None
-    assert record.leader == Seat(1, 11, 101)
+    assert record.leader == LeaderId(1, 11, 101)
 
 
 def test_but_not_one_that_cannot_be_heard() -> None:
     desk = Desk()
     desk.failure_detector.unlinked(1)
     desk.elections.node_changed(1)
-    assert desk.asked(10 * OFFICE_TAKEN_NS) is None
+    assert desk.asked(10 * LEADERSHIP_TAKEN_NS) is None
     desk.failure_detector.linked(1, 11)
     desk.elections.node_changed(1)
-    assert desk.asked(11 * OFFICE_TAKEN_NS - 1) is None
+    assert desk.asked(11 * LEADERSHIP_TAKEN_NS - 1) is None
     desk.elections.in_force(NAME, 5)
-    assert desk.asked(20 * OFFICE_TAKEN_NS) is None
+    assert desk.asked(20 * LEADERSHIP_TAKEN_NS) is None
 
 
 def test_a_leader_that_says_it_has_left_is_replaced() -> None:
@@ -202,7 +206,7 @@ def test_a_refusal_that_shows_an_older_record_freezes() -> None:
     desk = Desk(record=VACANT)
     assert desk.asked(ELECTION_STEP_NS) is not None
     older = RECORD.encode(VACANT._replace(epoch=4))
-    desk.settle(Outcome.REFUSED, Entry(KEY, older, 30, 3))
+    desk.settle(Outcome.REFUSED, KeyValue(KEY, older, 30, 3))
     assert "epoch 5 is remembered" in desk.view.refusal(NAME)
     assert desk.asked(SETTLED_NS) is None
 
@@ -217,8 +221,8 @@ def suspects(own: int) -> Desk:
     return desk
 
 
-def report(member: Member, end: int) -> Report:
-    return Report(member, 2, Extent(0, end, ((5, 0),)))
+def report(member: Member, end: int) -> MemberReport:
+    return MemberReport(member, 2, Extent(0, end, ((5, 0),)))
 
 
 def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
@@ -226,7 +230,7 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     assert desk.asked(ELECTION_STEP_NS) is None
     sent = [one for one in desk.sent() if isinstance(one, SendReport)]
     assert [(one.node, one.epoch) for one in sent] == [(1, 5), (3, 5)]
-    assert sent[0].report == Report(B, 2, EXTENT)
+    assert sent[0].report == MemberReport(B, 2, EXTENT)
     desk.elections.reported(1, NAME, 5, report(A, 8))
     assert desk.asked(ELECTION_STEP_NS) is None, "node 3 is silent"
     desk.elections.reported(3, NAME, 4, report(C, 8))
@@ -234,5 +238,5 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     desk.elections.reported(3, NAME, 5, report(C, 8))
     record = desk.asked(ELECTION_STEP_NS)
     assert record is not None
-    assert record.leader == Seat(2, 21, 102)
+    assert record.leader == LeaderId(2, 21, 102)
     assert record.members == (A, B, C), "nobody is left out"

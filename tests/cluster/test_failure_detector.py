@@ -1,10 +1,10 @@
 """What a node may conclude from silence."""
 
-from penstock.cluster.documents import ACTIVE, Membership, Node
+from penstock.cluster.documents import ACTIVE, Membership, NodeDocument
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
     KEYLESS_NS,
@@ -16,17 +16,17 @@ from penstock.limits import (
     REFUSAL_PAUSE_NS,
     SECOND,
 )
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
 
 def alive(view: View, number: int, incarnation: int) -> None:
-    view.nodes[number] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+    view.nodes[number] = Versioned(NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
 
 def known(view: View, number: int, state: str = ACTIVE) -> None:
-    view.memberships[number] = Held(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
+    view.memberships[number] = Versioned(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
 
 
 def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
@@ -159,7 +159,7 @@ def test_after_an_hour_it_is_short_again() -> None:
 
 ORDERS, OTHER = PartitionName("orders", 0), PartitionName("other", 0)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1))
-RECORD = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 3, 2))
+RECORD = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
 
 
 def corrupt_here(*names: PartitionName) -> CorruptReplicas:
@@ -185,25 +185,25 @@ def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
 
 def test_not_to_one_that_is_corrupt_as_well() -> None:
     corrupt_replicas = corrupt_here(ORDERS)
-    corrupt_replicas.heard(3, (ORDERS,))
-    corrupt_replicas.heard(2, (OTHER,))
+    corrupt_replicas.reported(3, (ORDERS,))
+    corrupt_replicas.reported(2, (OTHER,))
     assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 2
-    corrupt_replicas.heard(2, (OTHER, ORDERS))
+    corrupt_replicas.reported(2, (OTHER, ORDERS))
     assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
     assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
 
 
 def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
     corrupt_replicas = corrupt_here()
-    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.reported(3, (ORDERS,))
     assert not corrupt_replicas.may_be_given(ORDERS, 3)
     assert corrupt_replicas.may_be_given(OTHER, 3)
-    corrupt_replicas.heard(3, ())  # it was repaired
+    corrupt_replicas.reported(3, ())  # it was repaired
     assert corrupt_replicas.may_be_given(ORDERS, 3)
 
 
 def test_what_a_node_has_said_ends_with_its_link() -> None:
     corrupt_replicas = corrupt_here()
-    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.reported(3, (ORDERS,))
     corrupt_replicas.unlinked(3)
     assert corrupt_replicas.may_be_given(ORDERS, 3)

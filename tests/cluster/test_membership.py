@@ -5,26 +5,26 @@ from penstock.cluster.membership import Members, Slowness
 from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS, SLOW_LOOKS_MIN
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.protocol.modellog import Batch, ModelLog
 
 NAME = PartitionName("orders", 0)
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT = Seat(1, 11, 101)
-RECORD = Record(7, 5, SEAT, (A, B, C), 2, (1, 2, 3))
+LEADER_ID = LeaderId(1, 11, 101)
+RECORD = PartitionRecord(7, 5, LEADER_ID, (A, B, C), 2, (1, 2, 3))
 LATE_NS = REPLICA_TIMEOUT_NS
 
 
 class Desk:
     """Node 1 leads; nodes 2 and 3 have everything."""
 
-    def __init__(self, record: Record = RECORD) -> None:
+    def __init__(self, record: PartitionRecord = RECORD) -> None:
         self.resigned: list[str] = []
         self.moved: set[PartitionName] = set()
         self.members = Members(lambda name, reason: self.resigned.append(reason), self.moved)
         self.log = ModelLog()
         self.append()
-        self.machine = PartitionLeader(self.log, record, 40, SEAT, 1, 0, waits=False)
+        self.machine = PartitionLeader(self.log, record, 40, LEADER_ID, 1, 0, waits=False)
         for member in (B, C):
             self.members.linked(member.node, 0)
             self.link(member)
@@ -47,7 +47,7 @@ class Desk:
     def link(self, member: Member) -> None:
         self.machine.linked(member.node)
         session = self.machine.peers[member.node].session
-        self.machine.told(member.node, session, member.replica, 1, self.log.extent())
+        self.machine.extent_reported(member.node, session, member.replica, 1, self.log.extent())
         self.machine.matched(member.node, session, self.log.end)
         self.acknowledge(member)
 

@@ -8,17 +8,17 @@ from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
     Copy,
-    Move,
-    State,
+    MoveState,
+    PartitionMove,
     cancelled,
     may_begin,
     next_record,
     state_of,
 )
 from penstock.replication.record import (
+    LeaderId,
     Member,
-    Record,
-    Seat,
+    PartitionRecord,
     elected,
     regrouped,
     successor,
@@ -33,15 +33,17 @@ def member(node: int) -> Member:
     return Member(node, 100 + node, 1)
 
 
-def seat(node: int) -> Seat:
-    return Seat(node, 10 + node, 100 + node)
+def leader_id(node: int) -> LeaderId:
+    return LeaderId(node, 10 + node, 100 + node)
 
 
-def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int) -> Record:
-    return Record(7, 5, seat(leader), tuple(map(member, members)), least, wanted)
+def record(
+    leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int
+) -> PartitionRecord:
+    return PartitionRecord(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
 
 
-MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
+MOVE = PartitionMove(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
 
 
 # --- a few at a time ---
@@ -78,10 +80,12 @@ class Story:
         nodes = list(range(1, 7))
         origin = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
         target = tuple(self.dice.sample(nodes, self.dice.randint(1, 3)))
-        self.move = Move(NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2)
+        self.move = PartitionMove(
+            NAME, origin, target, (len(target) + 1) // 2, (len(origin) + 1) // 2
+        )
         self.record = record(origin[0], origin, origin, self.move.origin_members_min)
 
-    def put(self, after: Record | None) -> None:
+    def put(self, after: PartitionRecord | None) -> None:
         if after is None:
             return
         assert broken_rule(self.record, after) is None
@@ -120,7 +124,7 @@ class Story:
     def hand_over(self) -> None:
         node = successor(self.record, set(range(1, 7)))
         if node is not None:
-            self.put(elected(self.record, seat(node)))
+            self.put(elected(self.record, leader_id(node)))
 
     def fall_out(self) -> None:
         """The leader drops a member that does not answer."""
@@ -132,7 +136,7 @@ class Story:
             self.is_falling = False
 
     def elect(self) -> None:
-        self.put(elected(self.record, seat(self.dice.choice(self.record.members).node)))
+        self.put(elected(self.record, leader_id(self.dice.choice(self.record.members).node)))
 
     def run(self) -> None:
         names = ["control"] * 4 + ["take_in"] * 3 + ["leave_out", "hand_over"] * 2
@@ -151,7 +155,7 @@ def test_a_move_ends_whatever_happens_meanwhile(first: int) -> None:
         story = Story(seed)
         story.run()
         story.calm()
-        assert state_of(story.move, story.record) is State.DONE, f"seed {seed}: {story.record}"
+        assert state_of(story.move, story.record) is MoveState.DONE, f"seed {seed}: {story.record}"
         assert {m.node for m in story.record.members} == set(story.move.target), seed
 
 
@@ -165,10 +169,10 @@ def test_a_move_is_cancelled_in_each_state(first: int) -> None:
         states.add(state_of(story.move, story.record))
         story.move = cancelled(story.move)
         story.calm()
-        assert state_of(story.move, story.record) is State.DONE, seed
+        assert state_of(story.move, story.record) is MoveState.DONE, seed
         assert story.record.wanted == origin, seed
         assert story.record.members_min == least, seed
-    assert states == set(State)
+    assert states == set(MoveState)
 
 
 def test_a_release_that_does_not_wait_for_the_targets_is_found() -> None:

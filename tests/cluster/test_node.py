@@ -11,7 +11,7 @@ from cases import each
 from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
@@ -197,7 +197,7 @@ def test_a_node_that_is_to_have_no_replica_is_greeted_once(
     leader, told = cluster.led_by("orders"), set[int]()
     send = leader.send
 
-    def noted(node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def noted(node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         told.add(node)
         send(node, lane, frames)
 
@@ -213,7 +213,7 @@ def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluste
     cluster.until(lambda: cluster.is_whole("orders"))
     cluster.run(10)
     node, now_ns = cluster.nodes[0].cluster_node, cluster.clock.mono_ns()
-    node.hear(1, Heartbeat(now_ns, now_ns))
+    node.receive_message(1, Heartbeat(now_ns, now_ns))
     assert (node.is_due, node.tick(now_ns)) == (False, False)
     cluster.make("payments")
     cluster.nodes[0].coordinator.run(now_ns)

@@ -11,25 +11,25 @@ from penstock.cluster.documents import (
     RECORD,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
 )
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refused
 from penstock.cluster.registration import Registering, Registration
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
 NAME = PartitionName("t", 0)
-RECORD_OF_ONE = Record(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))
+RECORD_OF_ONE = PartitionRecord(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))
 
 
 class Played:
@@ -39,27 +39,27 @@ class Played:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.store.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
-        self.assignment: list[Record] = []
+        self.assignment: list[PartitionRecord] = []
         self.machine: PartitionLeader | None = None
         self.part = Participant(
             0,
             Membership(1, 1, "", 0, 11, 0, ACTIVE),
-            lambda: Node(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
+            lambda: NodeDocument(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
             self.coordinator,
             lambda name: Local(70, False, True, Extent(0, 0, ()), self.machine is not None),
             self.assign,
             self.now_ns,
         )
 
-    def assign(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def assign(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         assert held is not None
         record = held.document
         self.assignment.append(record)
-        if record.leader == Seat(0, 11, 70) and self.machine is None:
-            heard = self.part.proposals.heard
+        if record.leader == LeaderId(0, 11, 70) and self.machine is None:
+            evidence = self.part.proposals.evidence
             log = ModelLog()
             self.machine = PartitionLeader(
-                log, record, held.revision, record.leader, 1, 0, waits=False, heard=heard
+                log, record, held.revision, record.leader, 1, 0, waits=False, evidence=evidence
             )
             self.part.proposals.leadership_began(name, self.machine)
 
@@ -80,7 +80,7 @@ def test_it_registers_takes_records_in_and_elects_itself() -> None:
     played = Played()
     played.run(15)
     assert played.assignment[0] == RECORD_OF_ONE
-    assert played.assignment[-1].leader == Seat(0, 11, 70)
+    assert played.assignment[-1].leader == LeaderId(0, 11, 70)
     assert keys.node(0) in played.store.entries
     assert keys.member(0) in played.store.entries
 
@@ -102,13 +102,13 @@ def test_a_view_that_is_behind_confirms_nothing() -> None:
     played = Played()
     played.run(20)
     part = played.part
-    confirmed_ns = part.proposals.heard.confirmed_ns
+    confirmed_ns = part.proposals.evidence.confirmed_ns
     part._answered = played.now_ns, part.view.revision + 1
     part._confirm()
-    assert part.proposals.heard.confirmed_ns == confirmed_ns
+    assert part.proposals.evidence.confirmed_ns == confirmed_ns
     part.view.revision += 1
     part._confirm()
-    assert part.proposals.heard.confirmed_ns == played.now_ns
+    assert part.proposals.evidence.confirmed_ns == played.now_ns
 
 
 def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:
@@ -161,8 +161,8 @@ class Desk:
         self.now_ns = 0
         self.order: list[str] = []
 
-    def describe(self) -> Node:
-        return Node(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
+    def describe(self) -> NodeDocument:
+        return NodeDocument(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
 
     def run(self, seconds: float = 2.0, hangs: bool = False) -> None:
         for _ in range(int(seconds * 10)):

@@ -8,23 +8,36 @@ import pytest
 
 from cases import each
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import Held, Place, Plan, Reason, Short, Standing, described, plan
+from penstock.cluster.placement import (
+    NodeStanding,
+    PlacementNode,
+    PlacementPartition,
+    PlacementPlan,
+    Reason,
+    Short,
+    described,
+    plan,
+)
 from penstock.errors import ConfigError
 from penstock.limits import MIB
 
 T0, T1, T2 = (PartitionName("t", number) for number in range(3))
-THREE = [Place(1), Place(2), Place(3)]
+THREE = [PlacementNode(1), PlacementNode(2), PlacementNode(3)]
 
 
-def held(name: PartitionName, *wanted: int, replicas: int = 0, kept: float = 0.0) -> Held:
-    return Held(name, replicas or len(wanted), wanted, wanted, kept)
+def held(
+    name: PartitionName, *wanted: int, replicas: int = 0, kept: float = 0.0
+) -> PlacementPartition:
+    return PlacementPartition(name, replicas or len(wanted), wanted, wanted, kept)
 
 
-def after(drawn: Plan, name: PartitionName) -> tuple[int, ...]:
+def after(drawn: PlacementPlan, name: PartitionName) -> tuple[int, ...]:
     return next(change.after for change in drawn.changes if change.partition == name)
 
 
-def carried_out(partitions: Iterable[Held], drawn: Plan) -> list[Held]:
+def carried_out(
+    partitions: Iterable[PlacementPartition], drawn: PlacementPlan
+) -> list[PlacementPartition]:
     new = {change.partition: change.after for change in drawn.changes}
     return [
         one._replace(wanted=nodes, members=nodes)
@@ -35,25 +48,39 @@ def carried_out(partitions: Iterable[Held], drawn: Plan) -> list[Held]:
 
 class TestEnough:
     def test_where_no_node_is_free_a_replica_stays_and_it_is_said(self) -> None:
-        places = [Place(1), Place(2, standing=Standing.DRAINING)]
-        drawn = plan(places, [held(T0, 1, 2)])
-        assert drawn == Plan((), (Short(T0, 1),))
+        nodes = [PlacementNode(1), PlacementNode(2, standing=NodeStanding.DRAINING)]
+        drawn = plan(nodes, [held(T0, 1, 2)])
+        assert drawn == PlacementPlan((), (Short(T0, 1),))
         assert described(drawn) == ["t/0: 1 more nodes are needed", "nothing to do"]
 
     def test_a_node_in_maintenance_keeps_what_it_has_and_leads_nothing(self) -> None:
-        places = [Place(1, standing=Standing.MAINTENANCE), Place(2), Place(3)]
-        drawn = plan(places, [held(T0, 1, 2), Held(T1, 2, ())])
+        nodes = [
+            PlacementNode(1, standing=NodeStanding.MAINTENANCE),
+            PlacementNode(2),
+            PlacementNode(3),
+        ]
+        drawn = plan(nodes, [held(T0, 1, 2), PlacementPartition(T1, 2, ())])
         assert after(drawn, T0) == (2, 1)
         assert 1 not in after(drawn, T1)
         assert drawn.changes[0].reason is Reason.LEADERS
 
 
 class TestZones:
-    PLACES = (Place(1, "a"), Place(2, "a"), Place(3, "b"), Place(4, "c"))
+    NODES = (
+        PlacementNode(1, "a"),
+        PlacementNode(2, "a"),
+        PlacementNode(3, "b"),
+        PlacementNode(4, "c"),
+    )
 
     def test_a_lost_replica_is_replaced_in_its_zone(self) -> None:
-        places = (*self.PLACES[:2], Place(3, "b", Standing.LOST), Place(5, "b"), Place(4, "c"))
-        drawn = plan(places, [held(T0, 1, 3, 4)])
+        nodes = (
+            *self.NODES[:2],
+            PlacementNode(3, "b", NodeStanding.LOST),
+            PlacementNode(5, "b"),
+            PlacementNode(4, "c"),
+        )
+        drawn = plan(nodes, [held(T0, 1, 3, 4)])
         assert after(drawn, T0) == (1, 5, 4)
 
 
@@ -63,11 +90,11 @@ class TestBalance:
             held(PartitionName("t", number), 1 + number % 2, kept=100.0 * MIB * (1 + number % 2))
             for number in range(40)
         ]
-        assert plan([Place(1), Place(2)], there).moves > 0
+        assert plan([PlacementNode(1), PlacementNode(2)], there).moves > 0
         close = [
             one._replace(bytes_kept=MIB * (1000.0 + 40 * (one.wanted[0] - 1))) for one in there
         ]
-        assert plan([Place(1), Place(2)], close) == Plan(())
+        assert plan([PlacementNode(1), PlacementNode(2)], close) == PlacementPlan(())
 
     def test_nor_while_something_is_about_to_get_more_replicas(self) -> None:
         names = [PartitionName("t", number) for number in range(12)]
@@ -93,8 +120,8 @@ class TestBalance:
 
 
 def test_what_a_person_reads() -> None:
-    places = [Place(1, standing=Standing.DRAINING), Place(2), Place(3)]
-    drawn = plan(places, [held(T0, 1, 2, kept=5.0 * MIB), Held(T1, 1, ())])
+    nodes = [PlacementNode(1, standing=NodeStanding.DRAINING), PlacementNode(2), PlacementNode(3)]
+    drawn = plan(nodes, [held(T0, 1, 2, kept=5.0 * MIB), PlacementPartition(T1, 1, ())])
     assert described(drawn) == [
         "t/0: 1, 2 -> 3, 2 (its node is drained)",
         "t/1: nothing -> 2 (new partition)",
@@ -106,10 +133,10 @@ def test_what_a_person_reads() -> None:
     ("wrong", "text"),
     [
         (held(T0, 1, 1), r"nodes of t/0: \(1, 1\) is not valid: a node has one replica at most"),
-        (Held(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
+        (PlacementPartition(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
     ],
 )
-def test_input_that_can_not_be(wrong: Held, text: str) -> None:
+def test_input_that_can_not_be(wrong: PlacementPartition, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         plan(THREE, [wrong])
 
@@ -117,21 +144,25 @@ def test_input_that_can_not_be(wrong: Held, text: str) -> None:
 # --- over clusters at random ---
 
 
-def cluster(seed: int) -> tuple[list[Place], list[Held]]:
+def cluster(seed: int) -> tuple[list[PlacementNode], list[PlacementPartition]]:
     dice = random.Random(seed)
     zones = dice.choice([[""], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
-    kinds = [Standing.SERVES] * 8 + [Standing.MAINTENANCE, Standing.DRAINING, Standing.LOST]
-    places = [
-        Place(node, dice.choice(zones), dice.choice(kinds), dice.random() < 0.1)
-        for node in range(1, dice.randint(2, 9))
+    kinds = [NodeStanding.SERVES] * 8 + [
+        NodeStanding.MAINTENANCE,
+        NodeStanding.DRAINING,
+        NodeStanding.LOST,
     ]
-    nodes = [place.node for place in places]
+    nodes = [
+        PlacementNode(number, dice.choice(zones), dice.choice(kinds), dice.random() < 0.1)
+        for number in range(1, dice.randint(2, 9))
+    ]
+    numbers = [node.number for node in nodes]
     partitions = []
     for number in range(dice.randint(1, 30)):
-        wanted = tuple(dice.sample(nodes, dice.randint(0, min(4, len(nodes)))))
+        wanted = tuple(dice.sample(numbers, dice.randint(0, min(4, len(numbers)))))
         whole = dice.random() < 0.9
         partitions.append(
-            Held(
+            PlacementPartition(
                 PartitionName("t", number),
                 dice.randint(1, 4),
                 wanted,
@@ -140,50 +171,52 @@ def cluster(seed: int) -> tuple[list[Place], list[Held]]:
                 dice.random() * 1e8,
             )
         )
-    return places, partitions
+    return nodes, partitions
 
 
 @each("first", range(0, 1000, 100))
 def test_all_wishes_hold_over_clusters_at_random(first: int) -> None:
     """And whoever follows a plan gets an empty one, and the same cluster gives the same plan."""
     for seed in range(first, first + 100):
-        places, partitions = cluster(seed)
-        drawn = plan(places, partitions)
+        nodes, partitions = cluster(seed)
+        drawn = plan(nodes, partitions)
         for one in carried_out(partitions, drawn):
-            check_replicas(seed, places, one)
+            check_replicas(seed, nodes, one)
         check_only_in_peace(seed, partitions, drawn)
         dice = random.Random(seed)
-        shuffled = dice.sample(places, len(places)), dice.sample(partitions, len(partitions))
+        shuffled = dice.sample(nodes, len(nodes)), dice.sample(partitions, len(partitions))
         assert plan(*shuffled) == drawn, seed
         partitions = carried_out(partitions, drawn)
-        partitions = carried_out(partitions, plan(places, partitions))  # held back at first
-        assert plan(places, partitions).changes == (), seed
+        partitions = carried_out(partitions, plan(nodes, partitions))  # held back at first
+        assert plan(nodes, partitions).changes == (), seed
 
 
-def check_replicas(seed: int, places: list[Place], one: Held) -> None:
-    by_node = {place.node: place for place in places}
-    takers = [place for place in places if place.takes]
+def check_replicas(seed: int, nodes: list[PlacementNode], one: PlacementPartition) -> None:
+    by_node = {node.number: node for node in nodes}
+    takers = [node for node in nodes if node.takes]
     kept = [by_node[node] for node in one.wanted]
     assert len(set(one.wanted)) == len(one.wanted), seed
     assert len(one.wanted) <= one.replicas or not takers, seed
-    outside = [place for place in takers if place not in kept]
+    outside = [node for node in takers if node not in kept]
     if outside:
         assert len(one.wanted) == one.replicas, seed
-        assert all(place.stays for place in kept), seed
-    if kept and any(place.standing is Standing.SERVES for place in kept):
-        assert kept[0].standing is Standing.SERVES, seed
-    crowds = Counter(zone_of(place) for place in kept)
-    movable = {zone_of(place) for place in kept if place.standing is Standing.SERVES}
+        assert all(node.stays for node in kept), seed
+    if kept and any(node.standing is NodeStanding.SERVES for node in kept):
+        assert kept[0].standing is NodeStanding.SERVES, seed
+    crowds = Counter(zone_of(node) for node in kept)
+    movable = {zone_of(node) for node in kept if node.standing is NodeStanding.SERVES}
     fullest = max((crowds[zone] for zone in movable), default=0)
-    for place in outside:
-        assert crowds[zone_of(place)] >= fullest - 1, f"seed {seed}: {one} leaves {place} out"
+    for node in outside:
+        assert crowds[zone_of(node)] >= fullest - 1, f"seed {seed}: {one} leaves {node} out"
 
 
-def zone_of(place: Place) -> str:
-    return place.zone or f"node {place.node}"
+def zone_of(node: PlacementNode) -> str:
+    return node.zone or f"node {node.number}"
 
 
-def check_only_in_peace(seed: int, partitions: list[Held], drawn: Plan) -> None:
+def check_only_in_peace(
+    seed: int, partitions: list[PlacementPartition], drawn: PlacementPlan
+) -> None:
     if any(one.wanted and not one.is_whole for one in partitions):
         assert drawn.held_back is not None, seed
         assert Reason.BALANCE not in {change.reason for change in drawn.changes}, seed
@@ -193,7 +226,7 @@ def least_moves(counts: list[int]) -> int:
     """Until no two nodes differ by more than one replica."""
     share, rest = divmod(sum(counts), len(counts))
     fullest_first = sorted(counts, reverse=True)
-    targets = [share + (place < rest) for place in range(len(counts))]
+    targets = [share + (index < rest) for index in range(len(counts))]
     return sum(max(have - want, 0) for have, want in zip(fullest_first, targets, strict=True))
 
 
@@ -210,7 +243,7 @@ def test_no_more_is_moved_than_has_to_be(first: int) -> None:
             for number in range(dice.randint(1, 40))
         ]
         counts = Counter(node for one in partitions for node in one.wanted)
-        drawn = plan([Place(node) for node in nodes], partitions, tolerance=0.0)
+        drawn = plan([PlacementNode(node) for node in nodes], partitions, tolerance=0.0)
         assert drawn.moves == least_moves([counts[node] for node in nodes]), seed
 
 
@@ -218,12 +251,14 @@ def test_no_more_is_moved_than_has_to_be(first: int) -> None:
 def test_a_lost_node_costs_its_replicas_and_no_more(first: int) -> None:
     for seed in range(first, first + 50):
         dice = random.Random(seed)
-        nodes = list(range(1, dice.randint(5, 9)))
+        numbers = list(range(1, dice.randint(5, 9)))
         partitions = [
-            held(PartitionName("t", number), *dice.sample(nodes, 3))
+            held(PartitionName("t", number), *dice.sample(numbers, 3))
             for number in range(dice.randint(1, 40))
         ]
         partitions.append(held(PartitionName("u", 0), 1, 2, 3))  # one at least is concerned
-        places = [Place(node) for node in nodes[1:]] + [Place(1, standing=Standing.LOST)]
-        drawn = plan(places, partitions)
+        nodes = [PlacementNode(number) for number in numbers[1:]] + [
+            PlacementNode(1, standing=NodeStanding.LOST)
+        ]
+        drawn = plan(nodes, partitions)
         assert drawn.moves == sum(1 in one.wanted for one in partitions), seed

@@ -11,13 +11,13 @@ from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Put
 from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
-from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.restoration import CoordinatorState, Memory, Restoration, restoration
+from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 
@@ -27,32 +27,37 @@ UUID = 5
 ALL_COUNT = 1 << 30
 
 
-def record(epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()) -> Record:
+def record(
+    epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()
+) -> PartitionRecord:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
-    seat = None if leader is None else Seat(leader, 1, leader + 100)
-    return Record(7, epoch, seat, members, 1, tuple(wanted) or nodes)
+    leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
+    return PartitionRecord(7, epoch, leader_id, members, 1, tuple(wanted) or nodes)
 
 
 def memory(
-    node: int, revision: int, one: Record | None, restorations: int = 0, uuid: int = UUID
+    node: int, revision: int, one: PartitionRecord | None, restorations: int = 0, uuid: int = UUID
 ) -> Memory:
-    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
+    records = {} if one is None else {ORDERS: Versioned(one, revision, 1)}
     remembered = Remembered(uuid, revision, restorations)
     return Memory(node, remembered, records, {"orders": TOPIC_OF})
 
 
 def standing(
-    one: Record | None, revision: int = 10, topic: Topic | None = TOPIC_OF, restorations: int = 0
-) -> Standing:
-    topics = {} if topic is None else {"orders": Held(topic, 3, 3)}
-    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
-    return Standing(Held(Cluster(UUID, 1, 4, restorations), 2, 2), records, topics)
+    one: PartitionRecord | None,
+    revision: int = 10,
+    topic: Topic | None = TOPIC_OF,
+    restorations: int = 0,
+) -> CoordinatorState:
+    topics = {} if topic is None else {"orders": Versioned(topic, 3, 3)}
+    records = {} if one is None else {ORDERS: Versioned(one, revision, 1)}
+    return CoordinatorState(Versioned(Cluster(UUID, 1, 4, restorations), 2, 2), records, topics)
 
 
 OLD, NEW = record(5, 1, 1, 2, 3), record(7, 2, 2, 3)
 
 
-def restored(there: Standing, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
+def restored(there: CoordinatorState, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
     return restoration(there, memories, lost)
 
 
@@ -119,7 +124,9 @@ def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
         ),
     ],
 )
-def test_what_is_not_certain_is_left(there: Standing, memories: list[Memory], reason: str) -> None:
+def test_what_is_not_certain_is_left(
+    there: CoordinatorState, memories: list[Memory], reason: str
+) -> None:
     plan = restored(there, *memories)
     assert plan.put == {}
     assert reason in plan.left[ORDERS]
@@ -140,13 +147,13 @@ def channel(number: int, identity: int = 7, deleted: bool = False) -> Channel:
 
 
 def with_channel(one: Channel, revision: int, restorations: int = 0) -> Memory:
-    known = {BILLING: Held(one, revision, revision)}
+    known = {BILLING: Versioned(one, revision, revision)}
     return memory(1, 50, OLD, restorations)._replace(channels=known)
 
 
-def there(one: Channel | None, revision: int = 10, last: int = 0) -> Standing:
-    channels = {} if one is None else {BILLING: Held(one, revision, revision)}
-    numbers = {"orders": Held(ChannelNumbers(7, last), 4, 4)} if last else {}
+def there(one: Channel | None, revision: int = 10, last: int = 0) -> CoordinatorState:
+    channels = {} if one is None else {BILLING: Versioned(one, revision, revision)}
+    numbers = {"orders": Versioned(ChannelNumbers(7, last), 4, 4)} if last else {}
     return standing(OLD)._replace(channels=channels, numbers=numbers)
 
 
@@ -185,7 +192,7 @@ def test_two_clusters_do_not_make_one() -> None:
     with pytest.raises(Refused, match="have to be of one cluster"):
         restored(standing(OLD), memory(2, 50, NEW, uuid=6))
     with pytest.raises(Refused, match="of one cluster: none"):
-        restored(Standing(None, {}, {}), memory(2, 50, None, uuid=0))
+        restored(CoordinatorState(None, {}, {}), memory(2, 50, None, uuid=0))
 
 
 # --- the transactions ---
@@ -194,7 +201,9 @@ def test_two_clusters_do_not_make_one() -> None:
 class Desk:
     """A coordinator that was set back, and the view of a node that has frozen."""
 
-    def __init__(self, records: Mapping[PartitionName, Record], uuid: int | None = UUID) -> None:
+    def __init__(
+        self, records: Mapping[PartitionName, PartitionRecord], uuid: int | None = UUID
+    ) -> None:
         self.store = Store()
         if uuid is not None:
             self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(uuid, 1, 4, 0)))
@@ -202,11 +211,11 @@ class Desk:
         for name, one in records.items():
             self.store.put(keys.partition(*name), RECORD.encode(one))
 
-    def standing(self) -> Standing:
+    def standing(self) -> CoordinatorState:
         """As a new reader lists it."""
         view = View()
         self.follow(view)
-        return Standing(view.cluster, dict(view.partitions), dict(view.topics))
+        return CoordinatorState(view.cluster, dict(view.partitions), dict(view.topics))
 
     def follow(self, view: View) -> None:
         coordinator = MemoryCoordinator(self.store, lambda: 0)
@@ -264,7 +273,7 @@ def test_what_changed_meanwhile_refuses_all_of_it() -> None:
 def test_many_records_go_in_few_transactions_and_the_count_comes_last() -> None:
     count = 2 * TRANSACTION_KEYS_MAX + 1
     records: dict[PartitionName, Any] = {
-        PartitionName("orders", number): Held(NEW, 50, 1) for number in range(count)
+        PartitionName("orders", number): Versioned(NEW, 50, 1) for number in range(count)
     }
     memories = [memory(2, 50, NEW)._replace(records=records), memory(3, 44, None)]
     desk = Desk({})

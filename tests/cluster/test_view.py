@@ -7,7 +7,7 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Delete, Entry, Put, Reading, Transaction
+from penstock.cluster.coordinator import Delete, KeyValue, Put, Reading, Transaction
 from penstock.cluster.documents import (
     ACTIVE,
     CHANNEL,
@@ -18,31 +18,31 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
     Topic,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import PreferredLeaders
-from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watching import Watching
 from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
 ORDERS = PartitionName("orders", 0)
 KEY = keys.partition(*ORDERS)
-NODE_1 = Node(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
+NODE_1 = NodeDocument(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
 ALL_COUNT = 1 << 30
 
 
-def record(epoch: int, *nodes: int, leader: int | None = None) -> Record:
+def record(epoch: int, *nodes: int, leader: int | None = None) -> PartitionRecord:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
-    seat = None if leader is None else Seat(leader, 1, leader + 100)
-    return Record(7, epoch, seat, members, 1, (1, 2, 3))
+    leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
+    return PartitionRecord(7, epoch, leader_id, members, 1, (1, 2, 3))
 
 
 class Desk:
@@ -59,7 +59,7 @@ class Desk:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.watching = Watching(self.coordinator, view)
 
-    def put_record(self, one: Record) -> int:
+    def put_record(self, one: PartitionRecord) -> int:
         return self.store.put(KEY, RECORD.encode(one)).revision
 
     def delete(self, key: str) -> None:
@@ -160,9 +160,11 @@ def test_restored_metadata_begins_again() -> None:
         (record(5, 1, 2), 8, record(5, 1, 2), ""),
     ],
 )
-def test_which_records_are_older(known: Record, revision: int, new: Record, text: str) -> None:
-    view = View(Remembered(5, 8), {ORDERS: Held(known, revision, 2)})
-    held = Held(new, 8, 2)
+def test_which_records_are_older(
+    known: PartitionRecord, revision: int, new: PartitionRecord, text: str
+) -> None:
+    view = View(Remembered(5, 8), {ORDERS: Versioned(known, revision, 2)})
+    held = Versioned(new, 8, 2)
     assert text in view.judge(ORDERS, held)
     assert view.suspect(ORDERS, held) == bool(text)
     assert bool(view.refusal(ORDERS)) == bool(text)
@@ -182,7 +184,7 @@ def test_another_cluster_or_none_is_refused() -> None:
 
 def test_metadata_restored_less_often_than_remembered_is_older() -> None:
     view = View(Remembered(5, 1, 2))
-    entry = Entry("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
+    entry = KeyValue("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
     assert not view.meet(Reading(9, entry))
     assert view.frozen == "the metadata was restored 1 times, and 2 are remembered"
 
@@ -270,7 +272,7 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
 
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT = Seat(1, 11, 101)
+LEADER_ID = LeaderId(1, 11, 101)
 
 
 class WishesDesk:
@@ -284,16 +286,18 @@ class WishesDesk:
         self.preferred_leaders = PreferredLeaders(
             self.view, self.machines, self.hand_over, self.moved
         )
-        record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
+        record = PartitionRecord(7, 5, LEADER_ID, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
-            self.machines[name] = PartitionLeader(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
+            self.machines[name] = PartitionLeader(
+                ModelLog(), record, 40, LEADER_ID, 1, 0, waits=False
+            )
             self.preferred_leaders.record_changed(name, record)
 
     def generation(self, node: int, generation: int) -> None:
         document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
-        self.view.memberships[node] = Held(document, 5, 5)
-        self.view.nodes[node] = Held(Node(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+        self.view.memberships[node] = Versioned(document, 5, 5)
+        self.view.nodes[node] = Versioned(NodeDocument(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
         self.handed.append((name.number, node))

@@ -9,7 +9,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.memory import MemoryCoordinator
 from sim.store import Backup, Store
 
@@ -53,7 +53,7 @@ class World:
         """An election. Epochs rise over all histories, so no record seems to be an older one."""
         self.epochs[partition] += 1
         members = (Member(1, 101, 1), Member(2, 102, 1))
-        record = Record(7, self.epochs[partition], Seat(1, 1, 101), members, 1, (1, 2))
+        record = PartitionRecord(7, self.epochs[partition], LeaderId(1, 1, 101), members, 1, (1, 2))
         self.store.put(keys.partition("t", partition), RECORD.encode(record))
 
     def restore(self) -> None:

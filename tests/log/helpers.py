@@ -7,7 +7,7 @@ from kernel.batches import short_batch
 from penstock.ids.guid import IdRange
 from penstock.kernel import decode_bodies, decode_header, encode_batch
 from penstock.log.disk import Disk
-from penstock.log.inspect import Place
+from penstock.log.inspect import PartitionDirectory
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from sim.disk import SimDisk
@@ -23,7 +23,7 @@ SMALL = LogSettings(
 
 
 PATH = "data/topics/orders/0"
-PLACE = Place("orders", 0, PATH)
+DIRECTORY = PartitionDirectory("orders", 0, PATH)
 END = 120  # of `filled_disk`
 
 

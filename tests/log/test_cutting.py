@@ -10,7 +10,7 @@ from penstock.kernel import decode_bodies, decode_header
 from penstock.log import names
 from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.errors import CutRefused
-from penstock.log.head import HEAD_BYTES, Owner, decode_head
+from penstock.log.head import HEAD_BYTES, LogOwner, decode_head
 from penstock.log.inspect import dump_file, find
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
@@ -19,7 +19,7 @@ from sim.disk import Call, Fault, SimDisk
 
 from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, bodies_from, body, corrupt
 
-OWNER = Owner("orders", 0, "005-18a26f9ac7a69000")
+OWNER = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 
 
 def filled(disk: SimDisk, batches: int = 60, settings: LogSettings = SMALL) -> PartitionLog:

@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.kernel import id_to_hex
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.inspect import Row, dump_file, dump_partition, dump_segment
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
 
-from .helpers import END, NOW_NS, PATH, PLACE, SMALL, body, corrupt, filled_disk, new_log
+from .helpers import DIRECTORY, END, NOW_NS, PATH, SMALL, body, corrupt, filled_disk, new_log
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def holes(rows: list[Row]) -> list[Row]:
 
 
 def test_a_partition_is_a_row_per_message(disk: SimDisk) -> None:
-    rows = list(dump_partition(disk, PLACE))
+    rows = list(dump_partition(disk, DIRECTORY))
     log = PartitionLog.open(disk, PATH, SMALL)
     wanted = log.message(100)
     log.close()
@@ -52,7 +52,7 @@ def test_what_a_message_brought_along_is_named() -> None:
     writer.write([b"a", b"b"], sections=sections)
     plain_id = log.message(0).id
     log.close()
-    plain, own = dump_partition(disk, PLACE)
+    plain, own = dump_partition(disk, DIRECTORY)
     assert plain["id"] == id_to_hex(plain_id).decode()
     assert plain["key"] == b"key"
     assert (plain["timestamp_ns"], own["timestamp_ns"]) == (NOW_NS, 12345)
@@ -65,7 +65,7 @@ def test_what_a_message_brought_along_is_named() -> None:
 
 def test_a_corrupt_batch_is_a_hole_between_the_messages_around_it(disk: SimDisk) -> None:
     path = corrupt(disk, 10)
-    rows = list(dump_partition(disk, PLACE))
+    rows = list(dump_partition(disk, DIRECTORY))
     assert holes(rows) == [{"hole": [9, 12], "path": path}]
     assert rows.index({"hole": [9, 12], "path": path}) == 9
     assert offsets(rows) == [n for n in range(END) if not 9 <= n < 12]
@@ -74,7 +74,7 @@ def test_a_corrupt_batch_is_a_hole_between_the_messages_around_it(disk: SimDisk)
 def test_a_corrupt_end_of_a_sealed_segment_is_a_hole(disk: SimDisk) -> None:
     end = int(segments(disk)[1][-24:-4])
     path = corrupt(disk, end - 1)
-    assert holes(list(dump_partition(disk, PLACE))) == [{"hole": [end - 3, end], "path": path}]
+    assert holes(list(dump_partition(disk, DIRECTORY))) == [{"hole": [end - 3, end], "path": path}]
     assert holes(list(dump_segment(disk, path, 0, None))) == []  # alone it has no known end
 
 
@@ -103,7 +103,7 @@ def test_a_mark_is_a_row_per_copy(disk: SimDisk) -> None:
 
 
 def test_a_journal_is_a_row_per_record_and_its_problem(disk: SimDisk) -> None:
-    groups = [Group(1, cursor_entry(Entry.CURSOR, 5, 9))]
+    groups = [Group(1, cursor_entry(EntryKind.CURSOR, 5, 9))]
     first = encode_record(FLAG_SNAPSHOT, 3, 0, 9, groups)
     second = encode_record(0, 3, 1, 12, groups)
     path = f"{PATH}/channels.0"

@@ -16,7 +16,7 @@ from penstock.log.fold import (
     PARTITION,
     RECORD,
     ChannelState,
-    Entry,
+    EntryKind,
     Folding,
     Group,
     clamped,
@@ -38,12 +38,14 @@ from penstock.log.fold import (
 )
 
 
-def entry(kind: Entry, a: int, b: int = 0, id: int = 0, state: int = 0, attempts: int = 0) -> bytes:
+def entry(
+    kind: EntryKind, a: int, b: int = 0, id: int = 0, state: int = 0, attempts: int = 0
+) -> bytes:
     return ENTRY.pack(kind, state, attempts, 0, a, b, id)
 
 
 def stray(offset: int, id: int, attempts: int = 1, state: int = 1, due_ns: int = 0) -> bytes:
-    return entry(Entry.STRAY, offset, due_ns, id, state, attempts)
+    return entry(EntryKind.STRAY, offset, due_ns, id, state, attempts)
 
 
 def record(sequence: int, *groups: Group, generation: int = 1, handed_end: int = 0) -> bytes:
@@ -52,7 +54,7 @@ def record(sequence: int, *groups: Group, generation: int = 1, handed_end: int =
 
 
 def test_a_record_is_laid_out_as_the_format_says() -> None:
-    data = encode_record(1, 2, 3, 4, [Group(7, cursor_entry(Entry.CURSOR, 5, 6))])
+    data = encode_record(1, 2, 3, 4, [Group(7, cursor_entry(EntryKind.CURSOR, 5, 6))])
     assert len(data) == 40 + 8 + 32
     assert data[:4] == b"PSJ1"
     assert struct.unpack_from("<IIIQQQ", data, 4) == (crc32c(data[8:]), len(data), 1, 2, 3, 4)
@@ -62,9 +64,9 @@ def test_a_record_is_laid_out_as_the_format_says() -> None:
 
 def test_a_state_as_entries() -> None:
     entries = (
-        cursor_entry(Entry.CURSOR, 10, 30)
-        + entry(Entry.FINISHED, 12, 14)
-        + entry(Entry.FINISHED, 18, 19)
+        cursor_entry(EntryKind.CURSOR, 10, 30)
+        + entry(EntryKind.FINISHED, 12, 14)
+        + entry(EntryKind.FINISHED, 18, 19)
         + stray(4, 44, attempts=2)
         + stray(20, 45, attempts=3, state=2, due_ns=99)
         + searched_entry(25)
@@ -94,9 +96,9 @@ def test_a_search_of_offsets_that_are_lost_is_no_search_of_new_ones() -> None:
     ],
 )
 def test_a_file_ends_at_the_first_record_that_does_not_follow(behind: bytes) -> None:
-    head = record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 3)))
+    head = record(0, Group(1, cursor_entry(EntryKind.CURSOR, 0, 3)))
     # what stands behind the tear would follow in sequence, and must not
-    folded = fold(head + behind + record(1, Group(1, cursor_entry(Entry.CURSOR, 9, 9))))
+    folded = fold(head + behind + record(1, Group(1, cursor_entry(EntryKind.CURSOR, 9, 9))))
     assert folded is not None
     assert folded.channels[1].next in (3,)
     assert (folded.end, folded.torn) == (len(head), True)
@@ -162,7 +164,7 @@ def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
 
 def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:
     folding = Folding()
-    one_by_one = [entry(Entry.FINISHED, offset, offset + 1) for offset in range(1, 9000)]
+    one_by_one = [entry(EntryKind.FINISHED, offset, offset + 1) for offset in range(1, 9000)]
     for finished in one_by_one:
         folding.apply(0, [Group(1, finished)])
     assert len(folding._channels[1].finished) < 200
@@ -178,7 +180,7 @@ def test_merged_ranges_hold_the_same_offsets(ranges: list[tuple[int, int]]) -> N
 
 @given(st.data())
 def test_a_changed_byte_is_never_believed(data: Any) -> None:
-    whole = record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 3) + stray(1, 11)))
+    whole = record(0, Group(1, cursor_entry(EntryKind.CURSOR, 0, 3) + stray(1, 11)))
     position = data.draw(st.integers(0, len(whole) - 1))
     changed = bytearray(whole)
     changed[position] ^= data.draw(st.integers(1, 255))

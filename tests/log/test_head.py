@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import LogDamaged
-from penstock.log.head import HEAD_BYTES, Head, Owner, decode_head, encode_head
-from penstock.log.inspect import Place, find
+from penstock.log.head import HEAD_BYTES, LogHead, LogOwner, decode_head, encode_head
+from penstock.log.inspect import PartitionDirectory, find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
 from penstock.log.sealed import seal
@@ -13,19 +13,19 @@ from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
 
-ORDERS = Owner("orders", 0, "005-18a26f9ac7a69000")
-BILLS = Owner("bills", 0, "005-18a26f9ac7a69001")
+ORDERS = LogOwner("orders", 0, "005-18a26f9ac7a69000")
+BILLS = LogOwner("bills", 0, "005-18a26f9ac7a69001")
 
 
-def path_of(owner: Owner) -> str:
+def path_of(owner: LogOwner) -> str:
     return f"data/topics/{owner.topic}/0"
 
 
-def opened(disk: SimDisk, owner: Owner = ORDERS) -> PartitionLog:
+def opened(disk: SimDisk, owner: LogOwner = ORDERS) -> PartitionLog:
     return PartitionLog.open(disk, path_of(owner), SMALL, owner=owner)
 
 
-def segments(disk: SimDisk, owner: Owner = ORDERS) -> list[str]:
+def segments(disk: SimDisk, owner: LogOwner = ORDERS) -> list[str]:
     return sorted(f"{path_of(owner)}/{n}" for n in disk.listdir(path_of(owner)) if n[-4:] == ".log")
 
 
@@ -61,16 +61,16 @@ def findings(disk: SimDisk) -> list[str]:
 
 
 def test_a_head_says_what_was_put_into_it() -> None:
-    data = encode_head(Head(ORDERS, 7))
+    data = encode_head(LogHead(ORDERS, 7))
     assert len(data) == HEAD_BYTES
-    assert decode_head(data) == Head(ORDERS, 7)
+    assert decode_head(data) == LogHead(ORDERS, 7)
     for position in range(HEAD_BYTES):
         wrong = bytearray(data)
         wrong[position] ^= 4
         assert decode_head(bytes(wrong)) is None
     assert decode_head(data[:-1]) is None
     with pytest.raises(ValueError, match="longer than the 64 bytes"):
-        encode_head(Head(Owner("x" * 65, 0, ""), 0))
+        encode_head(LogHead(LogOwner("x" * 65, 0, ""), 0))
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -104,8 +104,8 @@ def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDis
     assert [log.message(n).body for n in range(base)] == [body(n) for n in range(base)]
     log.close()
     assert disk.content(mine) == before
-    place = Place("orders", 0, path_of(ORDERS))
-    give_up(disk, "data", place, find_losses(disk, place), NOW_NS)
+    directory = PartitionDirectory("orders", 0, path_of(ORDERS))
+    give_up(disk, "data", directory, find_losses(disk, directory), NOW_NS)
     log = opened(disk)
     assert log.refusal is None
     assert log.written_end == 120

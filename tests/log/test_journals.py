@@ -14,7 +14,7 @@ from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
     PARTITION,
-    Entry,
+    EntryKind,
     Group,
     Position,
     cursor_entry,
@@ -28,7 +28,10 @@ from penstock.log.follower_journal import NOTHING, FollowedJournal
 from penstock.log.journal_file import RECORD_BYTES, read_journal
 from sim.disk import Fault, SimDisk
 
-GROUPS = [Group(1, cursor_entry(Entry.CURSOR, 5, 9)), Group(2, cursor_entry(Entry.CURSOR, 0, 9))]
+GROUPS = [
+    Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
+    Group(2, cursor_entry(EntryKind.CURSOR, 0, 9)),
+]
 SNAPSHOT = encode_record(FLAG_SNAPSHOT, 3, 0, 9, GROUPS)
 
 
@@ -109,7 +112,7 @@ class LeaderBooks:
         self.said[Position(self.generation, self.sequence)] = self.at
         flags = FLAG_SNAPSHOT if self.sequence == 0 else 0
         groups = [
-            Group(1, cursor_entry(Entry.CURSOR, self.at, self.at)),
+            Group(1, cursor_entry(EntryKind.CURSOR, self.at, self.at)),
             Group(PARTITION, start_entry(self.at // 2)),
         ]
         synced = self.sequence
@@ -286,9 +289,9 @@ class History:
 
     def check(self) -> None:
         self.journal.validate()
-        place = self.journal.files.written
+        position = self.journal.files.written
         if not self.journal.files.broken:
-            assert at(self.journal) == self.books.said[place]
+            assert at(self.journal) == self.books.said[position]
         assert not self.journal.files.corrupt
 
 

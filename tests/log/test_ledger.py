@@ -14,7 +14,7 @@ from penstock.log.ledger import (
     MAGIC,
     Ledger,
     LedgerJob,
-    Node,
+    LedgerNode,
     ReplicaEntry,
     ReplicaKey,
     encode_node,
@@ -27,7 +27,7 @@ from .helpers import put
 
 FILE = "data/ledger"
 CLUSTER = bytes(range(16))
-NODE = Node(generation=7, incarnation=1 << 63, revision=100, cluster=CLUSTER)
+NODE = LedgerNode(generation=7, incarnation=1 << 63, revision=100, cluster=CLUSTER)
 ORDERS = ReplicaKey("005-18a26f9ac7a69000", 0)
 
 
@@ -313,7 +313,7 @@ class History:
         self.states = [self._state()]  # the synced one, and those that may be on the disk
         self.undecided = 0
 
-    def _state(self) -> tuple[Node, dict[ReplicaKey, ReplicaEntry]]:
+    def _state(self) -> tuple[LedgerNode, dict[ReplicaKey, ReplicaEntry]]:
         return self.ledger.node, dict(self.ledger.replicas)
 
     def change(self) -> None:

@@ -3,19 +3,26 @@
 import pytest
 
 from penstock.kernel import StrayRecord
-from penstock.log.fold import FLAG_SNAPSHOT, ChannelState, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    ChannelState,
+    EntryKind,
+    Group,
+    cursor_entry,
+    encode_record,
+)
 from penstock.log.inspect import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
 from sim.disk import SimDisk
 
-from .helpers import PATH, PLACE, put
+from .helpers import DIRECTORY, PATH, put
 
 TOPIC = "data/topics/orders/topic.json"
 
 
 def snapshot(generation: int, low: int) -> bytes:
     return encode_record(
-        FLAG_SNAPSHOT, generation, 0, 50, [Group(1, cursor_entry(Entry.CURSOR, low, low))]
+        FLAG_SNAPSHOT, generation, 0, 50, [Group(1, cursor_entry(EntryKind.CURSOR, low, low))]
     )
 
 
@@ -34,7 +41,7 @@ def topic(disk: SimDisk, document: bytes) -> None:
 
 
 def lowest(disk: SimDisk) -> list[tuple[str, int]]:
-    return [(queue.name, queue.lowest) for queue in read_queues(disk, PLACE)]
+    return [(queue.name, queue.lowest) for queue in read_queues(disk, DIRECTORY)]
 
 
 def test_the_newest_journal_tells(disk: SimDisk) -> None:
@@ -60,20 +67,20 @@ def test_a_channel_that_the_journal_does_not_know_yet(disk: SimDisk) -> None:
 )
 def test_a_topic_file_that_does_not_tell(disk: SimDisk, document: bytes) -> None:
     topic(disk, document)
-    assert read_queues(disk, PLACE) == []
-    assert read_owner(disk, PLACE) is None
+    assert read_queues(disk, DIRECTORY) == []
+    assert read_owner(disk, DIRECTORY) is None
 
 
 def test_files_that_are_missing_or_corrupt_tell_nothing(disk: SimDisk) -> None:
     disk.flip(TOPIC, 3, 1)
-    assert (read_queues(disk, PLACE), read_owner(disk, PLACE)) == ([], None)
+    assert (read_queues(disk, DIRECTORY), read_owner(disk, DIRECTORY)) == ([], None)
     disk.unlink(TOPIC)
-    assert (read_queues(disk, PLACE), read_owner(disk, PLACE)) == ([], None)
+    assert (read_queues(disk, DIRECTORY), read_owner(disk, DIRECTORY)) == ([], None)
     topic(disk, b'{"name":"orders","channels":[{"name":"ch","number":1}]}')
     assert lowest(disk) == [("channel ch", 20)]
     for name in ("channels.0", "channels.1"):
         disk.unlink(f"{PATH}/{name}")
-    assert read_queues(disk, PLACE) == []
+    assert read_queues(disk, DIRECTORY) == []
 
 
 def test_what_a_queue_wants() -> None:

@@ -62,7 +62,7 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
     assert log.retain(end, NOW_NS + 10**6 * SECOND, SECOND, 10**9) > 1
     assert log.start_offset > 0
     log.remember(stretch, BATCH_MESSAGES, stretch.position)
-    assert len(log._reader._places) == 0  # nobody can ask for it any more
+    assert len(log._reader._positions) == 0  # nobody can ask for it any more
     assert not os.path.exists(stretch.segment.path)
     Writer(log).fill(100)  # into new files: this one is not recycled
     assert os.pread(stretch.descriptor, stretch.end, 0) == before

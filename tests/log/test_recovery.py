@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.log.recovery import Hole, Run, decide
+from penstock.log.recovery import BatchRun, Hole, decide
 
 
-def run(from_offset: int, to_offset: int, synced_end: int = 0, segment: int = 0) -> Run:
-    return Run(segment, from_offset, to_offset, 1000 + to_offset, synced_end)
+def run(from_offset: int, to_offset: int, synced_end: int = 0, segment: int = 0) -> BatchRun:
+    return BatchRun(segment, from_offset, to_offset, 1000 + to_offset, synced_end)
 
 
 STORIES = {
@@ -80,7 +80,7 @@ def test_story(story: str) -> None:
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> tuple[list[Run], int]:
+def walks(draw: st.DrawFn) -> tuple[list[BatchRun], int]:
     runs, offset = [], 0
     for _ in range(draw(st.integers(0, 6))):
         offset += draw(st.sampled_from((0, 0, 1, 3)))
@@ -91,7 +91,7 @@ def walks(draw: st.DrawFn) -> tuple[list[Run], int]:
 
 
 @given(walks())
-def test_nothing_that_was_noted_as_synced_is_ever_cut(walk: tuple[list[Run], int]) -> None:
+def test_nothing_that_was_noted_as_synced_is_ever_cut(walk: tuple[list[BatchRun], int]) -> None:
     runs, known = walk
     decision = decide(0, runs, known)
     noted = max([known, *(r.synced_end for r in runs)])

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import LogDamaged
 from penstock.log.damage import read_lost
-from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
@@ -13,10 +13,10 @@ from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 
 from .helpers import (
+    DIRECTORY,
     END,
     NOW_NS,
     PATH,
-    PLACE,
     SMALL,
     Writer,
     bodies_from,
@@ -32,8 +32,8 @@ def disk() -> SimDisk:
     """A topic with two channels: one has finished all but the last ten, the other nothing."""
     disk = filled_disk()
     groups = [
-        Group(1, cursor_entry(Entry.CURSOR, END - 10, END)),
-        Group(2, cursor_entry(Entry.CURSOR, 0, 0)),
+        Group(1, cursor_entry(EntryKind.CURSOR, END - 10, END)),
+        Group(2, cursor_entry(EntryKind.CURSOR, 0, 0)),
     ]
     put(disk, f"{PATH}/channels.0", encode_record(FLAG_SNAPSHOT, 1, 0, END, groups))
     channels = b'[{"name":"fast","number":1},{"name":"slow","number":2}]'
@@ -46,21 +46,21 @@ def findings(disk: SimDisk) -> list[tuple[int | None, int | None]]:
 
 
 def repaired(disk: SimDisk) -> list[str]:
-    return give_up(disk, "data", PLACE, find_losses(disk, PLACE), NOW_NS)
+    return give_up(disk, "data", DIRECTORY, find_losses(disk, DIRECTORY), NOW_NS)
 
 
 def test_a_corrupt_batch_in_the_middle(disk: SimDisk) -> None:
     path = corrupt(disk, 10)
     before = disk.content(path)
     assert findings(disk) == [(9, 12)]
-    (loss,) = find_losses(disk, PLACE)
+    (loss,) = find_losses(disk, DIRECTORY)
     assert (loss.from_offset, loss.to_offset, loss.messages) == (9, 12, 3)
     assert loss.unfinished_by == ["channel slow"]
     (copy,) = repaired(disk)
     assert copy.startswith("data/set-aside/orders/0/")
     assert disk.content(copy) == disk.content(path) == before
     assert findings(disk) == []
-    assert find_losses(disk, PLACE) == []
+    assert find_losses(disk, DIRECTORY) == []
     log = PartitionLog.open(disk, PATH, SMALL)
     with pytest.raises(LogDamaged):  # readers step over it as before
         log.read(10, 100)
@@ -73,7 +73,7 @@ def test_a_corrupt_end(disk: SimDisk) -> None:
     log = PartitionLog.open(disk, PATH, SMALL)
     assert log.refusal is not None
     log.close()
-    (loss,) = find_losses(disk, PLACE)
+    (loss,) = find_losses(disk, DIRECTORY)
     assert (loss.from_offset, loss.to_offset) == (END - 3, END)
     assert loss.unfinished_by == ["channel fast", "channel slow"]
     repaired(disk)
@@ -113,4 +113,6 @@ def test_a_corrupt_list_is_no_list(disk: SimDisk) -> None:
     disk.flip(f"{PATH}/lost", 12, 1)
     assert read_lost(disk, PATH) == []
     assert (9, 12) in findings(disk)
-    assert [(loss.from_offset, loss.to_offset) for loss in find_losses(disk, PLACE)] == [(9, 12)]
+    assert [(loss.from_offset, loss.to_offset) for loss in find_losses(disk, DIRECTORY)] == [
+        (9, 12)
+    ]

@@ -22,7 +22,7 @@ from penstock.errors import LogDamaged, WriteRefused
 from penstock.kernel import decode_header
 from penstock.log.epochs import BatchName
 from penstock.log.errors import CutRefused
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog, SyncJob
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
@@ -37,7 +37,7 @@ ROUNDS_PER_TEST = 50
 STEPS = 300
 BATCHES_REFUSED = 2  # of a row: what is left of the second may stand behind another first one
 PATH = "data/0"
-OWNER = Owner("orders", 0, "005-18a26f9ac7a69000")
+OWNER = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 SETTINGS = LogSettings(
     segment_bytes_max=3000,
     index_every_bytes=400,
@@ -323,8 +323,8 @@ class World:
             self.counts["resets"] += 1
         previous = BatchName(0, start, 0)
         if replica.end > start:
-            place = leader.log.batch_at(replica.end - 1)
-            previous = BatchName(place.epoch, place.base_offset, place.crc)
+            batch = leader.log.batch_at(replica.end - 1)
+            previous = BatchName(batch.epoch, batch.base_offset, batch.crc)
         block = leader.log.read(replica.end, self.rng.choice((100, 1000, 20_000)))
         row = split(block)
         if self.rng.random() < 0.1:

@@ -50,10 +50,10 @@ class Two:
     def rot(self, *offsets: int) -> None:
         """A bit of each of these batches, which a reader then meets."""
         for offset in offsets:
-            place = self.sound._reader.locate(offset)
+            batch = self.sound._reader.locate(offset)
             segment = self.log._segments.use(self.log._segments.holding(offset))
-            self.disk.flip(segment.path, place.position + place.length // 2, 3)
-        self.log._reader.forget_places()
+            self.disk.flip(segment.path, batch.position + batch.length // 2, 3)
+        self.log._reader.forget_positions()
         for offset in offsets:
             with pytest.raises(LogDamaged):
                 self.log.read(offset, 1)
@@ -61,8 +61,8 @@ class Two:
     def before(self, offset: int) -> BatchName:
         if offset == self.sound.start_offset:
             return BatchName(0, offset, 0)
-        place = self.sound.batch_at(offset - 1)
-        return BatchName(place.epoch, place.base_offset, place.crc)
+        batch = self.sound.batch_at(offset - 1)
+        return BatchName(batch.epoch, batch.base_offset, batch.crc)
 
     def batches(self, offset: int, count: int) -> bytes:
         found = b""

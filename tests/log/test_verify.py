@@ -12,7 +12,7 @@ from penstock.log.inspect import NothingThere, find
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
-from penstock.log.verify import Report, verify
+from penstock.log.verify import VerifyReport, verify
 from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SMALL, body, new_log
@@ -20,7 +20,7 @@ from .helpers import NOW_NS, SMALL, body, new_log
 PARTITION = "data/topics/orders/0"
 
 
-def check(disk: SimDisk | OsDisk, path: str = "data") -> Report:
+def check(disk: SimDisk | OsDisk, path: str = "data") -> VerifyReport:
     return verify(disk, find(disk, path))
 
 
@@ -189,7 +189,7 @@ def test_nothing_there() -> None:
             find(disk, path)
     with pytest.raises(NothingThere):
         find(disk, "data/topics", topic="other")
-    assert find(disk, "data", topic="orders", partition=0).places
+    assert find(disk, "data", topic="orders", partition=0).directories
 
 
 # --- each file for itself ---

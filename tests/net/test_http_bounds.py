@@ -9,7 +9,7 @@ from cases import each, within
 from penstock import limits
 from penstock.net import http, incoming
 from penstock.net.exchange import Response
-from penstock.net.incoming import BodyRoom, Head, heads_of, remember
+from penstock.net.incoming import BodyRoom, RequestHead, heads_of, remember
 from penstock.net.query import QueryInvalid, parse_query, whole_number
 
 from .httpserver import Server, serving, until
@@ -197,7 +197,7 @@ class Ruler:
     """Whoever decides about requests: a listener's gate, or an application."""
 
 
-HEAD = Head("GET", "/a", b"", b"", 0, False)
+HEAD = RequestHead("GET", "/a", b"", b"", 0, False)
 
 
 def test_they_are_bounded() -> None:

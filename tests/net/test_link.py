@@ -16,7 +16,7 @@ from cases import within
 from penstock import limits
 from penstock.kernel import Engine, Event
 from penstock.net import link as link_module
-from penstock.net.link import Link, Links
+from penstock.net.link import Links, ServerLink
 from penstock.wire.compression import DeflateDecoder, DeflateEncoder
 from penstock.wire.frames import encode_frame, take_frames
 
@@ -37,7 +37,7 @@ class World:
         self.peer.sendall(b"  V2IDENTIFY\n")
         self.conn = self.engine.open(ours.detach())
         self.turn()
-        self.link = Link(self.links, self.conn)
+        self.link = ServerLink(self.links, self.conn)
 
     def soon(self) -> None:
         self.loop.call_soon(self.turn)
@@ -80,7 +80,7 @@ async def a_world() -> AsyncIterator[World]:
         yield world
 
 
-def deflated(link: Link) -> None:
+def deflated(link: ServerLink) -> None:
     link.compress(DeflateEncoder(6), DeflateDecoder())
     link.open()
 

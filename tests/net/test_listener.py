@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.net import listener
 from penstock.net.listener import (
     Acceptor,
-    Address,
+    ListenAddress,
     bound_address,
     close_listener,
     listen,
@@ -22,43 +22,43 @@ from penstock.net.listener import (
 @each(
     ("text", "address"),
     [
-        ("127.0.0.1:4150", Address("127.0.0.1", 4150, "")),
-        (":4150", Address("", 4150, "")),
-        ("[::1]:4150", Address("::1", 4150, "")),
-        ("host.name:0", Address("host.name", 0, "")),
-        ("/run/nsqd.sock", Address("", 0, "/run/nsqd.sock")),
-        ("nsqd.sock", Address("", 0, "nsqd.sock")),
-        ("/with:colon/x", Address("", 0, "/with:colon/x")),
+        ("127.0.0.1:4150", ListenAddress("127.0.0.1", 4150, "")),
+        (":4150", ListenAddress("", 4150, "")),
+        ("[::1]:4150", ListenAddress("::1", 4150, "")),
+        ("host.name:0", ListenAddress("host.name", 0, "")),
+        ("/run/nsqd.sock", ListenAddress("", 0, "/run/nsqd.sock")),
+        ("nsqd.sock", ListenAddress("", 0, "nsqd.sock")),
+        ("/with:colon/x", ListenAddress("", 0, "/with:colon/x")),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_addresses(text: str, address: ListenAddress) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        (Address("1.2.3.4", 5, ""), "1.2.3.4:5"),
-        (Address("::1", 5, ""), "[::1]:5"),
-        (Address("", 0, "/x"), "/x"),
+        (ListenAddress("1.2.3.4", 5, ""), "1.2.3.4:5"),
+        (ListenAddress("::1", 5, ""), "[::1]:5"),
+        (ListenAddress("", 0, "/x"), "/x"),
     ],
 )
-def test_addresses_as_text(address: Address, text: str) -> None:
+def test_addresses_as_text(address: ListenAddress, text: str) -> None:
     assert str(address) == text
 
 
 def test_every_interface_takes_ipv4() -> None:
-    with listen(Address("", 0, "")) as sock:
+    with listen(ListenAddress("", 0, "")) as sock:
         port = bound_address(sock).port
         socket.create_connection(("127.0.0.1", port), 5).close()
 
 
 def test_a_socket_file_without_an_owner_is_replaced(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    listen(Address("", 0, path)).close()  # as after kill -9: the file stays
-    with listen(Address("", 0, path)) as owned:
+    listen(ListenAddress("", 0, path)).close()  # as after kill -9: the file stays
+    with listen(ListenAddress("", 0, path)) as owned:
         with pytest.raises(OSError, match="in use") as caught:
-            listen(Address("", 0, path))
+            listen(ListenAddress("", 0, path))
         assert caught.value.errno == errno.EADDRINUSE
         close_listener(owned)
     assert not (tmp_path / "s").exists()
@@ -68,11 +68,11 @@ def test_another_kind_of_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("precious")
     with pytest.raises(OSError, match="in use"):
-        listen(Address("", 0, str(path)))
+        listen(ListenAddress("", 0, str(path)))
     assert path.read_text() == "precious"
 
 
-async def accept_from(address: Address, count: int) -> list[tuple[bool, bool, str]]:
+async def accept_from(address: ListenAddress, count: int) -> list[tuple[bool, bool, str]]:
     """(non-blocking, no delay, remote address) of `count` accepted connections."""
     loop = asyncio.get_running_loop()
     seen: list[tuple[bool, bool, str]] = []
@@ -104,7 +104,7 @@ async def accept_from(address: Address, count: int) -> list[tuple[bool, bool, st
 
 def test_accepting_over_tcp() -> None:
     count = limits.ACCEPTS_PER_TURN + 3
-    seen = asyncio.run(accept_from(Address("127.0.0.1", 0, ""), count))
+    seen = asyncio.run(accept_from(ListenAddress("127.0.0.1", 0, ""), count))
     assert len(seen) == count
     assert all(non_blocking and no_delay for non_blocking, no_delay, _ in seen)
     assert all(remote.startswith("127.0.0.1:") for _, _, remote in seen)
@@ -140,7 +140,7 @@ def test_the_last_descriptors_are_not_for_connections(
             accepted.append(remote)
             sock.close()
 
-        acceptor = Acceptor(loop, listen(Address("127.0.0.1", 0, "")), on_connect)
+        acceptor = Acceptor(loop, listen(ListenAddress("127.0.0.1", 0, "")), on_connect)
         for _ in range(3):
             reader, writer = await asyncio.open_connection(*acceptor.address[:2])
             assert await asyncio.wait_for(reader.read(), 40) == b""
@@ -157,7 +157,7 @@ def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> N
     async def run() -> None:
         loop = asyncio.get_running_loop()
         accepted = loop.create_future()
-        sock = Exhausted(listen(Address("127.0.0.1", 0, "")))
+        sock = Exhausted(listen(ListenAddress("127.0.0.1", 0, "")))
 
         def on_connect(sock: socket.socket, remote: str) -> None:
             sock.close()

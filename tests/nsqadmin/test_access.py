@@ -9,7 +9,7 @@ import pytest
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.nsqadmin.access import Claimed, Headers, Role, Rules, read_group_roles, role_of_groups
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.options import read_options
@@ -72,7 +72,7 @@ def test_the_role_of_a_header(
 def test_who_may_configure(tmp_path: Path, network: str, allowed: bool) -> None:
     options = read_options(["-nsqd-http-address=h:1", f"-allow-config-from-cidr={network}"], {})
     with closing(Store(tmp_path)) as store:
-        gate = Gate(options, store, Address("127.0.0.1", 4171, ""))
+        gate = Gate(options, store, ListenAddress("127.0.0.1", 4171, ""))
         assert gate.may_configure("127.0.0.1") is allowed
 
 
@@ -80,7 +80,7 @@ def test_a_role_that_was_taken_away_counts_at_once(tmp_path: Path) -> None:
     """Of the caller of a page that is open still, whom a proxy has named."""
     flags = ["-nsqd-http-address=h:1", "-admin-user=nobody", "-login=off"]
     with closing(Store(tmp_path)) as store:
-        gate = Gate(read_options(flags, {}), store, Address("127.0.0.1", 4171, ""))
+        gate = Gate(read_options(flags, {}), store, ListenAddress("127.0.0.1", 4171, ""))
         store.put_user("mara", "00:00", Role.OPERATE)
         caller = gate.caller({"x-forwarded-user": "mara", "host": "127.0.0.1"}, {}, "127.0.0.1")
         assert (caller.how, gate.held(caller)) == ("header", Role.OPERATE)

@@ -111,8 +111,8 @@ def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None
     ]
     failures: list[Any] = []
     nsqd.call(
-        lambda: nsqd.daemon.broker.topics[topic].publish_letters(
-            letters, lambda error, place: failures.append(error)
+        lambda: nsqd.daemon.broker.topics[topic].publish_dead_letters(
+            letters, lambda error, position: failures.append(error)
         )
     )
     assert eventually(lambda: len(failures) == 1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cases import each, within
 from penstock import limits
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.topics.settings import TopicSettings
 from penstock.errors import ConfigError, PeerFault
 from penstock.nsqd.dialogue import Dialogue, all_commands, commands_of, read_info
@@ -120,7 +120,7 @@ class World:
         topics: Any = self.topics.values  # stand-ins
         self.lookups = Lookups(topics, Random(1))
 
-    def changed(self, change: Change, topic: str, channel: str = "") -> None:
+    def changed(self, change: TopicChange, topic: str, channel: str = "") -> None:
         self.lookups.on_topic_changed(
             change,
             Named(topic),  # type: ignore[arg-type]
@@ -159,10 +159,10 @@ async def test_everything_is_registered_and_changes_follow(world: World) -> None
     heard = world.lookupd.heard[0]
     assert heard == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
     assert world.lookups.http_addresses() == ["lookup:4161"]
-    world.changed(Change.TOPIC_CREATED, "v")
-    world.changed(Change.CHANNEL_CREATED, "v", "c#ephemeral")
-    world.changed(Change.CHANNEL_DELETED, "v", "c#ephemeral")
-    world.changed(Change.TOPIC_DELETED, "v")
+    world.changed(TopicChange.TOPIC_CREATED, "v")
+    world.changed(TopicChange.CHANNEL_CREATED, "v", "c#ephemeral")
+    world.changed(TopicChange.CHANNEL_DELETED, "v", "c#ephemeral")
+    world.changed(TopicChange.TOPIC_DELETED, "v")
     await until(lambda: len(heard) >= 8)
     assert [line for line in heard[4:] if line != "PING"] == [
         "REGISTER v",
@@ -218,7 +218,7 @@ async def test_garbage_never_hurts(world: World, garbage: bytes) -> None:
     world.lookups.start(IDENTITY)
     await until(lambda: len(world.lookupd.heard) >= 3)
     assert world.lookups.http_addresses() == []
-    world.changed(Change.TOPIC_CREATED, "v")
+    world.changed(TopicChange.TOPIC_CREATED, "v")
     world.lookupd.reply = world.lookupd.well
     await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
 
@@ -233,7 +233,7 @@ async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
         assert world.lookups.addresses == [world.lookupd.address, other.address]
         await until(lambda: bool(other.heard) and "REGISTER u" in other.heard[0])
         assert len(world.lookups.http_addresses()) == 2
-        world.changed(Change.TOPIC_CREATED, "v")
+        world.changed(TopicChange.TOPIC_CREATED, "v")
         for heard in (other.heard, world.lookupd.heard):
             await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
         world.lookups.set_addresses([other.address])
@@ -286,10 +286,10 @@ async def test_partitions_are_named_to_one_that_knows_them(world: World) -> None
         "REGISTER s 0 7",
         "META s partition_num=3 extend_support=true",
     ]
-    world.changed(Change.TOPIC_CREATED, "v")
-    world.changed(Change.CHANNEL_CREATED, "v", "5")
-    world.changed(Change.CHANNEL_DELETED, "v", "5")
-    world.changed(Change.TOPIC_DELETED, "v")
+    world.changed(TopicChange.TOPIC_CREATED, "v")
+    world.changed(TopicChange.CHANNEL_CREATED, "v", "5")
+    world.changed(TopicChange.CHANNEL_DELETED, "v", "5")
+    world.changed(TopicChange.TOPIC_DELETED, "v")
     said = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
     await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
 
@@ -299,11 +299,11 @@ def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic.replicated = True
 
     def told() -> list[str]:
-        return commands_of(Change.TOPIC_RESHAPED, cast(Any, topic), None, False)
+        return commands_of(TopicChange.TOPIC_RESHAPED, cast(Any, topic), None, False)
 
     assert told() == ["REGISTER t c"]
     topic.leaders = topic.leaders[1:]
-    named = commands_of(Change.TOPIC_RESHAPED, cast(Any, topic), None, True)
+    named = commands_of(TopicChange.TOPIC_RESHAPED, cast(Any, topic), None, True)
     assert named[:3] == ["UNREGISTER t 0", "REGISTER t 1", "REGISTER t 1 c"]
     topic.leaders = []
     assert told() == ["UNREGISTER t"]

@@ -19,7 +19,7 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Lookup,
-    Node,
+    NodeDocument,
     Topic,
 )
 from penstock.errors import FetchFailed
@@ -33,7 +33,7 @@ from penstock.net.http_client import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup
 from penstock.nsqlookupd.registry import Meta
 from penstock.nsqlookupd.routes import Routes
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.store import Store
 
@@ -87,7 +87,7 @@ class Desk(World):
         self.store.transact(Transaction((), (Delete(key),)))
 
     def put_node(self, number: int, incarnation: int = LIFE) -> None:
-        node = Node(incarnation, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
+        node = NodeDocument(incarnation, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
         self.put(keys.node(number), NODE.encode(node))
 
     def put_topic(
@@ -113,8 +113,8 @@ class Desk(World):
         known = RECORD.decode("", entry.value) if entry is not None else None
         epoch = known.epoch + 1 if known is not None else 1
         members = tuple(Member(node, node, 1) for node in (1, 2, 3))
-        seat = Seat(leader, incarnation, leader) if leader is not None else None
-        record = Record(identity, epoch, seat, members, 2, (1, 2, 3))
+        leader_id = LeaderId(leader, incarnation, leader) if leader is not None else None
+        record = PartitionRecord(identity, epoch, leader_id, members, 2, (1, 2, 3))
         self.put(keys.partition(name, number), RECORD.encode(record))
 
     def put_channel(self, name: str, identity: int = 5, deleted: bool = False) -> None:

@@ -15,7 +15,15 @@ from penstock.log.fold import Position
 from penstock.replication import chunks as pieces
 from penstock.replication.chunks import Assembly, Key, cut
 from penstock.replication.effects import Hello
-from penstock.replication.frames import Encoded, Frame, FrameBroken, Frames, Row, Target, encode
+from penstock.replication.frames import (
+    Encoded,
+    Frame,
+    FrameBroken,
+    Frames,
+    RowFrame,
+    Target,
+    encode,
+)
 from penstock.replication.journal import HelloJournal, SendRecord
 from penstock.replication.matching import Chain
 
@@ -34,8 +42,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPLICA_UNFINISHED_BYTES_MAX", 1500)
 
 
-def row(batches: bytes, session: int = 5) -> Row:
-    return Row(session, 9, Chain(8, 40, 77), 41, batches, 40)
+def row(batches: bytes, session: int = 5) -> RowFrame:
+    return RowFrame(session, 9, Chain(8, 40, 77), 41, batches, 40)
 
 
 def record(content: bytes, session: int = 5) -> SendRecord:

@@ -9,12 +9,12 @@ from penstock.replication.effects import (
     Acknowledge,
     Append,
     Begin,
-    Cut,
     Matched,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
+    Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.matching import Chain, Extent, common_end
@@ -49,9 +49,9 @@ class Follower:
 def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.machine.hello(SESSION, 5)
-    save, tell = follower.effects()
+    save, report = follower.effects()
     assert save == SaveEpoch(5)
-    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
+    assert report == ReportExtent(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
@@ -60,7 +60,7 @@ def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
     follower.effects()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
     assert follower.effects() == [
-        Cut(2),
+        Truncate(2),
         Matched(SESSION, 2),
         Acknowledge(SESSION, 5, 102, 2, 2),  # not 3, though so much was synced
     ]
@@ -91,7 +91,7 @@ def test_unless_the_record_says_that_it_was_given_up() -> None:
     follower.machine.hello(SESSION, 5)
     follower.effects()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
-    assert Cut(2) in follower.effects()
+    assert Truncate(2) in follower.effects()
     assert follower.machine.committed == 2
 
 

@@ -10,24 +10,32 @@ from cases import each
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.log.fold import Position
-from penstock.replication.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
-from penstock.replication.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
+from penstock.replication.effects import (
+    Acknowledge,
+    BeginAt,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    ReportExtent,
+)
+from penstock.replication.frames import Frame, FrameBroken, Frames, Note, RowFrame, Target, encode
 from penstock.replication.journal import (
-    AcknowledgePlace,
-    AskSnapshot,
-    AskSync,
+    AcknowledgePosition,
     HelloJournal,
+    ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
-    TellPlace,
 )
 from penstock.replication.matching import NO_BATCH, Chain, Extent
 from penstock.replication.side_frames import (
     JOURNAL_KINDS,
-    AskRange,
     BatchAnswered,
     Ending,
     HasTable,
+    RequestRange,
     SendBatch,
     SendRange,
     SendTable,
@@ -39,7 +47,7 @@ TARGET = Target(0x1122334455667788, 7)
 
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
-places = st.builds(Position, u64, u64)
+positions = st.builds(Position, u64, u64)
 chains = st.builds(Chain, u32, u64, u32)
 
 
@@ -60,23 +68,23 @@ def whole(target: Target, frame: Frame) -> bytes:
 
 frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Hello, st.just(NODE), u64, u32),
-    st.builds(Tell, u64, u32, u64, u64, extents(), u64),
+    st.builds(ReportExtent, u64, u32, u64, u64, extents(), u64),
     st.builds(MatchAt, st.just(NODE), u64, u64, chains),
     st.builds(BeginAt, st.just(NODE), u64, u64),
     st.builds(Matched, u64, u64),
-    st.builds(Row, u64, u32, chains, u64, st.binary(max_size=300), u64),
+    st.builds(RowFrame, u64, u32, chains, u64, st.binary(max_size=300), u64),
     st.builds(Acknowledge, u64, u32, u64, u64, u64),
     st.builds(Refuse, u64, u32),
     st.builds(HelloJournal, st.just(NODE), u64, u32),
-    st.builds(TellPlace, u64, u32, u64, places),
-    st.builds(AskSnapshot, u64, u32),
-    st.builds(AcknowledgePlace, u64, u32, u64, places, places),
-    st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
-    st.builds(SendHeld, st.just(NODE), u64, u32, places),
-    st.builds(AskSync, st.just(NODE), u64, u32, places),
+    st.builds(ReportPosition, u64, u32, u64, positions),
+    st.builds(RequestSnapshot, u64, u32),
+    st.builds(AcknowledgePosition, u64, u32, u64, positions, positions),
+    st.builds(SendRecord, st.just(NODE), u64, u32, positions, st.binary(max_size=300), positions),
+    st.builds(SendHeld, st.just(NODE), u64, u32, positions),
+    st.builds(RequestSync, st.just(NODE), u64, u32, positions),
     st.builds(SendTable, u64, u32, u64, st.binary(max_size=300)),
     st.builds(HasTable, u64, u32, u64, u64),
-    st.builds(AskRange, u64, u64, u64),
+    st.builds(RequestRange, u64, u64, u64),
     st.builds(SendRange, u64, u64, chains, st.binary(max_size=300)),
     st.builds(SendBatch, u64, u64, st.booleans(), st.binary(max_size=300)),
     st.builds(BatchAnswered, u64, u64, st.sampled_from(Ending), u64, u64, st.text(max_size=200)),
@@ -176,7 +184,7 @@ def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
     ],
 )
 def test_a_position_that_contradicts_itself_is_refused(extent: Extent) -> None:
-    data = whole(TARGET, Tell(1, 5, 101, 1, extent, 0))
+    data = whole(TARGET, ReportExtent(1, 5, 101, 1, extent, 0))
     with pytest.raises(FrameBroken, match="in a log from"):
         list(Frames(NODE).feed(data))
 
@@ -184,7 +192,7 @@ def test_a_position_that_contradicts_itself_is_refused(extent: Extent) -> None:
 def test_what_is_too_much_is_not_sent() -> None:
     epochs = tuple((n, n) for n in range(REPLICA_EPOCHS_MAX + 1))
     with pytest.raises(ValueError, match="epochs, at most"):
-        encode(TARGET, Tell(1, 5, 101, 1, Extent(0, 1 << 20, epochs), 0))
+        encode(TARGET, ReportExtent(1, 5, 101, 1, Extent(0, 1 << 20, epochs), 0))
 
 
 # --- what an answer without batches says ---

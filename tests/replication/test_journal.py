@@ -7,13 +7,13 @@ from penstock.log.fold import Position, generation_of
 from penstock.replication.effects import Leave, Stop
 from penstock.replication.journal import (
     NOTHING,
-    AcknowledgePlace,
-    Answer,
-    AskSnapshot,
+    AcknowledgePosition,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
+    RequestSnapshot,
     SendRecord,
     SyncJournal,
     TakeRecord,
@@ -39,48 +39,48 @@ def taken(machine: JournalFollower | JournalLeader) -> list[object]:
 HERE = at(6, 0, 3)
 
 
-def follower(place: Position = HERE, start: int = 0) -> JournalFollower:
+def follower(position: Position = HERE, start: int = 0) -> JournalFollower:
     """In session 1 of epoch 6, and all of it is synced."""
-    machine = JournalFollower(REPLICA, 5, place, start)
+    machine = JournalFollower(REPLICA, 5, position, start)
     machine.hello(1, 6)
-    machine.synced(place)
+    machine.synced(position)
     taken(machine)
     return machine
 
 
 @each(
-    ("session", "epoch", "place", "effect"),
+    ("session", "epoch", "position", "effect"),
     [
         (1, 6, at(6, 0, 4), TakeRecord("r")),
         (1, 6, at(6, 1, 0), TakeSnapshot("r")),
-        (1, 6, at(6, 0, 5), AskSnapshot(1, 6)),  # a gap
-        (1, 6, at(6, 0, 3), AskSnapshot(1, 6)),  # once more
-        (1, 6, at(6, 1, 1), AskSnapshot(1, 6)),  # of a generation whose beginning was missed
-        (1, 6, at(5, 9, 0), AskSnapshot(1, 6)),  # an older snapshot
-        (1, 6, at(6, 0, 0), AskSnapshot(1, 6)),  # this generation's
+        (1, 6, at(6, 0, 5), RequestSnapshot(1, 6)),  # a gap
+        (1, 6, at(6, 0, 3), RequestSnapshot(1, 6)),  # once more
+        (1, 6, at(6, 1, 1), RequestSnapshot(1, 6)),  # of a generation whose beginning was missed
+        (1, 6, at(5, 9, 0), RequestSnapshot(1, 6)),  # an older snapshot
+        (1, 6, at(6, 0, 0), RequestSnapshot(1, 6)),  # this generation's
         (0, 6, at(6, 0, 4), None),  # of an older session
         (1, 5, at(6, 0, 4), None),
         (1, 7, at(7, 0, 0), None),  # a leader that has not said hello
     ],
 )
 def test_what_a_follower_does_with_a_frame(
-    session: int, epoch: int, place: Position, effect: object
+    session: int, epoch: int, position: Position, effect: object
 ) -> None:
     machine = follower()
-    machine.record(session, epoch, place, "r", NOTHING)
+    machine.record(session, epoch, position, "r", NOTHING)
     assert taken(machine) == ([effect] if effect is not None else [])
 
 
-def write(machine: JournalFollower, place: Position) -> list[object]:
-    machine.record(1, 6, place, "r", NOTHING)
+def write(machine: JournalFollower, position: Position) -> list[object]:
+    machine.record(1, 6, position, "r", NOTHING)
     taken(machine)
-    machine.wrote(place, 0)
-    return [one for one in taken(machine) if not isinstance(one, AcknowledgePlace)]
+    machine.wrote(position, 0)
+    return [one for one in taken(machine) if not isinstance(one, AcknowledgePosition)]
 
 
 def test_what_was_asked_for_is_synced_when_it_comes() -> None:
     machine = follower()
-    machine.ask_sync(1, 6, at(6, 0, 5))
+    machine.sync_requested(1, 6, at(6, 0, 5))
     assert taken(machine) == []
     assert write(machine, at(6, 0, 4)) == [SyncJournal()]  # it is on the way there
     assert write(machine, at(6, 0, 5)) == [SyncJournal()]
@@ -104,7 +104,7 @@ def test_a_snapshot_is_asked_for_once_and_nothing_else_is_taken_until_it_comes()
     machine = follower()
     for sequence in (5, 6, 4):
         machine.record(1, 6, at(6, 0, sequence), "r", NOTHING)
-    assert taken(machine) == [AskSnapshot(1, 6)]
+    assert taken(machine) == [RequestSnapshot(1, 6)]
     machine.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
     assert taken(machine) == [TakeSnapshot("snapshot")]
     machine.wrote(at(6, 1, 0), 0)
@@ -122,7 +122,7 @@ def test_after_a_failed_write_only_a_snapshot_is_taken() -> None:
     assert taken(machine) == []  # a full disk does not have the leader write snapshots all the time
     machine.try_again()
     machine.try_again()
-    assert taken(machine) == [AskSnapshot(1, 6)]
+    assert taken(machine) == [RequestSnapshot(1, 6)]
     machine.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
     assert taken(machine) == [TakeSnapshot("snapshot")]
 
@@ -144,10 +144,10 @@ def drops(machine: JournalFollower | JournalLeader) -> list[int]:
     return [effect.start for effect in taken(machine) if isinstance(effect, DropBelow)]
 
 
-@pytest.mark.parametrize("place", [at(5, 2, 9), NOTHING])
-def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(place: Position) -> None:
+@pytest.mark.parametrize("position", [at(5, 2, 9), NOTHING])
+def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(position: Position) -> None:
     """The frame that brings the snapshot says what is held before the snapshot is written."""
-    machine = follower(place, start=900)
+    machine = follower(position, start=900)
     machine.record(1, 6, at(6, 0, 0), "snapshot", at(6, 0, 0))
     assert drops(machine) == []
     machine.wrote(at(6, 0, 0), 500)
@@ -166,13 +166,13 @@ def leader(begun: bool = True) -> JournalLeader:
         machine.wrote(at(6, 0, 0), "snapshot", 0)
         for node in (1, 2):
             machine.linked(node, 10 + node)
-            machine.told(node, 10 + node, 70 + node, at(6, 0, 0))
+            machine.position_reported(node, 10 + node, 70 + node, at(6, 0, 0))
         taken(machine)
     return machine
 
 
-def acknowledge(machine: JournalLeader, node: int, place: Position) -> None:
-    machine.acknowledged(node, 10 + node, 70 + node, place, place)
+def acknowledge(machine: JournalLeader, node: int, position: Position) -> None:
+    machine.acknowledged(node, 10 + node, 70 + node, position, position)
 
 
 def test_a_leadership_begins_with_a_snapshot_whatever_others_have() -> None:
@@ -180,7 +180,7 @@ def test_a_leadership_begins_with_a_snapshot_whatever_others_have() -> None:
     assert machine.must_begin
     machine.linked(1, 11)
     assert taken(machine) == [HelloJournal(1, 11, 6)]
-    machine.told(1, 11, 71, at(5, 2, 9))
+    machine.position_reported(1, 11, 71, at(5, 2, 9))
     machine.wrote(at(6, 0, 0), "snapshot", 0)
     assert taken(machine) == [SendRecord(1, 11, 6, at(6, 0, 0), "snapshot", NOTHING)]
     assert not machine.must_begin
@@ -191,7 +191,7 @@ def test_a_failed_sync_ends_the_leadership() -> None:
     machine.sync_failed()
     assert taken(machine) == [Leave("a sync of the channel journal failed")]
     machine.when_held(at(6, 0, 1), "seek")
-    machine.asked(1, 11)
+    machine.snapshot_requested(1, 11)
     assert not machine.must_begin
     machine.wrote(at(6, 0, 1), "seek", 0)
     machine.synced(at(6, 0, 1))
@@ -210,9 +210,9 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     machine.acknowledged(2, 12, 72, at(6, 0, 1), at(6, 0, 0))  # written only
     assert (taken(machine), machine.held) == ([], at(6, 0, 0))
     acknowledge(machine, 2, at(6, 0, 1))
-    assert (taken(machine), machine.held) == ([Answer("seek")], at(6, 0, 1))
+    assert (taken(machine), machine.held) == ([ReportHeld("seek")], at(6, 0, 1))
     machine.when_held(at(6, 0, 1), "late")
-    assert taken(machine) == [Answer("late")]
+    assert taken(machine) == [ReportHeld("late")]
 
 
 def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
@@ -224,7 +224,7 @@ def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     acknowledge(machine, 2, at(6, 0, 0))
     assert machine.is_level(2, 72)
     assert not machine.is_level(2, 99)
-    machine.asked(2, 12)
+    machine.snapshot_requested(2, 12)
     assert not machine.is_level(2, 72)
 
 

@@ -12,25 +12,25 @@ from typing import Any
 from penstock.log.fold import Position, generation_of
 from penstock.replication.journal import (
     NOTHING,
-    AcknowledgePlace,
-    Answer,
-    AskSnapshot,
-    AskSync,
+    AcknowledgePosition,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
+    ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
     SyncJournal,
     SyncOwn,
     TakeRecord,
     TakeSnapshot,
-    TellPlace,
 )
 
 HISTORIES, STEPS = 250, 400
-Said = tuple[Position, frozenset[int], int]  # the place, facts that stand there, the log's start
+Said = tuple[Position, frozenset[int], int]  # the position, facts that stand there, the log's start
 EMPTY: Said = (NOTHING, frozenset(), 0)
 
 
@@ -42,9 +42,9 @@ class Node:
         self.begin()
 
     def begin(self) -> None:
-        place, _, start = self.said
+        position, _, start = self.said
         self.leader: JournalLeader | None = None
-        self.follower = JournalFollower(self.replica, self.epoch, place, start)
+        self.follower = JournalFollower(self.replica, self.epoch, position, start)
         self.sync_due = False
 
 
@@ -97,17 +97,17 @@ class World:
                     node.begin()
                 node.epoch = epoch
                 node.follower.hello(session, epoch)
-            case SendRecord(_, session, epoch, place, record, held) if leader is None:
-                follower.record(session, epoch, place, record, held)
+            case SendRecord(_, session, epoch, position, record, held) if leader is None:
+                follower.record(session, epoch, position, record, held)
             case SendHeld(_, session, epoch, held) if leader is None:
                 follower.held(session, epoch, held)
-            case AskSync(_, session, epoch, place) if leader is None:
-                follower.ask_sync(session, epoch, place)
-            case TellPlace(session, _, replica, place) if leader is not None:
-                leader.told(source, session, replica, place)
-            case AskSnapshot(session, _) if leader is not None:
-                leader.asked(source, session)
-            case AcknowledgePlace(session, _, replica, written, synced) if leader is not None:
+            case RequestSync(_, session, epoch, position) if leader is None:
+                follower.sync_requested(session, epoch, position)
+            case ReportPosition(session, _, replica, position) if leader is not None:
+                leader.position_reported(source, session, replica, position)
+            case RequestSnapshot(session, _) if leader is not None:
+                leader.snapshot_requested(source, session)
+            case AcknowledgePosition(session, _, replica, written, synced) if leader is not None:
                 leader.acknowledged(source, session, replica, written, synced)
         self.work(node)
 
@@ -123,9 +123,9 @@ class World:
                     node.sync_due = True
                 case DropBelow(start):
                     node.removed = max(node.removed, start)
-                case Answer(fact):
+                case ReportHeld(fact):
                     self.answered.add(fact)
-                case HelloJournal() | SendRecord() | SendHeld() | AskSync() as effect:
+                case HelloJournal() | SendRecord() | SendHeld() | RequestSync() as effect:
                     self.send(node.number, effect.node, effect)
                 case effect:
                     leaders = [one for one, other in self.links if other == node.number]
@@ -141,9 +141,9 @@ class World:
         if self.dice.random() < 0.02:
             node.follower.write_failed()
             return
-        place, facts, start = said
-        node.said = place, facts if is_snapshot else node.said[1] | facts, start
-        node.follower.wrote(place, start)
+        position, facts, start = said
+        node.said = position, facts if is_snapshot else node.said[1] | facts, start
+        node.follower.wrote(position, start)
 
     # --- what happens ---
 
@@ -155,21 +155,21 @@ class World:
         node = self.leading()
         if node is None or node.leader is None:
             return
-        place, facts, start = node.said
+        position, facts, start = node.said
         self.facts += 1
         if node.leader.must_begin or self.dice.random() < 0.05:
             self.generations += 1
-            place = Position(generation_of(node.epoch, self.generations), 0)
+            position = Position(generation_of(node.epoch, self.generations), 0)
         else:
-            place = place._replace(sequence=place.sequence + 1)
+            position = position._replace(sequence=position.sequence + 1)
         if self.dice.random() < 0.02:
             node.leader.write_failed()
             return
         start += self.dice.random() < 0.2
-        node.said = place, facts | {self.facts}, start
-        new = frozenset({self.facts}) if place.sequence else node.said[1]
-        node.leader.wrote(place, (place, new, start), start)
-        node.leader.when_held(place, self.facts)
+        node.said = position, facts | {self.facts}, start
+        new = frozenset({self.facts}) if position.sequence else node.said[1]
+        node.leader.wrote(position, (position, new, start), start)
+        node.leader.when_held(position, self.facts)
         self.work(node)
 
     def sync(self, node: Node) -> None:
@@ -195,11 +195,11 @@ class World:
         self.epoch += 1
         node.begin()
         node.epoch = self.epoch
-        place, facts, start = node.said
+        position, facts, start = node.said
         assert self.answered <= facts, f"{self.answered - facts} were answered, and are not known"
         removed = max(one.removed for one in self.nodes)
         assert removed <= start, f"I16: removed up to {removed}, the leader's log begins at {start}"
-        node.leader = JournalLeader(node.number, self.epoch, place, start)
+        node.leader = JournalLeader(node.number, self.epoch, position, start)
         node.leader.needs(self.members)
         for other in self.nodes:
             self.link(node.number, other.number)

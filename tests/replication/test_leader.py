@@ -11,26 +11,26 @@ from penstock.limits import (
     ISOLATED_PUBLISH_NS,
     SECOND,
 )
-from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
-from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, Read
+from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
+from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, ReadRecord
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 
 from .memorylog import MemoryLog
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT = Seat(1, 11, 101)
-RECORD = Record(7, 5, SEAT, (A, B), 1, (1, 2, 3))
+LEADER_ID = LeaderId(1, 11, 101)
+RECORD = PartitionRecord(7, 5, LEADER_ID, (A, B), 1, (1, 2, 3))
 REVISION = 40
 
 
 class Leadership:
     """A leader whose log is in memory, and what it wants done."""
 
-    def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
+    def __init__(self, record: PartitionRecord = RECORD, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog([4, 4])
-        self.machine = PartitionLeader(self.log, record, REVISION, SEAT, 1, 0, waits=True)
+        self.machine = PartitionLeader(self.log, record, REVISION, LEADER_ID, 1, 0, waits=True)
 
     def effects(self) -> list[Any]:
         self.machine.validate()
@@ -51,7 +51,7 @@ class Leadership:
         machine.linked(member.node)
         session = next(one.session for one in self.effects() if isinstance(one, Hello))
         extent = Extent(0, end, self.log.extent().epochs if end else ())
-        machine.told(member.node, session, member.replica, member.generation, extent)
+        machine.extent_reported(member.node, session, member.replica, member.generation, extent)
         machine.matched(member.node, session, end)
         self.acknowledge(member, session, end)
         return session
@@ -153,7 +153,7 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     leadership.match(C, 2)
     growth = leadership.proposal()
     leadership.machine.outcome(growth.number, Outcome.UNKNOWN, 0)
-    assert leadership.effects() == [Read()]
+    assert leadership.effects() == [ReadRecord()]
     leadership.machine.read(REVISION, RECORD)
     touch = leadership.proposal()
     assert touch.record == RECORD
@@ -182,7 +182,7 @@ def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     log = MemoryLog([4, 4])
     record = RECORD._replace(members=(A,))
-    machine = PartitionLeader(log, record, REVISION, SEAT, 3, 0, waits=True)
+    machine = PartitionLeader(log, record, REVISION, LEADER_ID, 3, 0, waits=True)
     proposal = next(one for one in machine.out if isinstance(one, Propose))
     assert proposal.record.members == (A._replace(generation=3),)
 
@@ -204,17 +204,17 @@ def ticked(leadership: Leadership, mono_ns: int) -> Permits:
 
 def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
+    evidence = leadership.machine.evidence = Evidence()
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 10 * SECOND)
+    evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     over_ns = 10 * SECOND + AUTHORITY_NS + 1
     assert ticked(leadership, over_ns) == DELIVERS
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
-    heard.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
+    evidence.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
-    heard.confirmed(over_ns + ISOLATED_DELIVERY_NS)
+    evidence.confirmed(over_ns + ISOLATED_DELIVERY_NS)
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
@@ -228,7 +228,7 @@ def _lose_link(leadership: Leadership) -> None:
 
 def _hear_of_another_replica(leadership: Leadership) -> None:
     machine = leadership.machine
-    machine.told(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
+    machine.extent_reported(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
 
 
 def _need_another_member(leadership: Leadership) -> None:
@@ -247,13 +247,13 @@ def test_it_rests_until_its_authority_hangs_on_more_than_answers(
     change: Callable[[Leadership], None],
 ) -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
-    heard.confirmed(10 * SECOND)
+    evidence = leadership.machine.evidence = Evidence()
+    evidence.confirmed(10 * SECOND)
     assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
     assert not leadership.machine.rests, "the coordinator has to be asked again"
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 20 * SECOND)
+    evidence.answered(2, 20 * SECOND)
     assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
     assert leadership.machine.rests
     change(leadership)
@@ -262,15 +262,15 @@ def test_it_rests_until_its_authority_hangs_on_more_than_answers(
 
 def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
     leadership = Leadership()
-    heard = leadership.machine.heard = Heard()
+    evidence = leadership.machine.evidence = Evidence()
     leadership.match(B, 2)
     leadership.effects()
-    heard.answered(2, 10 * SECOND)
+    evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
-    heard.lost(2)
+    evidence.lost(2)
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS + 1) != ALL_PERMITS
-    heard.answered(2, 20 * SECOND)
+    evidence.answered(2, 20 * SECOND)
     assert ticked(leadership, 20 * SECOND) == ALL_PERMITS
     leadership.machine.leave("it ended")
     assert leadership.effects() == [Leave("it ended")]
@@ -307,7 +307,7 @@ def test_a_leadership_is_handed_over_to_a_member_that_has_everything() -> None:
     leadership.sync()
     assert not leadership.machine.ready, "no row is begun that would have an unknown outcome"
     proposal = leadership.proposal()
-    assert proposal.record == elected(RECORD, Seat(2, 22, 102))
+    assert proposal.record == elected(RECORD, LeaderId(2, 22, 102))
     leadership.machine.keep_leadership()
     assert not leadership.machine.ready, "it may be in force already"
     leadership.machine.outcome(proposal.number, Outcome.DONE, REVISION + 1)

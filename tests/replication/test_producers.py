@@ -9,8 +9,8 @@ from penstock.replication.producers import (
     Known,
     Newest,
     ProducerReplication,
+    SequenceVerdict,
     Stamped,
-    Verdict,
     judge,
 )
 
@@ -21,20 +21,20 @@ NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
 @each(
     ("known", "newest", "sequence", "count", "verdict"),
     [
-        (None, None, 0, 5, Verdict.NEW),
-        (KNOWN, None, 10, 1, Verdict.NEW),
-        (KNOWN, None, 9, 1, Verdict.STORED),
-        (KNOWN, None, 0, 10, Verdict.STORED),
-        (KNOWN, NEWEST, 14, 1, Verdict.NEW),
-        (KNOWN, NEWEST, 13, 1, Verdict.PENDING),
-        (KNOWN, NEWEST, 10, 4, Verdict.PENDING),
-        (KNOWN, NEWEST, 8, 4, Verdict.PENDING),  # safe when the last of them is
-        (KNOWN, NEWEST, 8, 2, Verdict.STORED),
-        (None, NEWEST, 10, 1, Verdict.PENDING),
+        (None, None, 0, 5, SequenceVerdict.NEW),
+        (KNOWN, None, 10, 1, SequenceVerdict.NEW),
+        (KNOWN, None, 9, 1, SequenceVerdict.STORED),
+        (KNOWN, None, 0, 10, SequenceVerdict.STORED),
+        (KNOWN, NEWEST, 14, 1, SequenceVerdict.NEW),
+        (KNOWN, NEWEST, 13, 1, SequenceVerdict.PENDING),
+        (KNOWN, NEWEST, 10, 4, SequenceVerdict.PENDING),
+        (KNOWN, NEWEST, 8, 4, SequenceVerdict.PENDING),  # safe when the last of them is
+        (KNOWN, NEWEST, 8, 2, SequenceVerdict.STORED),
+        (None, NEWEST, 10, 1, SequenceVerdict.PENDING),
     ],
 )
 def test_what_a_publish_is(
-    known: Known | None, newest: Newest | None, sequence: int, count: int, verdict: Verdict
+    known: Known | None, newest: Newest | None, sequence: int, count: int, verdict: SequenceVerdict
 ) -> None:
     assert judge(known, newest, 3, sequence, count) is verdict
 

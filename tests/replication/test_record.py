@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
-from penstock.replication.authority import Heard, Isolation
-from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
+from penstock.replication.authority import Evidence, Isolation
+from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import (
+    LeaderId,
     Member,
-    Record,
-    Seat,
+    PartitionRecord,
     arranged,
     elected,
     regrouped,
@@ -24,15 +24,15 @@ from sim.protocol.modellog import ModelLog
 from sim.protocol.record_rules import broken_rule
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
-SEAT_A, SEAT_B = Seat(1, 11, 101), Seat(2, 12, 102)
-RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
+LEADER_A, LEADER_B = LeaderId(1, 11, 101), LeaderId(2, 12, 102)
+RECORD = PartitionRecord(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
 
 
 @each(
     "after",
     [
-        elected(RECORD, SEAT_B),
-        elected(RECORD, SEAT_B, (A,)),
+        elected(RECORD, LEADER_B),
+        elected(RECORD, LEADER_B, (A,)),
         resigned(RECORD),
         regrouped(RECORD, gone=(B,)),
         regrouped(RECORD, added=(C,)),
@@ -41,7 +41,7 @@ RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
         arranged(RECORD, (3, 2, 1), 2),
     ],
 )
-def test_a_legal_change(after: Record) -> None:
+def test_a_legal_change(after: PartitionRecord) -> None:
     assert broken_rule(RECORD, after) is None
 
 
@@ -53,15 +53,15 @@ def test_a_legal_change(after: Record) -> None:
         (RECORD._replace(members=(A, A)), "a node has two places in the set"),
         (arranged(RECORD, (1, 2, 1), 1), "a node is wanted twice"),
         (RECORD._replace(epoch=7), "epoch 7 follows epoch 5"),
-        (RECORD._replace(leader=SEAT_B), "another leader in the same epoch"),
+        (RECORD._replace(leader=LEADER_B), "another leader in the same epoch"),
         (RECORD._replace(leader=None, members=(A,)), "a change of the set without a leader"),
         (RECORD._replace(members=(B,)), "the leader is no member"),
-        (elected(RECORD, SEAT_B)._replace(leader=None), "an election without a leader"),
-        (elected(RECORD, SEAT_B)._replace(members=(B, C)), "an election added a member"),
-        (elected(RECORD, Seat(3, 13, 103)), "the leader is no member"),
+        (elected(RECORD, LEADER_B)._replace(leader=None), "an election without a leader"),
+        (elected(RECORD, LEADER_B)._replace(members=(B, C)), "an election added a member"),
+        (elected(RECORD, LeaderId(3, 13, 103)), "the leader is no member"),
     ],
 )
-def test_a_change_that_breaks_a_rule(after: Record, rule: str) -> None:
+def test_a_change_that_breaks_a_rule(after: PartitionRecord, rule: str) -> None:
     assert broken_rule(RECORD, after) == rule
 
 
@@ -82,8 +82,8 @@ def test_to_whom_the_leader_hands_over() -> None:
 # --- who may lead ---
 
 
-RECORD_CHOICE = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
-SOUND = Candidate(Seat(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
+RECORD_CHOICE = PartitionRecord(7, 5, LeaderId(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+SOUND = Candidate(LeaderId(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
 
 
 RENEWED = RECORD_CHOICE._replace(members=(A, B._replace(generation=2), C))
@@ -95,34 +95,36 @@ LOST = SOUND._replace(memory_lost_generation=2)
     [
         (RECORD_CHOICE, SOUND._replace(stopped=True), "it is stopped"),
         (RECORD_CHOICE, SOUND._replace(generation=4), "its node's start is not written yet"),
-        (RECORD_CHOICE, SOUND._replace(seat=Seat(2, 12, 999)), "it is no member"),
-        (RECORD_CHOICE, SOUND._replace(seat=Seat(4, 14, 104)), "it is no member"),
+        (RECORD_CHOICE, SOUND._replace(leader_id=LeaderId(2, 12, 999)), "it is no member"),
+        (RECORD_CHOICE, SOUND._replace(leader_id=LeaderId(4, 14, 104)), "it is no member"),
         (RECORD_CHOICE, LOST, "its node has lost memory since it became a member"),
         (RENEWED, LOST, None),  # before it became one
         (RECORD_CHOICE, LOST._replace(waits=True), None),  # for the disk: nothing is lost
     ],
 )
-def test_who_may_not_lead(record: Record, candidate: Candidate, reason: str | None) -> None:
+def test_who_may_not_lead(
+    record: PartitionRecord, candidate: Candidate, reason: str | None
+) -> None:
     assert hindrance(record, candidate) == reason
 
 
 def test_an_election_leaves_out_whom_it_cannot_reach_as_far_as_the_minimum_allows() -> None:
-    record = election(RECORD_CHOICE, SOUND.seat, {1, 3})
+    record = election(RECORD_CHOICE, SOUND.leader_id, {1, 3})
     assert record.epoch == 6
-    assert record.leader == SOUND.seat
+    assert record.leader == SOUND.leader_id
     assert record.members == (B, C)
-    assert election(RECORD_CHOICE, SOUND.seat, {2}).members == (A, B, C)
+    assert election(RECORD_CHOICE, SOUND.leader_id, {2}).members == (A, B, C)
 
 
-def reports(*ends: int | None) -> list[Report]:
+def reports(*ends: int | None) -> list[MemberReport]:
     return [
-        Report(member, 2, None if end is None else Extent(0, end, ((5, 0),)))
+        MemberReport(member, 2, None if end is None else Extent(0, end, ((5, 0),)))
         for member, end in zip(RECORD_CHOICE.members, ends, strict=False)
     ]
 
 
 def test_a_newer_epoch_is_more_than_a_greater_end() -> None:
-    newer = Report(A, 2, Extent(0, 3, ((5, 0), (6, 2))))
+    newer = MemberReport(A, 2, Extent(0, 3, ((5, 0), (6, 2))))
     assert last_resort(RECORD_CHOICE, [newer, *reports(0, 9, 8)[1:]]) == A
 
 
@@ -136,7 +138,7 @@ def test_where_all_are_gone_nobody_leads() -> None:
 HISTORIES, STEPS = 500, 200
 TURN_NS = 50 * MS
 EPOCH, SELF, OTHER = 5, 0, 1
-SEAT = Seat(SELF, 1, 100)
+LEADER_ID = LeaderId(SELF, 1, 100)
 MEMBERS = (Member(SELF, 100, 1), Member(OTHER, 101, 1))
 
 
@@ -158,7 +160,7 @@ class World:
         self.isolation = Isolation(
             self.dice.choice((0, 2, 10)) * SECOND, self.dice.choice((5, 20)) * SECOND
         )
-        self.heard = Heard()
+        self.evidence = Evidence()
         self.machine = self.new_line()
         self.linked = self.coordinated = True
         self.slept_until_ns = 0
@@ -168,15 +170,15 @@ class World:
 
     def new_line(self) -> PartitionLeader:
         members = MEMBERS[:1] if self.is_alone else MEMBERS
-        record = Record(7, EPOCH, SEAT, members, 1, (SELF, OTHER))
+        record = PartitionRecord(7, EPOCH, LEADER_ID, members, 1, (SELF, OTHER))
         machine = PartitionLeader(
-            ModelLog(), record, 1, SEAT, 1, 0, False,
-            heard=self.heard, confirmed_ns=self.now_ns, isolation=self.isolation,
+            ModelLog(), record, 1, LEADER_ID, 1, 0, False,
+            evidence=self.evidence, confirmed_ns=self.now_ns, isolation=self.isolation,
         )  # fmt: skip
         if not self.is_alone:
             machine.linked(OTHER)
             session = machine.peers[OTHER].session
-            machine.told(OTHER, session, 101, 1, Extent(0, 0, ()))
+            machine.extent_reported(OTHER, session, 101, 1, Extent(0, 0, ()))
             machine.matched(OTHER, session, 0)
             machine.acknowledged(OTHER, session, EPOCH, 101, 0, 0)
         return machine
@@ -214,9 +216,9 @@ class World:
         self.replies = [one for one in self.replies if one.there_ns > self.now_ns]
         for reply in there:
             if not reply.from_coordinator:
-                self.heard.answered(OTHER, reply.sent_ns)
+                self.evidence.answered(OTHER, reply.sent_ns)
             elif reply.is_in_force:
-                self.heard.confirmed(reply.sent_ns)
+                self.evidence.confirmed(reply.sent_ns)
             else:
                 self.machine.leave("the record names another leadership")
         self.machine.tick(self.now_ns)

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.ports import FIRST, STRIPE, STRIPES, kept_port
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.tools import cluster, demo, up_fleet
 from penstock.tools.main import main
 from penstock.tools.up import Figures, Keys, picture, summary
@@ -128,7 +128,7 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     lacks = demo.missing_spark()
     assert "Java 17 or newer" in lacks
-    here = [Address("127.0.0.1", port, "") for port in (4150, 4151, 4171)]
+    here = [ListenAddress("127.0.0.1", port, "") for port in (4150, 4151, 4171)]
     place = demo.Place(Path("data"), *here, lacks_admin="off", lacks_spark=lacks)
     assert "No archive in a Delta table: JAVA_HOME" in place.intro(place.nsqd())
 
@@ -137,7 +137,7 @@ def test_a_daemon_is_waited_for_as_long_as_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "STILL_STARTING_S", 0.1)
-    address = Address("127.0.0.1", kept_port(), "")
+    address = ListenAddress("127.0.0.1", kept_port(), "")
     listens = f"socket.create_server(('127.0.0.1', {address.port})).accept()"
     late = f"import socket, time; time.sleep(0.5); {listens}; time.sleep(60)"
     for code, comes in (("raise SystemExit(3)", False), (late, True)):
@@ -230,7 +230,7 @@ def free_block() -> int:
     """Of a port below 400 that nothing listens on."""
     for first in range(FIRST + STRIPES * STRIPE - 500, FIRST, -STRIPE):
         ports = [first + 100 * node + port for node in range(3) for port in range(50, 81)]
-        if not up_fleet.taken([Address("127.0.0.1", port, "") for port in ports]):
+        if not up_fleet.taken([ListenAddress("127.0.0.1", port, "") for port in ports]):
             return first
     raise OSError("no free block of ports")
 

@@ -25,7 +25,7 @@ from penstock.broker.channels.dead_letters import DeadLetter, DeadLetters, Redri
 from penstock.broker.channels.delayed import DelaySearch
 from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
-from penstock.broker.context import Change, ChangeHook, Context
+from penstock.broker.context import ChangeHook, Context, TopicChange
 from penstock.broker.health import Health, Trouble
 from penstock.broker.node_state import ClockAhead, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
@@ -372,7 +372,7 @@ class Broker:
             raise
         self.directories.note_made(name)
         topic.refresh_refusal()
-        self.context.changed(Change.TOPIC_CREATED, topic)
+        self.context.changed(TopicChange.TOPIC_CREATED, topic)
         return topic
 
     def _make_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
@@ -423,7 +423,7 @@ class Broker:
         self._drop(topic)
         self.directories.remove(topic.name)
         self.ended.settle()
-        self.context.changed(Change.TOPIC_DELETED, topic)
+        self.context.changed(TopicChange.TOPIC_DELETED, topic)
 
     def _delete_ephemeral(self, topic: Topic) -> None:
         if topic.name in self.topics:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.kernel import Engine
 
 
-class Change(IntEnum):
+class TopicChange(IntEnum):
     """What `on_topic_changed` is told. A deleted channel still has its consumers in `consumers`:
     the one who is told closes their connections."""
 
@@ -35,7 +35,7 @@ class Change(IntEnum):
 
 
 Switched = Callable[["Topic", "Channel | None"], None]
-ChangeHook = Callable[[Change, "Topic", "Channel | None"], None]
+ChangeHook = Callable[[TopicChange, "Topic", "Channel | None"], None]
 
 
 @dataclass(slots=True)
@@ -84,6 +84,6 @@ class Context:
             return ""
         return f"{length} bytes do not fit: {free_bytes} bytes free, {least} are to stay free"
 
-    def changed(self, change: Change, topic: Topic, channel: Channel | None = None) -> None:
+    def changed(self, change: TopicChange, topic: Topic, channel: Channel | None = None) -> None:
         for hook in self.hooks:
             hook(change, topic, channel)

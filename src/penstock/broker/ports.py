@@ -53,7 +53,7 @@ class Syncer(Protocol):
         ...
 
 
-class Lane(IntEnum):
+class PeerLane(IntEnum):
     """Of a pair of nodes. What fills one up does not hold up the other."""
 
     LIVE = 1  # rows in flight, acknowledgements, committed ends
@@ -136,7 +136,7 @@ class ClusterMetadata(Protocol):
 
 
 class Peers(Protocol):
-    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Buffer]]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Buffer]]) -> None:
         """To that node, each frame in its parts, in this order, after what went to it before on
         this lane. Frames of other partitions may go between them. Where there is no link they are
         dropped: whoever is at its other end begins a new session."""

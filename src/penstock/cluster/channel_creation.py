@@ -5,10 +5,10 @@ wait. This carries its effects:
 
 | effect | here |
 |---|---|
-| Read | three keys of the coordinator; again after a while, when it does not answer |
+| ReadKeys | three keys of the coordinator; again after a while, when it does not answer |
 | Create | a transaction; repeated after a while if it is unknown, by the next look if refused |
-| AskStart | StartAsked to the leader in the view, this node too; all again every CHANNEL_ASK_NS |
-| Answer | all who wait are called, once the channel is here |
+| RequestStart | StartRequest to the leader in the view, also here; again every CHANNEL_REQUEST_NS |
+| CreationAnswer | all who wait are called, once the channel is here |
 
 A channel that the view has is not read again. When it was confirmed once, nothing is asked any
 more: so a SUB of a known channel costs a lookup, and works while the coordinator is away.
@@ -28,23 +28,23 @@ from penstock.broker.topics.settings import ChannelSettings
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
-    Answer,
-    AskStart,
     ChannelCreation,
     Create,
-    Found,
-    Read,
+    CreationAnswer,
+    CreationState,
+    CreationVerdict,
+    KeysFound,
+    ReadKeys,
+    RequestStart,
     Seen,
-    State,
-    Verdict,
     is_of,
 )
-from penstock.cluster.coordinator import Coordinator, Entry, Failed, Reading, Settled
+from penstock.cluster.coordinator import Coordinator, Failed, KeyValue, Reading, Settled
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
-from penstock.cluster.participant import StartAsked, StartHeld
+from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import View
 from penstock.errors import (
     ChangeUnknown,
@@ -54,7 +54,12 @@ from penstock.errors import (
     PenstockError,
     Refused,
 )
-from penstock.limits import ATTEMPT_NS, CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
+from penstock.limits import (
+    ATTEMPT_NS,
+    CHANNEL_REQUEST_NS,
+    CHANNELS_CONFIRMED_MIN,
+    COORDINATOR_RETRY_NS,
+)
 from penstock.replication.leader import Outcome
 
 
@@ -64,7 +69,7 @@ class CreationDeps(NamedTuple):
 
     view: View
     coordinator: Coordinator
-    send: Callable[[int, StartAsked], None]
+    send: Callable[[int, StartRequest], None]
     is_here: Callable[[ChannelName, int], bool]
     wall_ns: Callable[[], int]
 
@@ -80,13 +85,13 @@ class _Made(NamedTuple):
 class _Waiting:
     """A channel that is being made, and who waits."""
 
-    __slots__ = ("again", "again_ns", "asked_ns", "done", "identity", "machine")
+    __slots__ = ("again", "again_ns", "done", "identity", "machine", "requested_ns")
 
     def __init__(self, machine: ChannelCreation, identity: int) -> None:
         self.machine = machine
         self.identity = identity
         self.done: list[MetadataDone] = []
-        self.asked_ns = 0
+        self.requested_ns = 0
         self.again: Callable[[], None] | None = None  # what failed, and when it is tried again
         self.again_ns = 0
 
@@ -151,7 +156,7 @@ class ChannelCreations:
 
     # --- what comes ---
 
-    def heard(self, held: StartHeld) -> None:
+    def start_held(self, held: StartHeld) -> None:
         for name, waiting in tuple(self.waiting.items()):
             if name.topic == held.name.topic and waiting.identity == held.identity:
                 waiting.machine.confirmed(held.name.number, held.channel)
@@ -193,7 +198,7 @@ class ChannelCreations:
 
     def _look(self, name: ChannelName, waiting: _Waiting, partitions: _Partitions) -> None:
         machine, view = waiting.machine, self._deps.view
-        if machine.state is not State.CONFIRMING:
+        if machine.state is not CreationState.CONFIRMING:
             return
         held = view.topics.get(name.topic)
         topic = held.document if held is not None else None
@@ -203,10 +208,10 @@ class ChannelCreations:
         if machine.awaits_view and name.topic in partitions:
             numbers = [n for n, identity in partitions[name.topic] if identity == waiting.identity]
             machine.view(view.revision, numbers)
-            waiting.asked_ns = self._now_ns
-        elif waiting.asked_ns + CHANNEL_ASK_NS <= self._now_ns:
-            waiting.asked_ns = self._now_ns
-            machine.ask()
+            waiting.requested_ns = self._now_ns
+        elif waiting.requested_ns + CHANNEL_REQUEST_NS <= self._now_ns:
+            waiting.requested_ns = self._now_ns
+            machine.request_starts()
 
     # --- effects ---
 
@@ -215,27 +220,29 @@ class ChannelCreations:
         while machine.out and self.waiting.get(name) is waiting:
             effect = machine.out.pop(0)
             match effect:
-                case Read(number):
+                case ReadKeys(number):
                     self._read(name, waiting, number)
                 case Create(number, transaction):
                     created = partial(self._created, name, waiting, number)
                     self._deps.coordinator.transact(transaction, created)
-                case AskStart(partition, channel):
-                    self._ask(PartitionName(name.topic, partition), waiting.identity, channel)
-                case Answer(verdict, unconfirmed):
+                case RequestStart(partition, channel):
+                    self._request_start(
+                        PartitionName(name.topic, partition), waiting.identity, channel
+                    )
+                case CreationAnswer(verdict, unconfirmed):
                     self._end(name, waiting, self._outcome(name, waiting, verdict, unconfirmed))
 
-    def _ask(self, name: PartitionName, identity: int, channel: int) -> None:
+    def _request_start(self, name: PartitionName, identity: int, channel: int) -> None:
         held = self._deps.view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            self._deps.send(leader.node, StartAsked(name, identity, channel))
+            self._deps.send(leader.node, StartRequest(name, identity, channel))
 
     # --- the coordinator ---
 
     def _read(self, name: ChannelName, waiting: _Waiting, number: int) -> None:
         wanted = keys.topic(name.topic), keys.channel(*name), keys.numbers(name.topic)
-        entries: dict[str, Entry | None] = {}
+        entries: dict[str, KeyValue | None] = {}
 
         def read(key: str, answer: Reading | Failed) -> None:
             if isinstance(answer, Failed):
@@ -249,7 +256,7 @@ class ChannelCreations:
             self._deps.coordinator.read(key, partial(read, key))
 
     def _found(
-        self, name: ChannelName, waiting: _Waiting, number: int, entries: list[Entry | None]
+        self, name: ChannelName, waiting: _Waiting, number: int, entries: list[KeyValue | None]
     ) -> None:
         try:
             topic = _seen(entries[0], TOPIC)
@@ -262,7 +269,7 @@ class ChannelCreations:
         if topic is not None:
             waiting.identity = topic.document.identity
         highest = self._highest(name.topic, waiting.identity)
-        found = Found(topic, channel, numbers, highest, self._partitions(name, waiting))
+        found = KeysFound(topic, channel, numbers, highest, self._partitions(name, waiting))
         waiting.machine.found(number, found)
         self._work(name, waiting)
 
@@ -298,12 +305,16 @@ class ChannelCreations:
     # --- the end ---
 
     def _outcome(
-        self, name: ChannelName, waiting: _Waiting, verdict: Verdict, unconfirmed: tuple[int, ...]
+        self,
+        name: ChannelName,
+        waiting: _Waiting,
+        verdict: CreationVerdict,
+        unconfirmed: tuple[int, ...],
     ) -> PenstockError | None:
         number = waiting.machine.channel_number
-        if verdict is Verdict.REFUSED:
+        if verdict is CreationVerdict.REFUSED:
             return NotFound("topic", name.topic)
-        if verdict is Verdict.UNKNOWN:
+        if verdict is CreationVerdict.UNKNOWN:
             reason = "the coordinator has not answered in time: it may be made or not, ask again"
             return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
         if not self._deps.is_here(name, number):
@@ -338,6 +349,6 @@ def _is_live(channel: Channel, made: _Made) -> bool:
     return not channel.deleted and (channel.identity, channel.number) == made
 
 
-def _seen(entry: Entry | None, form: Form[Any]) -> Seen | None:
+def _seen(entry: KeyValue | None, form: Form[Any]) -> Seen | None:
     """Raises DocumentBroken."""
     return None if entry is None else Seen(form.decode(entry.key, entry.value), entry.revision)

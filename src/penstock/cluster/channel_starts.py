@@ -4,8 +4,8 @@ A channel is made by one transaction. Then the leader of each partition decides 
 there, as a record of its journal, and confirms when the set has synced that. From then on the
 channel gets every message that the partition acknowledges, whoever leads it.
 
-Where that is, `replica.channelstart` says: at the start of the log where the partition is younger
-than the channel, at the topic's own queue where that was kept for it, else at the end.
+Where that is, `broker.partition.journal` says: at the start of the log where the partition is
+younger than the channel, at the topic's own queue where that was kept for it, else at the end.
 
 It is the *visible* end, not the written one: a row in flight may be acknowledged after the
 confirmation. And a leader decides when everything of its log at the start of its epoch is
@@ -29,14 +29,14 @@ Whoever makes a channel is a `ChannelCreation`:
 | CREATING | `found`: there is none, a tombstone, or one of an earlier topic | CREATING | Create |
 | CREATING | `found`: there is one | CONFIRMING | |
 | CREATING | `known`: the view has it | CONFIRMING | |
-| CREATING | `found`: the topic is gone | OVER | Answer: refused |
+| CREATING | `found`: the topic is gone | OVER | CreationAnswer: refused |
 | CREATING | created: done | CONFIRMING | |
 | CREATING | created: unknown | CREATING | Create, the same |
-| CREATING | created: refused | CREATING | Read |
-| CREATING | `tick` at the deadline | OVER | Answer: unknown |
-| CONFIRMING | `view` of the creation's revision or later | CONFIRMING | AskStart each leader |
-| CONFIRMING | all have confirmed | OVER | Answer: made |
-| CONFIRMING | `tick` at the deadline | OVER | Answer: made, and who has not confirmed |
+| CREATING | created: refused | CREATING | ReadKeys |
+| CREATING | `tick` at the deadline | OVER | CreationAnswer: unknown |
+| CONFIRMING | `view` of the creation's revision or later | CONFIRMING | RequestStart each leader |
+| CONFIRMING | all have confirmed | OVER | CreationAnswer: made |
+| CONFIRMING | `tick` at the deadline | OVER | CreationAnswer: made, and who has not confirmed |
 
 Who has asked a leader where a channel starts: the leader's side of `channel_creation`.
 
@@ -60,7 +60,7 @@ from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, U32, Channel, Identity, Topic
 from penstock.cluster.json_form import form_of
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import StartAsked, StartHeld
+from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replication.leader import Outcome
 
@@ -73,13 +73,13 @@ class ChannelNumbers(NamedTuple):
 CHANNEL_NUMBERS = form_of(ChannelNumbers)
 
 
-class State(IntEnum):
+class CreationState(IntEnum):
     CREATING = 1
     CONFIRMING = 2
     OVER = 3
 
 
-class Verdict(IntEnum):
+class CreationVerdict(IntEnum):
     MADE = 1
     REFUSED = 2
     UNKNOWN = 3
@@ -92,7 +92,7 @@ class Seen(NamedTuple):
     revision: int
 
 
-class Found(NamedTuple):
+class KeysFound(NamedTuple):
     """What was read; None: there is none, or a topic's tombstone."""
 
     topic: Seen | None
@@ -102,7 +102,7 @@ class Found(NamedTuple):
     partitions: int = 1  # that the node knows of
 
 
-class Read(NamedTuple):
+class ReadKeys(NamedTuple):
     number: int
 
 
@@ -111,13 +111,13 @@ class Create(NamedTuple):
     transaction: Transaction
 
 
-class AskStart(NamedTuple):
+class RequestStart(NamedTuple):
     partition: int
     channel_number: int
 
 
-class Answer(NamedTuple):
-    verdict: Verdict
+class CreationAnswer(NamedTuple):
+    verdict: CreationVerdict
     unconfirmed: tuple[int, ...] = ()  # partitions: their promises begin later
 
 
@@ -143,7 +143,7 @@ class ChannelCreation:
     ) -> None:
         """`settings` makes the document, of the topic's identity, the channel's number and how many
         partitions there are."""
-        self.state = State.CREATING
+        self.state = CreationState.CREATING
         self.channel_number = 0
         self.revision = 0  # of the creation
         self.out: list[Any] = []
@@ -165,19 +165,19 @@ class ChannelCreation:
     def _read(self) -> None:
         self._number += 1
         self._creating = None
-        self.out.append(Read(self._number))
+        self.out.append(ReadKeys(self._number))
 
-    def found(self, number: int, found: Found) -> None:
-        if number != self._number or self.state is not State.CREATING or self._creating:
+    def found(self, number: int, found: KeysFound) -> None:
+        if number != self._number or self.state is not CreationState.CREATING or self._creating:
             return
         if found.topic is None:
-            self._answer(Answer(Verdict.REFUSED))
+            self._answer(CreationAnswer(CreationVerdict.REFUSED))
         elif found.channel is not None and is_of(found.channel.document, found.topic.document):
             self._made(found.channel.document.number, found.channel.revision)
         else:
             self._create(found.topic, found)
 
-    def _create(self, topic: Seen, found: Found) -> None:
+    def _create(self, topic: Seen, found: KeysFound) -> None:
         identity = topic.document.identity
         last = found.highest
         if found.numbers is not None and found.numbers.document.identity == identity:
@@ -203,7 +203,11 @@ class ChannelCreation:
         self.out.append(self._creating)
 
     def created(self, number: int, outcome: Outcome, revision: int) -> None:
-        if number != self._number or self._creating is None or self.state is not State.CREATING:
+        if (
+            number != self._number
+            or self._creating is None
+            or self.state is not CreationState.CREATING
+        ):
             return
         if outcome is Outcome.DONE:
             self._made(self.channel_number, revision)
@@ -214,7 +218,7 @@ class ChannelCreation:
 
     def _made(self, channel_number: int, revision: int) -> None:
         self.channel_number, self.revision = channel_number, revision
-        self.state = State.CONFIRMING
+        self.state = CreationState.CONFIRMING
 
     # --- confirmed ---
 
@@ -222,39 +226,39 @@ class ChannelCreation:
         """The topic's partitions, as of a revision."""
         if self.awaits_view and revision >= self.revision:
             self._awaited = set(partitions)
-            self.ask()
+            self.request_starts()
             self._end_if_all()
 
     @property
     def awaits_view(self) -> bool:
         """It has not seen one yet that knows the creation."""
-        return self.state is State.CONFIRMING and self._awaited is None
+        return self.state is CreationState.CONFIRMING and self._awaited is None
 
-    def ask(self) -> None:
+    def request_starts(self) -> None:
         """Those that have not confirmed, once more."""
         for partition in sorted(self._awaited or ()):
-            self.out.append(AskStart(partition, self.channel_number))
+            self.out.append(RequestStart(partition, self.channel_number))
 
     def confirmed(self, partition: int, channel_number: int) -> None:
-        if self.state is State.CONFIRMING and channel_number == self.channel_number:
+        if self.state is CreationState.CONFIRMING and channel_number == self.channel_number:
             if self._awaited is not None:
                 self._awaited.discard(partition)
             self._end_if_all()
 
     def _end_if_all(self) -> None:
         if self._awaited is not None and not self._awaited:
-            self._answer(Answer(Verdict.MADE))
+            self._answer(CreationAnswer(CreationVerdict.MADE))
 
     def tick(self, now_ns: int) -> None:
-        if self.state is State.OVER or now_ns < self._deadline_ns:
+        if self.state is CreationState.OVER or now_ns < self._deadline_ns:
             return
-        if self.state is State.CREATING:
-            self._answer(Answer(Verdict.UNKNOWN))
+        if self.state is CreationState.CREATING:
+            self._answer(CreationAnswer(CreationVerdict.UNKNOWN))
         else:
-            self._answer(Answer(Verdict.MADE, tuple(sorted(self._awaited or ()))))
+            self._answer(CreationAnswer(CreationVerdict.MADE, tuple(sorted(self._awaited or ()))))
 
-    def _answer(self, answer: Answer) -> None:
-        self.state = State.OVER
+    def _answer(self, answer: CreationAnswer) -> None:
+        self.state = CreationState.OVER
         self.out.append(answer)
 
 
@@ -279,22 +283,22 @@ class StartRequests:
         led here."""
         self._is_held = is_held
         self._answer = answer
-        self.waiting: dict[StartAsked, dict[int, int]] = {}  # nodes, and until when they wait
+        self.waiting: dict[StartRequest, dict[int, int]] = {}  # nodes, and until when they wait
 
-    def ask(self, node: int, asked: StartAsked, now_ns: int) -> None:
-        held = self._is_held(*asked)
+    def receive(self, node: int, request: StartRequest, now_ns: int) -> None:
+        held = self._is_held(*request)
         if held:
-            self._answer(node, StartHeld(*asked))
+            self._answer(node, StartHeld(*request))
         elif held is not None:
-            self.waiting.setdefault(asked, {})[node] = now_ns + CHANNEL_CONFIRM_NS
+            self.waiting.setdefault(request, {})[node] = now_ns + CHANNEL_CONFIRM_NS
 
     def held(self, name: PartitionName, identity: int, channel: int) -> None:
-        for node in self.waiting.pop(StartAsked(name, identity, channel), ()):
+        for node in self.waiting.pop(StartRequest(name, identity, channel), ()):
             self._answer(node, StartHeld(name, identity, channel))
 
     def tick(self, now_ns: int) -> None:
-        for asked, nodes in tuple(self.waiting.items()):
+        for request, nodes in tuple(self.waiting.items()):
             for node in [node for node, until_ns in nodes.items() if until_ns <= now_ns]:
                 del nodes[node]
             if not nodes:
-                del self.waiting[asked]
+                del self.waiting[request]

@@ -27,7 +27,14 @@ from penstock.broker.ports import Led, MetadataDone, NewTopic
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
 from penstock.cluster.channel_creation import ChannelCreations
-from penstock.cluster.coordinator import Coordinator, Entry, Put, RevisionIs, Settled, Transaction
+from penstock.cluster.coordinator import (
+    Coordinator,
+    KeyValue,
+    Put,
+    RevisionIs,
+    Settled,
+    Transaction,
+)
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
@@ -141,7 +148,9 @@ class ClientChanges:
                 raise NotFound("topic", topic)
             return _changed(changes, found)
 
-        wanted = Wanted(keys.topic(topic), TOPIC, change, partial(self._has_come_true, topic))
+        wanted = DocumentChange(
+            keys.topic(topic), TOPIC, change, partial(self._has_come_true, topic)
+        )
         self._changes.change(wanted, held.document, held.revision, done)
 
     def _change_channel(
@@ -162,7 +171,7 @@ class ClientChanges:
                 raise NotFound("channel", name.channel)
             return found if found.deleted else act(found)
 
-        wanted = Wanted(keys.channel(*name), CHANNEL, change, partial(is_here, number))
+        wanted = DocumentChange(keys.channel(*name), CHANNEL, change, partial(is_here, number))
         self._changes.change(wanted, held.document, held.revision, done)
 
 
@@ -173,7 +182,7 @@ def _changed(changes: Mapping[str, Any], found: Any) -> Any:
     return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
 
 
-class Wanted(NamedTuple):
+class DocumentChange(NamedTuple):
     key: str
     form: Form[Any]
     change: Callable[[Any], Any]  # of the document, or of None; raises NotFound
@@ -185,7 +194,7 @@ class _Change:
 
     __slots__ = ("again", "again_ns", "deadline_ns", "done", "revision", "wanted")
 
-    def __init__(self, wanted: Wanted, deadline_ns: int, done: MetadataDone) -> None:
+    def __init__(self, wanted: DocumentChange, deadline_ns: int, done: MetadataDone) -> None:
         self.wanted = wanted
         self.deadline_ns = deadline_ns
         self.done = done
@@ -201,7 +210,9 @@ class MetadataChanges:
         self._now_ns = now_ns
         self._changes: list[_Change] = []
 
-    def change(self, wanted: Wanted, document: Any, revision: int, done: MetadataDone) -> None:
+    def change(
+        self, wanted: DocumentChange, document: Any, revision: int, done: MetadataDone
+    ) -> None:
         """`document`: as the view has it, at that revision."""
         change = _Change(wanted, self._now_ns + CHANNEL_CONFIRM_NS, done)
         self._changes.append(change)
@@ -229,7 +240,7 @@ class MetadataChanges:
         else:
             self._found(change, settled.found)
 
-    def _found(self, change: _Change, found: tuple[Entry, ...]) -> None:
+    def _found(self, change: _Change, found: tuple[KeyValue, ...]) -> None:
         key, form, *_ = change.wanted
         document, revision = None, 0
         if found:

@@ -57,17 +57,23 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
     MOVE,
     Copy,
-    Move,
-    State,
+    MoveState,
+    PartitionMove,
     lacking,
     may_begin,
     next_record,
     state_of,
 )
-from penstock.cluster.placement import Change as PlannedChange
-from penstock.cluster.placement import Held, Place, Plan, Standing, plan
+from penstock.cluster.placement import (
+    NodeStanding,
+    PlacementChange,
+    PlacementNode,
+    PlacementPartition,
+    PlacementPlan,
+    plan,
+)
 from penstock.replication.election import Candidate, election, hindrance
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, PartitionRecord
 
 # --- what it sees ---
 
@@ -76,7 +82,7 @@ class NodeSeen(NamedTuple):
     """A node that belongs to the cluster. `standing`: as its operator wants it."""
 
     zone: str
-    standing: Standing
+    standing: NodeStanding
     generation: int  # that its last start has written
     memory_lost_generation: int
     incarnation: int | None  # of the process whose key is there; None: there is none
@@ -84,12 +90,12 @@ class NodeSeen(NamedTuple):
 
 
 class PartitionSeen(NamedTuple):
-    record: Record
+    record: PartitionRecord
     revision: int
     replicas: int  # as its topic asks for
     waits: bool  # its topic waits for the disk
     members_min: int = 0  # as its topic asks for; 0: half of the replicas
-    move: Move | None = None
+    move: PartitionMove | None = None
     move_revision: int = 0  # of its key
     bytes_kept: float = 0.0
     led_bytes_per_s: float = 0.0
@@ -114,13 +120,13 @@ class Campaign(NamedTuple):
     """Put the key `controller` under a lease of our own, if there is none."""
 
 
-class Change(NamedTuple):
+class PartitionChange(NamedTuple):
     """Of a partition that is as `seen`. None: that stays as it is."""
 
     partition: PartitionName
     seen: PartitionSeen
-    record: Record | None = None
-    move: Move | None = None
+    record: PartitionRecord | None = None
+    move: PartitionMove | None = None
     is_move_done: bool = False
 
 
@@ -128,7 +134,7 @@ class Propose(NamedTuple):
     """One transaction; `transaction_of` makes it."""
 
     controller_created: int
-    changes: tuple[Change, ...]
+    changes: tuple[PartitionChange, ...]
 
 
 def transaction_of(effect: Propose) -> Transaction:
@@ -162,11 +168,11 @@ def members_min_of(seen: PartitionSeen, replicas: int) -> int:
 
 class Controller:
     __slots__ = (
-        "_asked",
         "_incarnation",
         "_leaderless",
         "_planned_for",
         "_planned_ns",
+        "_proposed",
         "_settled_ns",
         "duty",
         "last_plan",
@@ -177,12 +183,12 @@ class Controller:
     def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
-        self.last_plan = Plan(())
+        self.last_plan = PlacementPlan(())
         self.out: list[Any] = []
         self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
         self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
-        self._asked: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
+        self._proposed: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
         self._planned_ns = 0
         self._planned_for: Any = None
 
@@ -197,7 +203,7 @@ class Controller:
         self.duty = Duty.SETTLING
         self._settled_ns = now_ns + limits.CONTROLLER_SETTLE_NS
         self._leaderless.clear()
-        self._asked.clear()
+        self._proposed.clear()
         self._planned_for = None
         self.presence.forget()
 
@@ -218,20 +224,22 @@ class Controller:
         changes = self._elections(situation, now_ns)
         changes |= self._moves(situation, changes)
         changes |= self._planned(situation, now_ns, changes)
-        self._propose(situation, self._not_asked(changes, now_ns))
+        self._propose(situation, self._not_proposed(changes, now_ns))
 
-    def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
-        """What was proposed a moment ago, on the same ground, is on its way."""
-        self._asked = {name: one for name, one in self._asked.items() if now_ns < one[2]}
+    def _not_proposed(
+        self, changes: Mapping[PartitionName, PartitionChange], now_ns: int
+    ) -> list[PartitionChange]:
+        """What was proposed a moment ago, from the same revisions, is on its way."""
+        self._proposed = {name: one for name, one in self._proposed.items() if now_ns < one[2]}
         new = []
         for name, change in changes.items():
-            ground = change.seen.revision, change.seen.move_revision
-            if self._asked.get(name, (0, 0, 0))[:2] != ground:
-                self._asked[name] = *ground, now_ns + limits.ELECT_AFTER_NS
+            revisions = change.seen.revision, change.seen.move_revision
+            if self._proposed.get(name, (0, 0, 0))[:2] != revisions:
+                self._proposed[name] = *revisions, now_ns + limits.ELECT_AFTER_NS
                 new.append(change)
         return new
 
-    def _propose(self, situation: Situation, changes: list[Change]) -> None:
+    def _propose(self, situation: Situation, changes: list[PartitionChange]) -> None:
         size = limits.TRANSACTION_KEYS_MAX // 2 - 1  # each compares and puts two keys at most
         for first in range(0, len(changes), size):
             chunk = tuple(changes[first : first + size])
@@ -239,7 +247,7 @@ class Controller:
 
     # --- elections ---
 
-    def _elections(self, situation: Situation, now_ns: int) -> dict[PartitionName, Change]:
+    def _elections(self, situation: Situation, now_ns: int) -> dict[PartitionName, PartitionChange]:
         changes = {}
         for name, seen in situation.partitions.items():
             if self._is_served(situation, seen):
@@ -252,7 +260,7 @@ class Controller:
             if now_ns - since_ns >= limits.ELECT_AFTER_NS:
                 record = self._elect(situation, seen)
                 if record is not None:
-                    changes[name] = Change(name, seen, record)
+                    changes[name] = PartitionChange(name, seen, record)
         return changes
 
     def _is_served(self, situation: Situation, seen: PartitionSeen) -> bool:
@@ -267,25 +275,25 @@ class Controller:
             None,
         )  # reachable without a key: the coordinator's trouble
 
-    def _elect(self, situation: Situation, seen: PartitionSeen) -> Record | None:
+    def _elect(self, situation: Situation, seen: PartitionSeen) -> PartitionRecord | None:
         record = seen.record
         failed = record.leader.node if record.leader is not None else None
         able = [
-            seat
+            leader_id
             for member in record.members
-            if (seat := _able_seat(situation, seen, member.node)) is not None
+            if (leader_id := _able_leader(situation, seen, member.node)) is not None
         ]
         if not able:
             return None
-        order = {node: place for place, node in enumerate(record.wanted)}
+        order = {node: rank for rank, node in enumerate(record.wanted)}
         chosen = min(able, key=lambda s: (s.node == failed, order.get(s.node, len(order)), s.node))
         return election(record, chosen, self.presence.missing)
 
     # --- moves ---
 
     def _moves(
-        self, situation: Situation, taken: Mapping[PartitionName, Change]
-    ) -> dict[PartitionName, Change]:
+        self, situation: Situation, taken: Mapping[PartitionName, PartitionChange]
+    ) -> dict[PartitionName, PartitionChange]:
         moving = [
             (name, seen, seen.move)
             for name, seen in situation.partitions.items()
@@ -294,12 +302,12 @@ class Controller:
         begin = self._that_begin(situation)
         changes = {}
         for name, seen, move in moving:
-            if state_of(move, seen.record) is State.DONE:
-                changes[name] = Change(name, seen, is_move_done=True)
+            if state_of(move, seen.record) is MoveState.DONE:
+                changes[name] = PartitionChange(name, seen, is_move_done=True)
                 continue
             record = next_record(move, seen.record, name in begin)
             if record is not None:
-                changes[name] = Change(name, seen, record)
+                changes[name] = PartitionChange(name, seen, record)
         return changes
 
     def _that_begin(self, situation: Situation) -> set[PartitionName]:
@@ -308,7 +316,9 @@ class Controller:
         running: list[Copy] = []
         for name, seen in situation.partitions.items():
             copies = _copies(name, seen)
-            is_waiting = seen.move is not None and state_of(seen.move, seen.record) is State.WAITING
+            is_waiting = (
+                seen.move is not None and state_of(seen.move, seen.record) is MoveState.WAITING
+            )
             (waiting if is_waiting else running).extend(copies)
         begun = set(may_begin(waiting, running))
         held_back = {copy.partition for copy in waiting if copy not in begun}
@@ -316,28 +326,28 @@ class Controller:
 
     # --- plans ---
 
-    def places(self, situation: Situation, now_ns: int) -> list[Place]:
+    def placement_nodes(self, situation: Situation, now_ns: int) -> list[PlacementNode]:
         lost = self.presence.lost(now_ns)
-        places = []
+        nodes = []
         for number, seen in sorted(situation.nodes.items()):
-            standing = Standing.LOST if number in lost else seen.standing
+            standing = NodeStanding.LOST if number in lost else seen.standing
             is_there = number not in self.presence.missing and seen.incarnation is not None
             is_steady = is_there and self.presence.is_steady(number, now_ns)
-            places.append(Place(number, seen.zone, standing, seen.is_full or not is_steady))
-        return places
+            nodes.append(PlacementNode(number, seen.zone, standing, seen.is_full or not is_steady))
+        return nodes
 
-    def draw(self, situation: Situation, now_ns: int) -> Plan:
+    def draw(self, situation: Situation, now_ns: int) -> PlacementPlan:
         """What `--dry-run` shows."""
         helds = [_held(name, seen) for name, seen in situation.partitions.items()]
-        return plan(self.places(situation, now_ns), helds)
+        return plan(self.placement_nodes(situation, now_ns), helds)
 
     def _planned(
-        self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, Change]
-    ) -> dict[PartitionName, Change]:
+        self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, PartitionChange]
+    ) -> dict[PartitionName, PartitionChange]:
         preferred_leaders = {
             name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
         }
-        now = (self.places(situation, now_ns), preferred_leaders)
+        now = (self.placement_nodes(situation, now_ns), preferred_leaders)
         is_due = now_ns - self._planned_ns >= limits.PLAN_EVERY_NS or now != self._planned_for
         if not is_due or self.presence.too_many_missing:
             return {}
@@ -360,28 +370,30 @@ class Controller:
         self._planned_for = None
 
 
-def _begun(seen: PartitionSeen, change: PlannedChange) -> Change:
+def _begun(seen: PartitionSeen, change: PlacementChange) -> PartitionChange:
     """Where a move is under way, the new one begins with what there is."""
     members = tuple(member.node for member in seen.record.members)
     origin = members if seen.move is not None else seen.record.wanted
     least = members_min_of(seen, len(change.after))
-    move = Move(change.partition, origin, change.after, least, seen.record.members_min)
-    return Change(change.partition, seen, move=move)
+    move = PartitionMove(change.partition, origin, change.after, least, seen.record.members_min)
+    return PartitionChange(change.partition, seen, move=move)
 
 
-def _another_minimum(name: PartitionName, seen: PartitionSeen) -> Change | None:
+def _another_minimum(name: PartitionName, seen: PartitionSeen) -> PartitionChange | None:
     record = seen.record
     least = members_min_of(seen, len(record.wanted))
     if seen.move is not None or record.members_min == least:
         return None
-    move = Move(name, record.wanted, record.wanted, least, record.members_min)
-    return Change(name, seen, move=move)
+    move = PartitionMove(name, record.wanted, record.wanted, least, record.members_min)
+    return PartitionChange(name, seen, move=move)
 
 
-def _held(name: PartitionName, seen: PartitionSeen) -> Held:
+def _held(name: PartitionName, seen: PartitionSeen) -> PlacementPartition:
     wanted = seen.move.target if seen.move is not None else seen.record.wanted
     members = tuple(member.node for member in seen.record.members)
-    return Held(name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s)
+    return PlacementPartition(
+        name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s
+    )
 
 
 def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
@@ -398,21 +410,21 @@ def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
     return [Copy(name, leader.node, node, spare, is_move, behind) for node in targets]
 
 
-def _able_seat(situation: Situation, seen: PartitionSeen, number: int) -> Seat | None:
+def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> LeaderId | None:
     """Of the member on a node, where that may lead."""
     node, member = situation.nodes.get(number), seen.record.member_on(number)
     if node is None or node.incarnation is None or member is None:
         return None
-    seat = Seat(number, node.incarnation, member.replica)
+    leader_id = LeaderId(number, node.incarnation, member.replica)
     candidate = Candidate(
-        seat,
+        leader_id,
         node.generation,
         node.generation,
         node.memory_lost_generation,
         seen.waits,
         number in seen.unable,
     )
-    return seat if hindrance(seen.record, candidate) is None else None
+    return leader_id if hindrance(seen.record, candidate) is None else None
 
 
 class Presence:

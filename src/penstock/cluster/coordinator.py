@@ -32,7 +32,7 @@ from penstock.replication.leader import Outcome
 NO_LEASE = 0
 
 
-class Entry(NamedTuple):
+class KeyValue(NamedTuple):
     key: str
     value: bytes
     revision: int  # of its last change
@@ -69,7 +69,7 @@ class ValueIs(NamedTuple):
 Compare = RevisionIs | CreatedIs | Exists | ValueIs
 
 
-def holds(compare: Compare, entry: Entry | None) -> bool:
+def holds(compare: Compare, entry: KeyValue | None) -> bool:
     """`entry`: what stands under the compared key."""
     match compare:
         case RevisionIs(_, revision):
@@ -124,7 +124,7 @@ class Settled(NamedTuple):
 
     outcome: Outcome
     revision: int
-    found: tuple[Entry, ...] = ()
+    found: tuple[KeyValue, ...] = ()
 
 
 UNKNOWN = Settled(Outcome.UNKNOWN, 0)
@@ -135,14 +135,14 @@ UNKNOWN = Settled(Outcome.UNKNOWN, 0)
 
 class Reading(NamedTuple):
     revision: int  # of the coordinator at that time
-    entry: Entry | None
+    entry: KeyValue | None
 
 
-class Page(NamedTuple):
+class KeyPage(NamedTuple):
     """A part of a list; all pages of a list are as of the same revision."""
 
     revision: int
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValue, ...]
     is_last: bool
 
 
@@ -152,9 +152,9 @@ class Failed(NamedTuple):
     reason: str
 
 
-class Event(NamedTuple):
+class KeyEvent(NamedTuple):
     key: str
-    entry: Entry | None  # None: it was deleted
+    entry: KeyValue | None  # None: it was deleted
     revision: int
 
 
@@ -162,7 +162,7 @@ class Changes(NamedTuple):
     """All changes up to `revision` that were not handed out yet; none: that is how far it is."""
 
     revision: int
-    events: tuple[Event, ...]
+    events: tuple[KeyEvent, ...]
 
 
 class Compacted(NamedTuple):
@@ -182,8 +182,8 @@ class LeaseGone(NamedTuple):
     lease: int
 
 
-class Watch(Protocol):
-    def ask_progress(self) -> None:
+class KeyWatch(Protocol):
+    def request_progress(self) -> None:
         """A `Changes` comes soon, even if nothing has changed."""
 
     def cancel(self) -> None:
@@ -197,12 +197,12 @@ class Coordinator(Protocol):
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
         """As of now: no older than anything that was answered to anybody before the call."""
 
-    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         """`done` is called for each page, in the order of the keys; after Failed comes none."""
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
-    ) -> Watch: ...
+    ) -> KeyWatch: ...
 
     def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None: ...
 

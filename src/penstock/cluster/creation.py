@@ -43,17 +43,16 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import Held as Placed
-from penstock.cluster.placement import Place, plan
+from penstock.cluster.placement import PlacementNode, PlacementPartition, plan
 from penstock.cluster.view import View
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
 
 
-class Wanted(NamedTuple):
+class WantedTopic(NamedTuple):
     """What a topic is to be. `identity`: random, and never used before."""
 
     name: str
@@ -68,7 +67,7 @@ NewReplica = Callable[[], int]
 
 
 def creation(
-    view: View, wanted: Wanted, places: Iterable[Place], new_replica: NewReplica
+    view: View, wanted: WantedTopic, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
     """With as many partitions as go into one transaction. Raises Refused."""
     held = view.topics.get(wanted.name)
@@ -82,7 +81,7 @@ def creation(
     )
     floor = _floor(view, wanted.name)
     topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
-    drawn = _Drawn(view, places, new_replica, wanted.members_min)
+    drawn = _Drawn(view, nodes, new_replica, wanted.members_min)
     compares: list[Compare] = [
         RevisionIs(topic_key, held.revision if held is not None else 0),
         RevisionIs(floor_key, _revision(view, wanted.name)),
@@ -96,7 +95,7 @@ def growth(
     view: View,
     name: str,
     partitions: int,
-    places: Iterable[Place],
+    nodes: Iterable[PlacementNode],
     new_replica: NewReplica,
     members_min: int = 0,
 ) -> Transaction | None:
@@ -113,13 +112,13 @@ def growth(
     ]
     if not missing:
         return None
-    drawn = _Drawn(view, places, new_replica, members_min)
+    drawn = _Drawn(view, nodes, new_replica, members_min)
     compares: list[Compare] = [RevisionIs(keys.topic(name), held.revision)]
     epoch = _floor(view, name).epoch + 1
     return drawn.transaction(missing, held.document, epoch, compares, [])
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: WantedTopic) -> None:
     if not 1 <= wanted.partitions <= PARTITIONS_MAX:
         raise Refused(f"{wanted.partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
     if wanted.replicas < 1:
@@ -130,10 +129,10 @@ class _Drawn:
     """Where new partitions go, beside those that are there."""
 
     def __init__(
-        self, view: View, places: Iterable[Place], new_replica: NewReplica, members_min: int
+        self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica, members_min: int
     ) -> None:
         self._view = view
-        self._places = list(places)
+        self._placement_nodes = list(nodes)
         self._new_replica = new_replica
         self._members_min = members_min
 
@@ -164,15 +163,14 @@ class _Drawn:
         self, names: Collection[PartitionName], replicas: int
     ) -> dict[PartitionName, tuple[int, ...]]:
         """In order of preference. Raises Refused where there is no node."""
-        known = {place.node for place in self._places} & set(self._view.memberships)
-        places = [place for place in self._places if place.node in known]
+        nodes = [node for node in self._placement_nodes if node.number in self._view.memberships]
         there = [
-            Placed(name, len(held.document.wanted), held.document.wanted)
+            PlacementPartition(name, len(held.document.wanted), held.document.wanted)
             for name, held in self._view.partitions.items()
             if name not in names and held.document.wanted
         ]
-        new = [Placed(name, replicas, ()) for name in names]
-        changes = {one.partition: one.after for one in plan(places, [*there, *new]).changes}
+        new = [PlacementPartition(name, replicas, ()) for name in names]
+        changes = {one.partition: one.after for one in plan(nodes, [*there, *new]).changes}
         found = {name: changes.get(name, ()) for name in names}
         if not all(found.values()):
             raise Refused("no node takes a new partition")
@@ -191,13 +189,15 @@ class _Drawn:
             spread[name] = (first, *(node for node in nodes if node != first))
         return spread
 
-    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> Record:
+    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> PartitionRecord:
         members = tuple(
             Member(node, self._new_replica(), self._view.memberships[node].document.generation)
             for node in nodes
         )
         least = self._members_min or (topic.replicas + 1) // 2
-        return Record(topic.identity, epoch, None, members, min(least, len(members)), nodes)
+        return PartitionRecord(
+            topic.identity, epoch, None, members, min(least, len(members)), nodes
+        )
 
 
 # --- deletion ---

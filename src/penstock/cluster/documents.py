@@ -1,7 +1,8 @@
 """What stands under the keys of the metadata: one class a kind, and its form as JSON.
 
 Numbers that are drawn at random (identities, lives, replica ids) stand as hexadecimal text. A
-partition's document is the `Record` of `penstock.replication`, whose legal changes stand there.
+partition's document is the `PartitionRecord` of `penstock.replication`, whose legal changes stand
+there.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from penstock.cluster import keys
 from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
+    FieldKind,
     Form,
-    Kind,
     Unfit,
     form_of,
     hexadecimal,
@@ -27,7 +28,7 @@ from penstock.cluster.json_form import (
 )
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 _NODE = integer(0, NODE_ID_MAX)
 _U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
@@ -52,7 +53,7 @@ def identity_of(text: object) -> int:
     return int(number, 16) if node is None else _BY_ITSELF | int(node, 16) << 64 | int(number, 16)
 
 
-_IDENTITY = Kind(identity_of, identity_text)
+_IDENTITY = FieldKind(identity_of, identity_text)
 # How a field stands in JSON is a part of its type.
 U32 = Annotated[int, _U32]
 U63 = Annotated[int, _U63]
@@ -72,7 +73,7 @@ class Cluster(NamedTuple):
     restorations: U32  # of the metadata from what the nodes remember: revisions began again
 
 
-class Node(NamedTuple):
+class NodeDocument(NamedTuple):
     """A node that lives, as its process says. Its key has a lease."""
 
     incarnation: Random
@@ -146,24 +147,24 @@ class EpochFloor(NamedTuple):
     epoch: U32
 
 
-class Setting(NamedTuple):
+class ClusterSetting(NamedTuple):
     value: Annotated[str, text(10_000)]
 
 
-CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(Node), form_of(Lookup)
+CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(NodeDocument), form_of(Lookup)
 MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
 TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
-EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(Setting)
+EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
-_SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
+_LEADER_ID = parts(LeaderId, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
 RECORD = Form(
-    Record,
+    PartitionRecord,
     1,
     (
         ("identity", _IDENTITY),
         ("epoch", _U32),
-        ("leader", optional(_SEAT)),
+        ("leader", optional(_LEADER_ID)),
         ("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),
         ("min_in_sync", integer(1, MEMBERS_MAX), "members_min"),
         ("preferred", list_of(_NODE, MEMBERS_MAX), "wanted"),
@@ -173,15 +174,15 @@ RECORD = Form(
 
 Document = (
     Cluster
-    | Node
+    | NodeDocument
     | Lookup
     | Membership
     | Controller
     | Topic
     | Channel
     | EpochFloor
-    | Record
-    | Setting
+    | PartitionRecord
+    | ClusterSetting
 )
 
 _FORMS: tuple[tuple[str, Form[Any]], ...] = (
@@ -210,12 +211,12 @@ def decode(key: str, data: bytes) -> Document | None:
 
 def _sound(key: str, document: Any) -> Document:
     """What a form cannot say: fields that contradict each other."""
-    if isinstance(document, Record):
+    if isinstance(document, PartitionRecord):
         _check_record(key, document)
     return document  # type: ignore[no-any-return]
 
 
-def _check_record(key: str, record: Record) -> None:
+def _check_record(key: str, record: PartitionRecord) -> None:
     nodes = [member.node for member in record.members]
     leader = record.leader
     if len(record.members) < record.members_min:

@@ -5,12 +5,12 @@ A leadership is **vacant** when
 - the record names no leader (it resigned);
 - the process that it names is over (`failure_detector`), or was this one before its restart;
 - its leader says that it has left;
-- its leader is linked, and has not said within OFFICE_TAKEN_NS that it is leading.
+- its leader is linked, and has not said within LEADERSHIP_TAKEN_NS that it is leading.
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
 out that are missing or refuse connections. A member that reaches fewer members than a commit needs
-waits OFFICE_TAKEN_NS longer, unless no other is left that might do better; so does one that has
+waits LEADERSHIP_TAKEN_NS longer, unless no other is left that might do better; so does one that has
 just given this leadership up. One whose log is corrupt lets sound ones go first
 (`failure_detector`). The coordinator's comparison decides between two that ask at once.
 
@@ -32,18 +32,18 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Held, View
+from penstock.cluster.view import Versioned, View
 from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
-    OFFICE_TAKEN_NS,
+    LEADERSHIP_TAKEN_NS,
     REPORT_PAUSE_NS,
     SOUND_FIRST_NS,
 )
 from penstock.replication.election import (
     Candidate,
-    Report,
+    MemberReport,
     election,
     hindrance,
     is_suspect,
@@ -51,7 +51,7 @@ from penstock.replication.election import (
 )
 from penstock.replication.leader import Outcome
 from penstock.replication.matching import Extent
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")
 
@@ -72,18 +72,18 @@ class SendReport(NamedTuple):
     node: int
     name: PartitionName
     epoch: int
-    report: Report
+    report: MemberReport
 
 
 class Vacancy:
-    __slots__ = ("asked", "due_ns", "epoch", "reason", "report_due_ns", "reports")
+    __slots__ = ("due_ns", "epoch", "proposed", "reason", "report_due_ns", "reports")
 
     def __init__(self, epoch: int, reason: str, due_ns: int) -> None:
         self.epoch = epoch
         self.reason = reason
         self.due_ns = due_ns
-        self.asked = False
-        self.reports: dict[int, Report] = {}
+        self.proposed = False
+        self.reports: dict[int, MemberReport] = {}
         self.report_due_ns = 0
 
 
@@ -118,7 +118,7 @@ class Elections:
 
     # --- what happens ---
 
-    def record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def record_changed(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         record = held.document if held is not None else None
         self._index(name, record)
         if record is None:
@@ -127,10 +127,10 @@ class Elections:
             self._forget(name)
             return
         if record.leader is not None and self._in_force.get(name) != record.epoch:
-            self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
+            self._awaited[name] = record.epoch, self.now_ns + LEADERSHIP_TAKEN_NS
         self.consider(name)
 
-    def _index(self, name: PartitionName, record: Record | None) -> None:
+    def _index(self, name: PartitionName, record: PartitionRecord | None) -> None:
         before = self._leads.pop(name, None)
         if before is not None:
             self._of_node[before].discard(name)
@@ -171,7 +171,7 @@ class Elections:
                 continue  # it was deleted: that change comes after this one, out of the same batch
             epoch = held.document.epoch
             if node in self.failure_detector.links and self._in_force.get(name) != epoch:
-                self._awaited[name] = epoch, self.now_ns + OFFICE_TAKEN_NS
+                self._awaited[name] = epoch, self.now_ns + LEADERSHIP_TAKEN_NS
             self.consider(name)
 
     def absence_counts(self) -> None:
@@ -180,7 +180,7 @@ class Elections:
             if node != self.own and node not in self.failure_detector.links:
                 self.node_changed(node)
 
-    def reported(self, node: int, name: PartitionName, epoch: int, report: Report) -> None:
+    def reported(self, node: int, name: PartitionName, epoch: int, report: MemberReport) -> None:
         vacancy = self.vacancies.get(name)
         if vacancy is not None and vacancy.epoch == epoch:
             vacancy.reports[node] = report
@@ -198,13 +198,13 @@ class Elections:
         if vacancy is None or vacancy.epoch != record.epoch:
             self.vacancies[name] = Vacancy(record.epoch, reason, self._due_ns(name, record))
 
-    def _member_record(self, name: PartitionName) -> Record | None:
+    def _member_record(self, name: PartitionName) -> PartitionRecord | None:
         held = self.view.partitions.get(name)
         if held is None or held.document.member_on(self.own) is None:
             return None
         return held.document
 
-    def _vacancy(self, name: PartitionName, record: Record) -> str:
+    def _vacancy(self, name: PartitionName, record: PartitionRecord) -> str:
         leader = record.leader
         if leader is None:
             return "its leader resigned"
@@ -222,19 +222,19 @@ class Elections:
             del self._awaited[name]  # asked for again when there is a link
         return self.failure_detector.why_gone(leader.node, leader.incarnation, self.now_ns)
 
-    def _due_ns(self, name: PartitionName, record: Record) -> int:
+    def _due_ns(self, name: PartitionName, record: PartitionRecord) -> int:
         missing = {m.node for m in record.members if self._is_missing(m.node)}
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
         order = [node for node in _by_preference(record) if node not in missing]
-        place = order.index(self.own) if self.own in order else len(order)
+        rank = order.index(self.own) if self.own in order else len(order)
         step_ns = FIRST_ELECTION_STEP_NS if self._is_first(name) else ELECTION_STEP_NS
-        due_ns = self.now_ns + place * step_ns
+        due_ns = self.now_ns + rank * step_ns
         gave_up_ns = self._given_up_ns.get(name)
-        if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
-            due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)
+        if gave_up_ns is not None and self.now_ns < gave_up_ns + LEADERSHIP_TAKEN_NS:
+            due_ns = max(due_ns, gave_up_ns + LEADERSHIP_TAKEN_NS)
         if self._reached(record) < record.members_min and order != [self.own]:
-            due_ns += OFFICE_TAKEN_NS
+            due_ns += LEADERSHIP_TAKEN_NS
         return due_ns
 
     def _is_missing(self, node: int) -> bool:
@@ -249,7 +249,7 @@ class Elections:
         held = self.view.partitions[name]
         return held.document.leader is None and held.revision == held.created
 
-    def _reached(self, record: Record) -> int:
+    def _reached(self, record: PartitionRecord) -> int:
         """How many members a commit of this node could count on."""
         links = self.failure_detector.links
         return sum(m.node == self.own or m.node in links for m in record.members)
@@ -260,57 +260,59 @@ class Elections:
             if mono_ns >= deadline_ns:
                 self.consider(name)
         for name, vacancy in tuple(self.vacancies.items()):
-            if vacancy.due_ns <= mono_ns and not vacancy.asked:
-                self._ask(name, vacancy)
+            if vacancy.due_ns <= mono_ns and not vacancy.proposed:
+                self._stand_for_election(name, vacancy)
 
-    def _ask(self, name: PartitionName, vacancy: Vacancy) -> None:
+    def _stand_for_election(self, name: PartitionName, vacancy: Vacancy) -> None:
         self.consider(name)  # things may have changed since
         record, local = self._member_record(name), self.local(name)
         if self.vacancies.get(name) is not vacancy or record is None or local is None:
             return
         if self.view.refusal(name) or local.leads or self.is_leaving:
             return
-        seat = Seat(self.own, self.incarnation, local.replica)
-        candidate = self._candidate(seat, local)
+        leader_id = LeaderId(self.own, self.incarnation, local.replica)
+        candidate = self._candidate(leader_id, local)
         if hindrance(record, candidate) is None:
             has_waited = self.now_ns >= vacancy.due_ns + SOUND_FIRST_NS
             if not has_waited and self.corrupt_replicas.should_wait(
                 name, record, self.failure_detector.links
             ):
                 return
-            self._propose(name, vacancy, election(record, seat, self._unreachable(record)))
+            self._propose(name, vacancy, election(record, leader_id, self._unreachable(record)))
         elif not local.stopped and self._may_have_lost(record, candidate):
             self._report(name, vacancy, record, local)
             chosen = last_resort(record, tuple(vacancy.reports.values()))
             if chosen is not None and chosen.node == self.own:
-                self._propose(name, vacancy, election(record, seat, ()))
+                self._propose(name, vacancy, election(record, leader_id, ()))
 
-    def _candidate(self, seat: Seat, local: Local) -> Candidate:
+    def _candidate(self, leader_id: LeaderId, local: Local) -> Candidate:
         held = self.view.memberships.get(self.own)
         written = held.document.generation if held is not None else -1
         lost = held.document.memory_lost_generation if held is not None else 0
-        return Candidate(seat, self.generation, written, lost, local.waits, local.stopped)
+        return Candidate(leader_id, self.generation, written, lost, local.waits, local.stopped)
 
-    def _unreachable(self, record: Record) -> set[int]:
+    def _unreachable(self, record: PartitionRecord) -> set[int]:
         links = self.failure_detector.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
     # --- where no member is sound ---
 
-    def _may_have_lost(self, record: Record, candidate: Candidate) -> bool:
+    def _may_have_lost(self, record: PartitionRecord, candidate: Candidate) -> bool:
         entry = record.member_on(self.own)
         if entry is None or candidate.generation != candidate.written_generation:
             return False
-        return entry.replica != candidate.seat.replica or is_suspect(entry, candidate)
+        return entry.replica != candidate.leader_id.replica or is_suspect(entry, candidate)
 
-    def _report(self, name: PartitionName, vacancy: Vacancy, record: Record, local: Local) -> None:
+    def _report(
+        self, name: PartitionName, vacancy: Vacancy, record: PartitionRecord, local: Local
+    ) -> None:
         entry = record.member_on(self.own)
         if entry is None or self.now_ns < vacancy.report_due_ns:
             return
         vacancy.report_due_ns = self.now_ns + REPORT_PAUSE_NS
         lost = self.view.memberships[self.own].document.memory_lost_generation
         extent = local.extent if entry.replica == local.replica else None
-        report = Report(entry, lost, extent)
+        report = MemberReport(entry, lost, extent)
         vacancy.reports[self.own] = report
         for member in record.members:
             if member.node in self.failure_detector.links:
@@ -318,11 +320,11 @@ class Elections:
 
     # --- transactions ---
 
-    def _propose(self, name: PartitionName, vacancy: Vacancy, record: Record) -> None:
+    def _propose(self, name: PartitionName, vacancy: Vacancy, record: PartitionRecord) -> None:
         held = self.view.partitions[name]
         key = keys.partition(*name)
         besides, created = self._refusing(held.document)
-        vacancy.asked = True
+        vacancy.proposed = True
         if not self._is_first(name):
             _log.info("%s/%d: this node asks to lead it: %s", *name, vacancy.reason)
         self.batches.add(
@@ -334,7 +336,9 @@ class Elections:
             )
         )
 
-    def _refusing(self, record: Record) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
+    def _refusing(
+        self, record: PartitionRecord
+    ) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
         """A node that is taken for dead by its refusals learns of it: its key goes."""
         leader = record.leader
         held = self.view.nodes.get(leader.node) if leader is not None else None
@@ -349,16 +353,16 @@ class Elections:
         """What was done comes through the view. What was not is looked at again."""
         if settled.outcome is Outcome.DONE:
             return
-        vacancy.asked = False
+        vacancy.proposed = False
         wait_ns = ELECTION_RETRY_NS if settled.outcome is Outcome.UNKNOWN else ELECTION_STEP_NS
         vacancy.due_ns = self.now_ns + wait_ns
         for entry in settled.found:
             if entry.key == keys.partition(*name):
                 document = RECORD.decode(entry.key, entry.value)
-                self.view.suspect(name, Held(document, entry.revision, entry.created))
+                self.view.suspect(name, Versioned(document, entry.revision, entry.created))
 
 
-def _by_preference(record: Record) -> list[int]:
+def _by_preference(record: PartitionRecord) -> list[int]:
     """The nodes of the members: those that are wanted first, in their order."""
     nodes = [member.node for member in record.members]
     wanted = [node for node in record.wanted if node in nodes]

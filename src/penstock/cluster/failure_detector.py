@@ -57,7 +57,7 @@ from penstock.limits import (
     REFUSAL_NS,
     REFUSAL_PAUSE_NS,
 )
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 NEVER_NS = -(1 << 62)
 WITNESSES_MIN = 2
@@ -165,7 +165,7 @@ class CorruptReplicas:
         self._of_node: dict[int, frozenset[PartitionName]] = {}
         self.failed_of_node: dict[int, frozenset[PartitionName]] = {}
 
-    def heard(
+    def reported(
         self,
         node: int,
         corrupt: Collection[PartitionName],
@@ -181,12 +181,14 @@ class CorruptReplicas:
     def may_be_given(self, name: PartitionName, node: int) -> bool:
         return name not in self._of_node.get(node, _NONE)
 
-    def should_wait(self, name: PartitionName, record: Record, reached: Collection[int]) -> bool:
+    def should_wait(
+        self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
+    ) -> bool:
         """This node is a member of `name`, and another one that is sound might ask."""
         return name in self.corrupt and bool(self._sound(name, record, reached))
 
     def successor(
-        self, name: PartitionName, record: Record, reached: Collection[int]
+        self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> int | None:
         """The member that should lead in the place of this node; by preference."""
         if name not in self.corrupt:
@@ -195,7 +197,9 @@ class CorruptReplicas:
         preferred = [node for node in record.wanted if node in sound]
         return next(iter(preferred or sound), None)
 
-    def _sound(self, name: PartitionName, record: Record, reached: Collection[int]) -> list[int]:
+    def _sound(
+        self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
+    ) -> list[int]:
         return [
             member.node
             for member in record.members

@@ -27,7 +27,7 @@ class Unfit(Exception):
         self.rule = rule
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """How a field's value stands in JSON."""
 
     read: Callable[[Any], Any]  # raises Unfit
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
 
 
 # The name in JSON, how it stands there, and the attribute where that has another name.
-Field = tuple[str, Kind] | tuple[str, Kind, str]
+Field = tuple[str, FieldKind] | tuple[str, FieldKind, str]
 
 
 class Form(NamedTuple, Generic[_T]):
@@ -127,16 +127,16 @@ def _same(value: Any) -> Any:
     return value
 
 
-def integer(least: int, most: int) -> Kind:
+def integer(least: int, most: int) -> FieldKind:
     def read(value: Any) -> int:
         if type(value) is not int or not least <= value <= most:
             raise Unfit(value, f"it is a whole number from {least} to {most}")
         return value
 
-    return Kind(read, _same)
+    return FieldKind(read, _same)
 
 
-def hexadecimal(digits: int) -> Kind:
+def hexadecimal(digits: int) -> FieldKind:
     """Random numbers stand as text: many readers of JSON keep 53 bits of a number."""
 
     def read(value: Any) -> int:
@@ -144,7 +144,7 @@ def hexadecimal(digits: int) -> Kind:
             raise Unfit(value, f"it is a text of {digits} digits, 0 to 9 and a to f")
         return int(value, 16)
 
-    return Kind(read, lambda number: f"{number:0{digits}x}")
+    return FieldKind(read, lambda number: f"{number:0{digits}x}")
 
 
 def _is_hex(text: str) -> bool:
@@ -157,28 +157,28 @@ def _read_flag(value: Any) -> bool:
     return value
 
 
-FLAG = Kind(_read_flag, _same)
+FLAG = FieldKind(_read_flag, _same)
 
 
-def text(chars_max: int = DOCUMENT_TEXT_CHARS_MAX) -> Kind:
+def text(chars_max: int = DOCUMENT_TEXT_CHARS_MAX) -> FieldKind:
     def read(value: Any) -> str:
         if type(value) is not str or len(value) > chars_max:
             raise Unfit(value, f"it is a text of at most {chars_max} characters")
         return value
 
-    return Kind(read, _same)
+    return FieldKind(read, _same)
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> FieldKind:
     def read(value: Any) -> str:
         if type(value) is not str or value not in choices:
             raise Unfit(value, f"it is one of {', '.join(choices)}")
         return value
 
-    return Kind(read, _same)
+    return FieldKind(read, _same)
 
 
-def list_of(kind: Kind, count_max: int) -> Kind:
+def list_of(kind: FieldKind, count_max: int) -> FieldKind:
     """A tuple in the program."""
 
     def read(value: Any) -> tuple[Any, ...]:
@@ -186,17 +186,17 @@ def list_of(kind: Kind, count_max: int) -> Kind:
             raise Unfit(value, f"it is a list of at most {count_max}")
         return tuple(kind.read(one) for one in value)
 
-    return Kind(read, lambda values: [kind.write(one) for one in values])
+    return FieldKind(read, lambda values: [kind.write(one) for one in values])
 
 
-def optional(kind: Kind) -> Kind:
-    return Kind(
+def optional(kind: FieldKind) -> FieldKind:
+    return FieldKind(
         lambda value: None if value is None else kind.read(value),
         lambda value: None if value is None else kind.write(value),
     )
 
 
-def parts(make: Callable[..., Any], *fields: Field) -> Kind:
+def parts(make: Callable[..., Any], *fields: Field) -> FieldKind:
     """An object within the document."""
 
     def read(value: Any) -> Any:
@@ -210,7 +210,7 @@ def parts(make: Callable[..., Any], *fields: Field) -> Kind:
             }
         )
 
-    return Kind(read, lambda document: _write_fields(fields, document))
+    return FieldKind(read, lambda document: _write_fields(fields, document))
 
 
 _TEXT = text()
@@ -227,4 +227,5 @@ def _read_settings(value: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(value.items()))
 
 
-SETTINGS = Kind(_read_settings, lambda pairs: dict(sorted(pairs)))  # pairs: documents are values
+# Pairs: documents are values.
+SETTINGS = FieldKind(_read_settings, lambda pairs: dict(sorted(pairs)))

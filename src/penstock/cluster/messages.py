@@ -6,12 +6,12 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | tag | message | fields |
 |---|---|---|
 | 1 | Heartbeat | when it was sent, by the sender's monotonic clock; its wall clock |
-| 2 | Answer | the first number of the heartbeat |
+| 2 | HeartbeatAnswer | the first number of the heartbeat |
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition; those among them that have failed |
 | 6 | Renewed | topic, partition |
-| 7 | StartAsked | topic, partition, identity of the topic, number of a channel |
+| 7 | StartRequest | topic, partition, identity of the topic, number of a channel |
 | 8 | StartHeld | the same |
 | 9 | Leaving | |
 
@@ -30,18 +30,18 @@ from penstock.cluster.documents import IDENTITY_PATTERN, identity_of, identity_t
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import (
-    Answer,
     Corrupt,
     Heartbeat,
+    HeartbeatAnswer,
     Leaving,
     Message,
     Refused,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
-from penstock.replication.election import Report
+from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
 from penstock.replication.matching import Extent
 from penstock.replication.record import Member
@@ -72,7 +72,7 @@ def _report(
     extent: _Extent | None,
 ) -> SendReport:  # fmt: skip
     known = None if extent is None else Extent(*extent)
-    report = Report(Member(*entry), lost, known)
+    report = MemberReport(Member(*entry), lost, known)
     return SendReport(node, PartitionName(topic, partition), epoch, report)
 
 
@@ -82,26 +82,26 @@ def _corrupt(node: int, *groups: tuple[tuple[str, int], ...]) -> Corrupt:
 
 
 def _start(
-    make: type[StartAsked | StartHeld], node: int, topic: str, partition: int, identity: str,
+    make: type[StartRequest | StartHeld], node: int, topic: str, partition: int, identity: str,
     channel: int,
-) -> StartAsked | StartHeld:  # fmt: skip
+) -> StartRequest | StartHeld:  # fmt: skip
     return make(PartitionName(topic, partition), identity_of(identity), channel)
 
 
-def _flat(message: StartAsked | StartHeld) -> Iterable[Any]:
+def _flat(message: StartRequest | StartHeld) -> Iterable[Any]:
     return *message.name, identity_text(message.identity), message.channel
 
 
 _KINDS = (
     _Kind(1, Heartbeat, tuple[_Number, _Number], tuple, lambda _, *both: Heartbeat(*both)),
-    _Kind(2, Answer, tuple[_Number], tuple, lambda _, sent_ns: Answer(sent_ns)),
+    _Kind(2, HeartbeatAnswer, tuple[_Number], tuple, lambda _, sent_ns: HeartbeatAnswer(sent_ns)),
     _Kind(3, Refused, tuple[_Number, _Random], tuple, lambda _, *both: Refused(*both)),
     _Kind(4, SendReport, tuple[_Name, _Number, _Number, _Member, _Number, _Extent | None],
           lambda it: (*it.name, it.epoch, *it.report), _report),
     _Kind(5, Corrupt, tuple[_Names, _Names], tuple, _corrupt),
     _Kind(6, Renewed, tuple[_Name, _Number], lambda it: it.name,
           lambda _, *name: Renewed(PartitionName(*name))),
-    _Kind(7, StartAsked, _Start, _flat, partial(_start, StartAsked)),
+    _Kind(7, StartRequest, _Start, _flat, partial(_start, StartRequest)),
     _Kind(8, StartHeld, _Start, _flat, partial(_start, StartHeld)),
     _Kind(9, Leaving, tuple[()], tuple, lambda _: Leaving()),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from penstock.broker.replicas.context import identity_number
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
 from penstock.cluster.documents import Channel, Settings, Topic, identity_of, identity_text
-from penstock.cluster.view import Held
+from penstock.cluster.view import Versioned
 from penstock.errors import DocumentBroken
 from penstock.limits import PARTITIONS_MAX
 from penstock.replication.frames import Target
@@ -52,7 +52,7 @@ def cluster_topic(name: str, topic: Topic, partitions: int) -> ClusterTopic:
     )
 
 
-def cluster_channel(name: str, held: Held[Channel]) -> ClusterChannel:
+def cluster_channel(name: str, held: Versioned[Channel]) -> ClusterChannel:
     """Raises DocumentBroken."""
     settings = dict(held.document.settings)
     entry = channel_entry(name, held.document)

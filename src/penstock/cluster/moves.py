@@ -30,7 +30,7 @@ from typing import Annotated, NamedTuple
 from penstock import limits
 from penstock.cluster.json_form import form_of, integer, list_of, parts, text
 from penstock.cluster.keys import PartitionName
-from penstock.replication.record import Record, arranged
+from penstock.replication.record import PartitionRecord, arranged
 
 Nodes = Annotated[
     tuple[int, ...], list_of(integer(0, limits.NODE_ID_MAX), limits.MEMBERS_MAX)
@@ -43,7 +43,7 @@ _PARTITION = parts(
 )
 
 
-class Move(NamedTuple):
+class PartitionMove(NamedTuple):
     partition: Annotated[PartitionName, _PARTITION]
     origin: Nodes
     target: Nodes
@@ -56,14 +56,16 @@ class Move(NamedTuple):
         return self.target + tuple(node for node in self.origin if node not in self.target)
 
 
-MOVE = form_of(Move)
+MOVE = form_of(PartitionMove)
 
 
-def cancelled(move: Move) -> Move:
-    return Move(move.partition, move.target, move.origin, move.origin_members_min, move.members_min)
+def cancelled(move: PartitionMove) -> PartitionMove:
+    return PartitionMove(
+        move.partition, move.target, move.origin, move.origin_members_min, move.members_min
+    )
 
 
-class State(Enum):
+class MoveState(Enum):
     WAITING = "waiting"
     COPYING = "copying"
     LEADING = "leading"
@@ -71,39 +73,41 @@ class State(Enum):
     DONE = "done"
 
 
-def lacking(move: Move, record: Record) -> tuple[int, ...]:
+def lacking(move: PartitionMove, record: PartitionRecord) -> tuple[int, ...]:
     """Targets that have to be copied, or to catch up."""
     return tuple(node for node in move.target if record.member_on(node) is None)
 
 
-def state_of(move: Move, record: Record) -> State:
+def state_of(move: PartitionMove, record: PartitionRecord) -> MoveState:
     if lacking(move, record):
-        return State.COPYING if set(move.target) <= set(record.wanted) else State.WAITING
+        return MoveState.COPYING if set(move.target) <= set(record.wanted) else MoveState.WAITING
     if record.leader is None or record.leader.node not in move.target:
-        return State.LEADING
+        return MoveState.LEADING
     is_set = {member.node for member in record.members} == set(move.target)
     if is_set and record.wanted == move.target and record.members_min == move.members_min:
-        return State.DONE
-    return State.RELEASING
+        return MoveState.DONE
+    return MoveState.RELEASING
 
 
-def next_record(move: Move, record: Record, may_begin: bool) -> Record | None:
+def next_record(
+    move: PartitionMove, record: PartitionRecord, may_begin: bool
+) -> PartitionRecord | None:
     """What the controller proposes; None: nothing, for now. `may_begin`: a copy may."""
     state = state_of(move, record)
-    if state is State.WAITING:
+    if state is MoveState.WAITING:
         proposed = _widened(move, record) if may_begin else record
-    elif state in (State.COPYING, State.LEADING):
+    elif state in (MoveState.COPYING, MoveState.LEADING):
         proposed = _widened(move, record) if _has_others(move, record) else record
     else:
         proposed = arranged(record, move.target, move.members_min)
     return proposed if proposed != record else None
 
 
-def _widened(move: Move, record: Record) -> Record:
+def _widened(move: PartitionMove, record: PartitionRecord) -> PartitionRecord:
     return arranged(record, move.wide, record.members_min)
 
 
-def _has_others(move: Move, record: Record) -> bool:
+def _has_others(move: PartitionMove, record: PartitionRecord) -> bool:
     """Where all others have been released, a target that falls out is fed as any member is."""
     return any(member.node not in move.target for member in record.members)
 

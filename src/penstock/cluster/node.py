@@ -27,24 +27,24 @@ from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
 from penstock.cluster.channel_starts import StartRequests
 from penstock.cluster.client_changes import ClientChanges, MetadataChanges
 from penstock.cluster.coordinator import Coordinator
-from penstock.cluster.documents import Membership, Node
+from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import (
-    Answer,
     Heartbeat,
+    HeartbeatAnswer,
     Message,
     Participant,
     Renewed,
-    StartAsked,
     StartHeld,
+    StartRequest,
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
-from penstock.cluster.view import Change, Held, Remembered
+from penstock.cluster.view import Remembered, Versioned, ViewChange
 from penstock.limits import (
     FULL_DISK_NS,
     PEER_HEARTBEAT_NS,
@@ -56,7 +56,7 @@ from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose, Refuse
 from penstock.replication.frames import Frame, Target
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
@@ -70,7 +70,7 @@ class ClusterNode:
         broker: Broker,
         own: int,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         coordinator: Coordinator,
         peers: Peers,
         ledger: Ledger,
@@ -78,7 +78,7 @@ class ClusterNode:
         new_replica: Callable[[], int],
         mono_ns: int,
         remembered: Remembered | None = None,
-        records: Mapping[PartitionName, Held[Record]] | None = None,
+        records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
         isolation: Isolation = Isolation(),  # noqa: B008
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
@@ -91,7 +91,7 @@ class ClusterNode:
         self.replica_host: ReplicaHost = broker.join(
             BrokerMembership(
                 own, membership.incarnation, membership.generation, ledger, peers, self,
-                self.participant.proposals.heard, isolation,
+                self.participant.proposals.evidence, isolation,
             )
         )  # fmt: skip
         self.reconciler = Reconciler(
@@ -111,29 +111,33 @@ class ClusterNode:
         self._corrupt_round = 0
         self._corrupt: set[PartitionName] = set()  # here, as far as is known
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
-        self._asked = StartRequests(self._holds_start, self._answer_start)
+        self._start_requests = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
-        deps = CreationDeps(view, coordinator, self._ask_start, has, self.replica_host.wall_ns)
+        deps = CreationDeps(view, coordinator, self._request_start, has, self.replica_host.wall_ns)
         self._channel_creations = ChannelCreations(deps, mono_ns)
         self._changes = MetadataChanges(view, coordinator, mono_ns)
         topics = TopicDeps(view, coordinator, self._is_true, new_replica, self.replica_host.wall_ns)
         self._topics = TopicChanges(topics, mono_ns)
         # Clients that wait: one of these is not empty.
-        self._waits = self._topics.waiting, self._asked.waiting, self._channel_creations.waiting
+        self._waits = (
+            self._topics.waiting,
+            self._start_requests.waiting,
+            self._channel_creations.waiting,
+        )
         self.replica_host.metadata = ClientChanges(
             view, self._topics, self._channel_creations, self._changes, has, self._is_true
         )
 
     # --- what the view shows ---
 
-    def _noticed(self, change: Change) -> None:
+    def _noticed(self, change: ViewChange) -> None:
         key = change.key
         if key.startswith(keys.TOPICS):
             self.reconciler.due[key.removeprefix(keys.TOPICS)] = None
         elif key.startswith(keys.CHANNELS):
             self.reconciler.due[keys.channel_of(key).topic] = None
 
-    def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def _assign(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         self.reconciler.due[name.topic] = None
         self._unmet[name] = None  # it may want another replica
 
@@ -165,15 +169,15 @@ class ClusterNode:
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
 
-    def _ask_start(self, node: int, asked: StartAsked) -> None:
+    def _request_start(self, node: int, request: StartRequest) -> None:
         if node == self.own:
-            self._asked.ask(node, asked, self._now_ns)
+            self._start_requests.receive(node, request, self._now_ns)
         else:
-            self._send(node, asked)
+            self._send(node, request)
 
     def _answer_start(self, node: int, held: StartHeld) -> None:
         if node == self.own:
-            self._channel_creations.heard(held)
+            self._channel_creations.start_held(held)
         else:
             self._send(node, held)
 
@@ -189,7 +193,7 @@ class ClusterNode:
         return channel in replicated.held_starts
 
     def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
-        self._asked.held(PartitionName(topic, partition), identity, channel)
+        self._start_requests.held(PartitionName(topic, partition), identity, channel)
 
     # --- what the leaderships want of the coordinator ---
 
@@ -221,7 +225,7 @@ class ClusterNode:
     def refused(self, node: int, incarnation: int) -> None:
         """A connection of this node to that life of another one."""
         self.participant.refused(node, incarnation)
-        self._speak()
+        self._send_all()
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         self.replica_host.receive(node, target, frame)
@@ -240,19 +244,21 @@ class ClusterNode:
         if name is not None and (held is None or hello.epoch >= held.document.epoch):
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
-    def hear(self, node: int, message: Message) -> None:
-        if not isinstance(message, Heartbeat | Answer):  # these change nothing before the next tick
+    def receive_message(self, node: int, message: Message) -> None:
+        if not isinstance(
+            message, Heartbeat | HeartbeatAnswer
+        ):  # these change nothing before the next tick
             self._is_due = True
         match message:
             case Renewed(name):
                 self._greet(node, name)
-            case StartAsked():
-                self._asked.ask(node, message, self._now_ns)
+            case StartRequest():
+                self._start_requests.receive(node, message, self._now_ns)
             case StartHeld():
-                self._channel_creations.heard(message)
+                self._channel_creations.start_held(message)
             case _:
                 self.participant.receive(node, message)
-        self._speak()
+        self._send_all()
 
     def _greet(self, node: int, name: PartitionName) -> None:
         replicated = self.reconciler.replicated(name)
@@ -278,7 +284,7 @@ class ClusterNode:
             if target is not None:
                 self.replica_host.worked(target)
         self.replica_host.tick(mono_ns)
-        self._asked.tick(mono_ns)
+        self._start_requests.tick(mono_ns)
         self._topics.tick(mono_ns)
         self._channel_creations.tick(mono_ns)
         self._changes.tick(mono_ns)
@@ -302,7 +308,7 @@ class ClusterNode:
         self.replica_host.turn()
         self._report()
         self.participant.flush()
-        self._speak()
+        self._send_all()
 
     def _hurry(self) -> None:
         """A client waits for a topic or channel: what has come of the metadata is looked at before
@@ -414,7 +420,7 @@ class ClusterNode:
             for node in _silent_nodes(machine) if machine is not None else ():
                 self._greet(node, name)
 
-    def _speak(self) -> None:
+    def _send_all(self) -> None:
         out, self.participant.out = self.participant.out, []
         for node, message in out:
             self._send(node, message)

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Coordinator, Failed, Reading
-from penstock.cluster.documents import Membership, Node
+from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local, SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import Proposals
 from penstock.cluster.registration import Registration
-from penstock.cluster.view import Change, Held, Remembered, View
+from penstock.cluster.view import Remembered, Versioned, View, ViewChange
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import (
     CORRUPT_NAMED_MAX,
@@ -33,7 +33,7 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
     VIEW_SLICE_DOCUMENTS,
 )
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class Heartbeat(NamedTuple):
@@ -41,7 +41,7 @@ class Heartbeat(NamedTuple):
     wall_ns: int  # what time it is at the sender
 
 
-class Answer(NamedTuple):
+class HeartbeatAnswer(NamedTuple):
     sent_ns: int  # of the heartbeat
 
 
@@ -69,7 +69,7 @@ class Renewed(NamedTuple):
     name: PartitionName
 
 
-class StartAsked(NamedTuple):
+class StartRequest(NamedTuple):
     """To the leader of a partition: say when the set has where this channel starts."""
 
     name: PartitionName
@@ -86,7 +86,15 @@ class StartHeld(NamedTuple):
 
 
 Message = (
-    Heartbeat | Answer | Refused | SendReport | Corrupt | Leaving | Renewed | StartAsked | StartHeld
+    Heartbeat
+    | HeartbeatAnswer
+    | Refused
+    | SendReport
+    | Corrupt
+    | Leaving
+    | Renewed
+    | StartRequest
+    | StartHeld
 )
 
 
@@ -95,14 +103,14 @@ class Participant:
         self,
         own: int,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
-        assign: Callable[[PartitionName, Held[Record] | None], None],
+        assign: Callable[[PartitionName, Versioned[PartitionRecord] | None], None],
         mono_ns: int,
         remembered: Remembered = Remembered(),  # noqa: B008
-        records: Mapping[PartitionName, Held[Record]] | None = None,
-        noticed: Callable[[Change], None] | None = None,
+        records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
+        noticed: Callable[[ViewChange], None] | None = None,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
         """`assign` is given the records that change, `noticed` all that changes in the view."""
@@ -128,7 +136,7 @@ class Participant:
         self._noticed = noticed
         self._coordinator = coordinator
         self._heartbeat_due_ns = mono_ns
-        self._asked_ns: int | None = None  # when the coordinator was asked how far it is
+        self._read_sent_ns: int | None = None  # when the coordinator was asked how far it is
         self._answered: tuple[int, int] | None = None  # when that was, and its revision
 
     # --- links ---
@@ -163,15 +171,15 @@ class Participant:
         match message:
             case Heartbeat(sent_ns, wall_ns):
                 self._clocks_ns[node] = wall_ns - self.wall_ns
-                self.out.append((node, Answer(sent_ns)))
-            case Answer(sent_ns):
-                self.proposals.heard.answered(node, sent_ns)
+                self.out.append((node, HeartbeatAnswer(sent_ns)))
+            case HeartbeatAnswer(sent_ns):
+                self.proposals.evidence.answered(node, sent_ns)
             case Refused(other, incarnation):
                 self.proposals.refused(node, other, incarnation)
             case SendReport(_, name, epoch, report):
                 self.proposals.elections.reported(node, name, epoch, report)
             case Corrupt(names, failed):
-                self.proposals.corrupt_replicas.heard(node, names, failed)
+                self.proposals.corrupt_replicas.reported(node, names, failed)
             case Leaving():
                 self.proposals.leaving(node)
 
@@ -238,29 +246,29 @@ class Participant:
             return
         self._heartbeat_due_ns = mono_ns + PEER_HEARTBEAT_NS
         self.out.extend((node, Heartbeat(mono_ns, self.wall_ns)) for node in self.links)
-        self._ask(mono_ns)
+        self._read_revision(mono_ns)
 
     # --- authority from the coordinator ---
 
-    def _ask(self, mono_ns: int) -> None:
+    def _read_revision(self, mono_ns: int) -> None:
         """A leadership without other members knows by this alone that it is in force."""
-        if self._asked_ns is None and self.proposals.machines:
-            self._asked_ns = mono_ns
+        if self._read_sent_ns is None and self.proposals.machines:
+            self._read_sent_ns = mono_ns
             self._coordinator.read(keys.CLUSTER, self._was_read)
 
     def _was_read(self, answer: Reading | Failed) -> None:
-        asked_ns, self._asked_ns = self._asked_ns, None
-        if isinstance(answer, Reading) and asked_ns is not None:
-            self._answered = asked_ns, answer.revision
+        sent_ns, self._read_sent_ns = self._read_sent_ns, None
+        if isinstance(answer, Reading) and sent_ns is not None:
+            self._answered = sent_ns, answer.revision
 
     def _confirm(self) -> None:
         """The view has come to where the coordinator was: no other record was in force then."""
         if self._answered is None:
             return
-        asked_ns, revision = self._answered
+        sent_ns, revision = self._answered
         if self.view.revision >= revision and not self.view.frozen:
             self._answered = None
-            self.proposals.heard.confirmed(asked_ns)
+            self.proposals.evidence.confirmed(sent_ns)
 
     def flush(self) -> None:
         """What the leaderships propose goes to the coordinator, their reports to `out`."""

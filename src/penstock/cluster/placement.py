@@ -21,7 +21,7 @@ is made whole, with the disks and the network to itself.
 
 The same cluster gives the same plan, and a cluster that follows its plan gives an empty one.
 
-The board on which placement tries its moves: who has which replica, and what that weighs.
+The layout on which placement tries its moves: which node has which replica, and its weight.
 
 It keeps sums, so that a move costs little, and knows no preferences: those are placement's. Weights
 are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move.
@@ -38,31 +38,31 @@ from penstock.cluster.keys import PartitionName
 from penstock.errors import ConfigError
 
 
-class Standing(Enum):
+class NodeStanding(Enum):
     SERVES = "serves"
     MAINTENANCE = "maintenance"  # for a while: leads nothing, gets nothing new, keeps what it has
     DRAINING = "draining"  # for good: its replicas move away
     LOST = "lost"  # as draining, and nothing can be read from it
 
 
-class Place(NamedTuple):
+class PlacementNode(NamedTuple):
     """A node, as far as placement goes."""
 
-    node: int
+    number: int
     zone: str = ""
-    standing: Standing = Standing.SERVES
+    standing: NodeStanding = NodeStanding.SERVES
     is_full: bool = False  # its disk is below the watermark: it gets nothing new
 
     @property
     def stays(self) -> bool:
-        return self.standing in (Standing.SERVES, Standing.MAINTENANCE)
+        return self.standing in (NodeStanding.SERVES, NodeStanding.MAINTENANCE)
 
     @property
     def takes(self) -> bool:
-        return self.standing is Standing.SERVES and not self.is_full
+        return self.standing is NodeStanding.SERVES and not self.is_full
 
 
-class Held(NamedTuple):
+class PlacementPartition(NamedTuple):
     """A partition: what there is, and what its topic asks for."""
 
     partition: PartitionName
@@ -97,7 +97,7 @@ class Reason(Enum):
     LEADERS = "leaders"
 
 
-class Change(NamedTuple):
+class PlacementChange(NamedTuple):
     partition: PartitionName
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -120,8 +120,8 @@ class Short(NamedTuple):
     lacking: int
 
 
-class Plan(NamedTuple):
-    changes: tuple[Change, ...]
+class PlacementPlan(NamedTuple):
+    changes: tuple[PlacementChange, ...]
     short: tuple[Short, ...] = ()
     held_back: str | None = None  # why nothing is moved for balance
 
@@ -136,13 +136,13 @@ class Plan(NamedTuple):
 
 
 def plan(
-    places: Iterable[Place],
-    partitions: Iterable[Held],
+    nodes: Iterable[PlacementNode],
+    partitions: Iterable[PlacementPartition],
     tolerance: float = limits.PLACEMENT_TOLERANCE,
     steps_max: int = limits.PLACEMENT_STEPS_MAX,
-) -> Plan:
+) -> PlacementPlan:
     """Raises ConfigError for a partition that wants a node twice, or less than one replica."""
-    drawing = _Drawing(sorted(places), sorted(partitions))
+    drawing = _Drawing(sorted(nodes), sorted(partitions))
     drawing.repair()
     drawing.spread_zones()
     held_back = drawing.hindrance_of_balance()
@@ -155,20 +155,20 @@ def plan(
 
 
 class _Drawing:
-    def __init__(self, places: list[Place], partitions: list[Held]) -> None:
-        self.places = {place.node: place for place in places}
+    def __init__(self, nodes: list[PlacementNode], partitions: list[PlacementPartition]) -> None:
+        self.nodes = {node.number: node for node in nodes}
         self.partitions = partitions
         for held in partitions:
             _check(held)
-            for node in held.wanted:  # one that is not listed has left for good
-                self.places.setdefault(node, Place(node, standing=Standing.LOST))
-        zones = {node: place.zone or f"node {node}" for node, place in self.places.items()}
-        self.layout = Layout(zones, {held.partition: held.wanted for held in partitions})
+            for number in held.wanted:  # one that is not listed has left for good
+                self.nodes.setdefault(number, PlacementNode(number, standing=NodeStanding.LOST))
+        zones = {n: node.zone or f"node {n}" for n, node in self.nodes.items()}
+        self.layout = ReplicaLayout(zones, {held.partition: held.wanted for held in partitions})
         self.weights = {held.partition: held.weight for held in partitions}
         self.led_weights = {held.partition: held.led_weight for held in partitions}
         self.layout.weigh(self.weights, self.led_weights)
         self.reasons: dict[PartitionName, Reason] = {}
-        self.takers = [node for node, place in self.places.items() if place.takes]
+        self.takers = [n for n, node in self.nodes.items() if node.takes]
 
     def _note(self, partition: PartitionName, reason: Reason) -> None:
         self.reasons.setdefault(partition, reason)
@@ -188,15 +188,15 @@ class _Drawing:
                 self.layout.add(held.partition, node)
                 self._note(held.partition, Reason.RAISED if held.wanted else Reason.NEW)
 
-    def _leave_nodes(self, held: Held) -> None:
-        for node in self.layout.nodes_of(held.partition):
-            place = self.places[node]
-            if place.stays:
+    def _leave_nodes(self, held: PlacementPartition) -> None:
+        for number in self.layout.nodes_of(held.partition):
+            node = self.nodes[number]
+            if node.stays:
                 continue
-            other = self.layout.best(held.partition, self.takers, without=node)
+            other = self.layout.best(held.partition, self.takers, without=number)
             if other is not None:
-                self.layout.replace(held.partition, node, other)
-                is_lost = place.standing is Standing.LOST
+                self.layout.replace(held.partition, number, other)
+                is_lost = node.standing is NodeStanding.LOST
                 self._note(held.partition, Reason.LOST if is_lost else Reason.DRAINED)
 
     def _most_superfluous(self, partition: PartitionName) -> int:
@@ -205,9 +205,14 @@ class _Drawing:
         nodes = self.layout.nodes_of(partition)
 
         def value(node: int) -> tuple[int, int, int, int]:
-            order = (Standing.LOST, Standing.DRAINING, Standing.MAINTENANCE, Standing.SERVES)
+            order = (
+                NodeStanding.LOST,
+                NodeStanding.DRAINING,
+                NodeStanding.MAINTENANCE,
+                NodeStanding.SERVES,
+            )
             crowd = self.layout.crowd(partition, node)
-            at = order.index(self.places[node].standing)
+            at = order.index(self.nodes[node].standing)
             return at, -crowd, -self.layout.weight_of(node), -nodes.index(node)
 
         return min(nodes, key=value)
@@ -232,7 +237,7 @@ class _Drawing:
         sources = [
             node
             for node in self.layout.nodes_of(partition)
-            if self.places[node].standing is Standing.SERVES
+            if self.nodes[node].standing is NodeStanding.SERVES
             and self.layout.crowd(partition, node) >= room
         ]
         if not sources:
@@ -271,7 +276,7 @@ class _Drawing:
     def _balancing_steps(self, slack: float) -> Iterator[tuple[PartitionName, int, int]]:
         """From the fullest to the emptiest; then from others, where zones forbid that."""
         rising = sorted(self.takers, key=lambda node: (self.layout.weight_of(node), node))
-        sources = [n for n, place in self.places.items() if place.standing is Standing.SERVES]
+        sources = [n for n, node in self.nodes.items() if node.standing is NodeStanding.SERVES]
         sources.sort(key=lambda node: (-self.layout.weight_of(node), node))
         for source in sources:
             for target in rising:
@@ -301,14 +306,14 @@ class _Drawing:
     def move_leaders_off(self) -> None:
         for held in self.partitions:
             nodes = self.layout.nodes_of(held.partition)
-            able = [n for n in nodes if self.places[n].standing is Standing.SERVES]
+            able = [n for n in nodes if self.nodes[n].standing is NodeStanding.SERVES]
             if able and nodes[0] not in able:
                 node = min(able, key=lambda n: (self.layout.led_weight_of(n), n))
                 self.layout.prefer(held.partition, node)
                 self._note(held.partition, Reason.LEADERS)
 
     def balance_leaders(self, tolerance: float, steps_max: int) -> None:
-        able = [n for n, place in self.places.items() if place.standing is Standing.SERVES]
+        able = [n for n, node in self.nodes.items() if node.standing is NodeStanding.SERVES]
         slack = tolerance * self.layout.mean_led_weight(able)
         for _ in range(steps_max):
             step = next(self._leading_steps(able, slack), None)
@@ -340,7 +345,7 @@ class _Drawing:
 
     # --- what comes of it ---
 
-    def result(self, held_back: str | None) -> Plan:
+    def result(self, held_back: str | None) -> PlacementPlan:
         changes, short = [], []
         for held in self.partitions:
             after = self.layout.nodes_of(held.partition)
@@ -348,14 +353,14 @@ class _Drawing:
                 reason = self.reasons[held.partition]
                 copies = len(set(after) - set(held.wanted))
                 copied = copies * held.bytes_kept
-                changes.append(Change(held.partition, held.wanted, after, reason, copied))
-            lacking = held.replicas - sum(self.places[node].stays for node in after)
+                changes.append(PlacementChange(held.partition, held.wanted, after, reason, copied))
+            lacking = held.replicas - sum(self.nodes[node].stays for node in after)
             if lacking > 0:
                 short.append(Short(held.partition, lacking))
-        return Plan(tuple(changes), tuple(short), held_back)
+        return PlacementPlan(tuple(changes), tuple(short), held_back)
 
 
-def _check(held: Held) -> None:
+def _check(held: PlacementPartition) -> None:
     if held.replicas < 1:
         raise ConfigError(
             f"replicas of {_spelled(held.partition)}", held.replicas, "it has to be 1 at least"
@@ -370,7 +375,7 @@ def _spelled(partition: PartitionName) -> str:
     return f"{partition.topic}/{partition.number}"
 
 
-def described(drawn: Plan) -> list[str]:
+def described(drawn: PlacementPlan) -> list[str]:
     """Lines for a person: what `--dry-run` prints."""
     lines = []
     for change in drawn.changes:
@@ -385,7 +390,7 @@ def described(drawn: Plan) -> list[str]:
     return [*lines, copies if drawn.changes else "nothing to do"]
 
 
-class Layout:
+class ReplicaLayout:
     def __init__(
         self, zones: Mapping[int, str], nodes: Mapping[PartitionName, tuple[int, ...]]
     ) -> None:
@@ -468,7 +473,7 @@ class Layout:
         self._put(partition, [one for one in self._nodes[partition] if one != node])
 
     def replace(self, partition: PartitionName, source: int, target: int) -> None:
-        """In the same place of the order."""
+        """At the same position of the order."""
         nodes = self._nodes[partition]
         self._put(partition, [target if one == source else one for one in nodes])
 

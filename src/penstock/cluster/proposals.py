@@ -48,22 +48,22 @@ from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Change, Held, View
+from penstock.cluster.view import Versioned, View, ViewChange
 from penstock.errors import DocumentBroken
 from penstock.limits import (
     ELECTION_RETRY_NS,
     HAND_OVER_NS,
     HAND_OVERS_MAX,
+    LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
-    OFFICE_TAKEN_NS,
     PREFERRED_LEADERS_NS,
     REPLICA_TIMEOUT_NS,
     SUCCESSOR_STEADY_NS,
 )
-from penstock.replication.authority import Heard
+from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
-from penstock.replication.record import Record, resigned, successor, superfluous
+from penstock.replication.record import PartitionRecord, resigned, successor, superfluous
 
 
 class _Refused(NamedTuple):
@@ -109,7 +109,7 @@ class Proposals:
         self.preferred_leaders = PreferredLeaders(
             view, self.members.machines, self.hand_over, self.moved
         )
-        self.heard = Heard()  # for the `PartitionLeader`s of this node
+        self.evidence = Evidence()  # for the `PartitionLeader`s of this node
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
@@ -128,7 +128,7 @@ class Proposals:
 
     # --- what the shell sees ---
 
-    def changed(self, changes: Iterable[Change]) -> None:
+    def changed(self, changes: Iterable[ViewChange]) -> None:
         """The view has taken these in."""
         for key, before, after in changes:
             if key.startswith(keys.PARTITIONS):
@@ -139,7 +139,7 @@ class Proposals:
                 self._keyless.discard(node)
                 self.elections.node_changed(node)
 
-    def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+    def _record_changed(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         machine = self.machines.get(name)
         if machine is not None and held is not None:
             machine.seen(held.revision, held.document)
@@ -149,9 +149,12 @@ class Proposals:
             self._leaving.pop(name, None)
         self.elections.record_changed(name, held)
 
-    def _is_own(self, record: Record) -> bool:
-        seat = record.leader
-        return seat is not None and (seat.node, seat.incarnation) == (self.own, self.incarnation)
+    def _is_own(self, record: PartitionRecord) -> bool:
+        leader_id = record.leader
+        return leader_id is not None and (leader_id.node, leader_id.incarnation) == (
+            self.own,
+            self.incarnation,
+        )
 
     def followed(self) -> None:
         """The view is current, and the node's key is there."""
@@ -173,7 +176,7 @@ class Proposals:
         self.members.unlinked(node, self.now_ns)
         self.preferred_leaders.unlinked(node)
         self.corrupt_replicas.unlinked(node)
-        self.heard.lost(node)
+        self.evidence.lost(node)
         self.elections.node_changed(node)
 
     def leaving(self, node: int) -> None:
@@ -233,27 +236,27 @@ class Proposals:
         self._reads[name] = self.now_ns
 
     def _read(self, name: PartitionName) -> None:
-        machine, asked_ns = self.machines.get(name), self.now_ns
+        machine, sent_ns = self.machines.get(name), self.now_ns
         if machine is not None:
             key = keys.partition(*name)
-            self.coordinator.read(key, partial(self._was_read, name, machine, asked_ns))
+            self.coordinator.read(key, partial(self._was_read, name, machine, sent_ns))
 
     def _was_read(
-        self, name: PartitionName, machine: PartitionLeader, asked_ns: int, answer: Reading | Failed
+        self, name: PartitionName, machine: PartitionLeader, sent_ns: int, answer: Reading | Failed
     ) -> None:
         if isinstance(answer, Failed) or answer.entry is None:
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
             return
         entry = answer.entry
         try:
-            held = Held(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
+            held = Versioned(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
         except DocumentBroken:  # the view meets it, too, and freezes the partition
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
             return
         if self.view.suspect(name, held):
             return
         if held.revision == machine.revision:
-            machine.confirmed(asked_ns)
+            machine.confirmed(sent_ns)
         machine.read(held.revision, held.document)
         self.moved.add(name)
 
@@ -263,7 +266,8 @@ class Proposals:
         self.moved.add(name)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
-        """To a member whose process lives, or not, if that takes longer than OFFICE_TAKEN_NS."""
+        """To a member whose process lives, or not, if that takes longer than
+        LEADERSHIP_TAKEN_NS."""
         held, machine = self.view.nodes.get(node), self.machines.get(name)
         if (
             held is None
@@ -273,7 +277,7 @@ class Proposals:
             return False
         if not self.corrupt_replicas.may_be_given(name, node):
             return False
-        self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
+        self.handing[name] = self.now_ns + LEADERSHIP_TAKEN_NS
         self.moved.add(name)
         return machine.hand_over(node, held.document.incarnation)
 
@@ -370,7 +374,7 @@ def _seen_by_view(settled: Settled) -> None:
     """What was done comes through the view, and what was not is tried again."""
 
 
-def _incarnation_of(held: Held[Any] | None) -> int | None:
+def _incarnation_of(held: Versioned[Any] | None) -> int | None:
     return held.document.incarnation if held is not None else None
 
 
@@ -397,7 +401,7 @@ class PreferredLeaders:
     def unlinked(self, node: int) -> None:
         self._linked_ns.pop(node, None)
 
-    def record_changed(self, name: PartitionName, record: Record) -> None:
+    def record_changed(self, name: PartitionName, record: PartitionRecord) -> None:
         if superfluous(record) or successor(record, record.wanted) is not None:
             self.open.add(name)
         else:
@@ -424,7 +428,7 @@ class PreferredLeaders:
                 begun += self._begin(name, machine.record, steady, mono_ns)
 
     def _begin(
-        self, name: PartitionName, record: Record, steady: Collection[int], mono_ns: int
+        self, name: PartitionName, record: PartitionRecord, steady: Collection[int], mono_ns: int
     ) -> bool:
         node = successor(record, [one for one in steady if self._is_present(record, one)])
         tried_ns = self._tried_ns.get(name)
@@ -433,7 +437,7 @@ class PreferredLeaders:
         self._tried_ns[name] = mono_ns
         return self._hand_over(name, node)
 
-    def _is_present(self, record: Record, node: int) -> bool:
+    def _is_present(self, record: PartitionRecord, node: int) -> bool:
         """It is registered, and its entry is of the present generation: it is no suspect."""
         entry, held = record.member_on(node), self.view.memberships.get(node)
         if entry is None or held is None or node not in self.view.nodes:

@@ -37,19 +37,19 @@ from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import Message, Renewed
-from penstock.cluster.view import Held, View, encode_remembered
+from penstock.cluster.view import Versioned, View, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import COORDINATOR_RETRY_NS, MS, REPLICA_RENEWED_NS
 from penstock.log.replica_file import State
 from penstock.replication.frames import Target
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")
 LOOK_NS_MAX = 150 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 SendMessage = Callable[[int, Message], None]
-Records = dict[PartitionName, Held[Record]]
-Channels = dict[ChannelName, Held[Channel]]
+Records = dict[PartitionName, Versioned[PartitionRecord]]
+Channels = dict[ChannelName, Versioned[Channel]]
 
 
 class Reconciler:
@@ -165,7 +165,9 @@ class Reconciler:
                     partial(encode_remembered, one, record),
                 )  # fmt: skip
 
-    def _shape(self, held: Held[Topic], records: Records, channels: Channels) -> tuple[object, ...]:
+    def _shape(
+        self, held: Versioned[Topic], records: Records, channels: Channels
+    ) -> tuple[object, ...]:
         """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
         in-sync set."""
         return (
@@ -190,8 +192,8 @@ class Reconciler:
         if is_whole and discarded and not listed:
             _log.warning(_COPIED_AGAIN, topic, self.replica_host.discard(topic))
         for name in () if is_whole else discarded:
-            place = self.replica_host.discard(topic, name.number)
-            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
+            moved_to = self.replica_host.discard(topic, name.number)
+            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", moved_to)
         if known != listed:
             self.is_unchecked = True  # the leaders should know
 
@@ -215,7 +217,7 @@ class Reconciler:
                 self._coordinator.transact(wanted, _seen_by_view)
 
     def _place(
-        self, name: PartitionName, held: Held[Record], topic: Topic, partitions: int
+        self, name: PartitionName, held: Versioned[PartitionRecord], topic: Topic, partitions: int
     ) -> None:
         """A replica is made here, found here, or moved aside."""
         record = held.document
@@ -259,11 +261,13 @@ class Reconciler:
     ) -> None:
         self._renewed_ns[name] = self._now_ns
         reason = replicated.own.file.reason
-        place = self.replica_host.release(target, stays=True)
+        moved_to = self.replica_host.release(target, stays=True)
         self.is_unchecked = True
-        _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
+        _log.warning(
+            "%s/%d is copied again: %s; what it had was moved to %s", *name, reason, moved_to
+        )
 
-    def _is_new(self, topic: str, held: Held[Record]) -> bool:
+    def _is_new(self, topic: str, held: Versioned[PartitionRecord]) -> bool:
         """The partition has had no leader yet, so that nothing was ever stored in it."""
         record, floor = held.document, self.view.epochs.get(topic)
         if floor is None or held.revision != held.created or record.leader is not None:
@@ -288,9 +292,9 @@ class Reconciler:
 
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:
         replicated = self.replica_host.replica(target)
-        place = self.replica_host.release(target, stays)
+        moved_to = self.replica_host.release(target, stays)
         if stays:
-            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, moved_to)
         self._report()  # its leadership is over
         held = self.view.topics.get(name.topic)
         is_over = held is not None and held.document.deleted

@@ -40,7 +40,7 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, Node
+from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, NodeDocument
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
 from penstock.replication.leader import Outcome
@@ -77,7 +77,7 @@ class Leased:
         self._lease = NO_LEASE
         self._kept_ns = NEVER_NS  # when the lease was asked to last that it lasts
         self._due_ns = NEVER_NS  # the next attempt
-        self._is_asking = False
+        self._is_waiting = False
         self._now_ns = 0
 
     def is_held(self, mono_ns: int) -> bool:
@@ -90,7 +90,7 @@ class Leased:
         if self.phase is Registering.HELD:
             self._keep()
             return
-        if not is_current or self._is_asking or mono_ns < self._due_ns or not self._may_begin():
+        if not is_current or self._is_waiting or mono_ns < self._due_ns or not self._may_begin():
             return
         if self._lease == NO_LEASE:
             self._grant()
@@ -100,31 +100,31 @@ class Leased:
     def _may_begin(self) -> bool:
         return True
 
-    def _ask(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
-        self._is_asking = True
+    def _transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        self._is_waiting = True
         self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
         self.coordinator.transact(transaction, done)
 
     def _grant(self) -> None:
         self.phase = Registering.GRANTING
-        self._is_asking = True
+        self._is_waiting = True
         self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
-        asked_ns = self._now_ns
-        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(asked_ns, answer))
+        sent_ns = self._now_ns
+        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(sent_ns, answer))
 
-    def _granted(self, asked_ns: int, answer: Granted | Failed) -> None:
-        self._is_asking = False
+    def _granted(self, sent_ns: int, answer: Granted | Failed) -> None:
+        self._is_waiting = False
         if isinstance(answer, Granted):
-            self._lease, self._kept_ns = answer.lease, asked_ns
+            self._lease, self._kept_ns = answer.lease, sent_ns
             self._due_ns = self._now_ns
 
     def _register(self) -> None:
         self.phase = Registering.REGISTERING
         change = Put(self.key, self._value(), self._lease)
-        self._ask(Transaction((), (change,)), self._registered)
+        self._transact(Transaction((), (change,)), self._registered)
 
     def _registered(self, settled: Settled) -> None:
-        self._is_asking = False
+        self._is_waiting = False
         if settled.outcome is Outcome.DONE:
             self.phase = Registering.HELD
             self._due_ns = self._kept_ns + self.lease_ns // KEEP_SHARE
@@ -138,17 +138,17 @@ class Leased:
             self._due_ns = self._now_ns
 
     def _keep(self) -> None:
-        if self._is_asking or self._now_ns < self._due_ns:
+        if self._is_waiting or self._now_ns < self._due_ns:
             return
-        self._is_asking = True
+        self._is_waiting = True
         self._due_ns = self._now_ns + self.lease_ns // KEEP_SHARE
-        asked_ns = self._now_ns
-        self.coordinator.keep(self._lease, lambda answer: self._kept(asked_ns, answer))
+        sent_ns = self._now_ns
+        self.coordinator.keep(self._lease, lambda answer: self._kept(sent_ns, answer))
 
-    def _kept(self, asked_ns: int, answer: Granted | LeaseGone | Failed) -> None:
-        self._is_asking = False
+    def _kept(self, sent_ns: int, answer: Granted | LeaseGone | Failed) -> None:
+        self._is_waiting = False
         if isinstance(answer, Granted):
-            self._kept_ns = asked_ns
+            self._kept_ns = sent_ns
         elif isinstance(answer, LeaseGone):
             self._lease = NO_LEASE
             self.phase = Registering.AWAY
@@ -173,7 +173,7 @@ class Registration(Leased):
         coordinator: Coordinator,
         view: View,
         membership: Membership,
-        describe: Callable[[], Node],
+        describe: Callable[[], NodeDocument],
         lease_ns: int = NODE_LEASE_NS,
     ) -> None:
         super().__init__(keys.node(own), coordinator, lambda: NODE.encode(describe()), lease_ns)
@@ -231,10 +231,10 @@ class Registration(Leased):
         key = keys.member(self.own)
         revision = held.revision if held is not None else 0
         change = Put(key, MEMBERSHIP.encode(self.membership))
-        self._ask(Transaction((RevisionIs(key, revision),), (change,)), self._entered)
+        self._transact(Transaction((RevisionIs(key, revision),), (change,)), self._entered)
 
     def _entered(self, settled: Settled) -> None:
         """The view shows it, when it was done."""
-        self._is_asking = False
+        self._is_waiting = False
         if settled.outcome is Outcome.DONE:
             self._due_ns = self._now_ns

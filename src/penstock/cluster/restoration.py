@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
-from penstock.cluster.coordinator import Compare, Entry, Operation, Put, RevisionIs, Transaction
+from penstock.cluster.coordinator import Compare, KeyValue, Operation, Put, RevisionIs, Transaction
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -54,10 +54,10 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.view import Held, Remembered
+from penstock.cluster.view import Remembered, Versioned
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
 FEATURE_LEVEL_MIN = 1  # what every node reads
@@ -68,39 +68,39 @@ class Memory(NamedTuple):
 
     node: int
     remembered: Remembered
-    records: Mapping[PartitionName, Held[Record]]
+    records: Mapping[PartitionName, Versioned[PartitionRecord]]
     topics: Mapping[str, Topic]
-    channels: Mapping[ChannelName, Held[Channel]] = {}
+    channels: Mapping[ChannelName, Versioned[Channel]] = {}
 
 
-class Standing(NamedTuple):
+class CoordinatorState(NamedTuple):
     """What the coordinator has now, as it was listed."""
 
-    cluster: Held[Cluster] | None
-    records: Mapping[PartitionName, Held[Record]]
-    topics: Mapping[str, Held[Topic]]
-    channels: Mapping[ChannelName, Held[Channel]] = {}
-    numbers: Mapping[str, Held[ChannelNumbers]] = {}
+    cluster: Versioned[Cluster] | None
+    records: Mapping[PartitionName, Versioned[PartitionRecord]]
+    topics: Mapping[str, Versioned[Topic]]
+    channels: Mapping[ChannelName, Versioned[Channel]] = {}
+    numbers: Mapping[str, Versioned[ChannelNumbers]] = {}
 
 
-def standing_of(entries: Iterable[Entry]) -> Standing:
+def standing_of(entries: Iterable[KeyValue]) -> CoordinatorState:
     """Raises DocumentBroken."""
-    cluster: Held[Cluster] | None = None
-    tables: dict[str, dict[Any, Held[Any]]] = {prefix: {} for prefix in _FORMS}
+    cluster: Versioned[Cluster] | None = None
+    tables: dict[str, dict[Any, Versioned[Any]]] = {prefix: {} for prefix in _FORMS}
     for entry in entries:
         if entry.key == keys.CLUSTER:
             cluster = _held(CLUSTER, entry)
         for prefix, (form, name_of) in _FORMS.items():
             if entry.key.startswith(prefix):
                 tables[prefix][name_of(entry.key)] = _held(form, entry)
-    return Standing(cluster, *tables.values())
+    return CoordinatorState(cluster, *tables.values())
 
 
-def _held(form: Form[Any], entry: Entry) -> Held[Any]:
-    return Held(form.decode(entry.key, entry.value), entry.revision, entry.created)
+def _held(form: Form[Any], entry: KeyValue) -> Versioned[Any]:
+    return Versioned(form.decode(entry.key, entry.value), entry.revision, entry.created)
 
 
-# As `Standing` has them.
+# As `CoordinatorState` has them.
 _FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.PARTITIONS: (RECORD, keys.partition_of),
     keys.TOPICS: (TOPIC, keys.topic_of),
@@ -110,7 +110,7 @@ _FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
 
 
 class Restoration(NamedTuple):
-    put: Mapping[PartitionName, Record]
+    put: Mapping[PartitionName, PartitionRecord]
     topics: Mapping[str, Topic]  # those that are gone
     kept: tuple[PartitionName, ...]
     left: Mapping[PartitionName, str]  # and why
@@ -119,7 +119,7 @@ class Restoration(NamedTuple):
 
 
 class _Known(NamedTuple):
-    record: Record
+    record: PartitionRecord
     restorations: int
     revision: int
 
@@ -129,18 +129,18 @@ class _Known(NamedTuple):
 
 
 def restoration(
-    standing: Standing, memories: Collection[Memory], lost: Collection[int] = ()
+    standing: CoordinatorState, memories: Collection[Memory], lost: Collection[int] = ()
 ) -> Restoration:
     """Raises Refused when the nodes do not remember one cluster, or nothing at all."""
     uuid = _one_cluster(standing, memories)
-    put: dict[PartitionName, Record] = {}
+    put: dict[PartitionName, PartitionRecord] = {}
     kept: list[PartitionName] = []
     left: dict[PartitionName, str] = {}
-    heard = {memory.node for memory in memories} | set(lost)
+    reported = {memory.node for memory in memories} | set(lost)
     for name, known in sorted(_known(memories).items()):
         newest = max(known, key=lambda one: one.age)
         there = standing.records.get(name)
-        reason = _reason_to_leave(standing.topics.get(name.topic), known, newest, heard)
+        reason = _reason_to_leave(standing.topics.get(name.topic), known, newest, reported)
         if reason:
             left[name] = reason
         elif there is not None and _stands(there, newest):
@@ -165,7 +165,7 @@ def restoration(
     return Restoration(put, topics, tuple(kept), left, channels, transactions)
 
 
-def _one_cluster(standing: Standing, memories: Iterable[Memory]) -> int:
+def _one_cluster(standing: CoordinatorState, memories: Iterable[Memory]) -> int:
     uuids = {memory.remembered.uuid for memory in memories} - {0}
     if standing.cluster is not None:
         uuids.add(standing.cluster.document.uuid)
@@ -185,7 +185,7 @@ def _known(memories: Iterable[Memory]) -> dict[PartitionName, list[_Known]]:
 
 
 def _reason_to_leave(
-    topic: Held[Topic] | None, known: list[_Known], newest: _Known, heard: Collection[int]
+    topic: Versioned[Topic] | None, known: list[_Known], newest: _Known, reported: Collection[int]
 ) -> str:
     """Empty: there is none."""
     record = newest.record
@@ -198,20 +198,20 @@ def _reason_to_leave(
     if any(_contradicts(one.record, record) for one in known):
         return f"epoch {record.epoch} has two leaders"
     named = {member.node for member in record.members} | set(record.wanted)
-    silent = sorted(named - set(heard))
+    silent = sorted(named - set(reported))
     if silent:
         nodes = ", ".join(str(node) for node in silent)
         return f"it may be changed since: nodes {nodes} have not reported"
     return ""
 
 
-def _contradicts(one: Record, other: Record) -> bool:
+def _contradicts(one: PartitionRecord, other: PartitionRecord) -> bool:
     """An epoch has one leader; that it has resigned is no contradiction."""
     both = one.leader is not None and other.leader is not None
     return one.epoch == other.epoch and both and one.leader != other.leader
 
 
-def _stands(there: Held[Record], newest: _Known) -> bool:
+def _stands(there: Versioned[PartitionRecord], newest: _Known) -> bool:
     """It is what is remembered, or newer."""
     if there.document == newest.record or there.document.epoch > newest.record.epoch:
         return True
@@ -221,7 +221,9 @@ def _stands(there: Held[Record], newest: _Known) -> bool:
 
 
 def _missing_topics(
-    standing: Standing, memories: Iterable[Memory], put: Mapping[PartitionName, Record]
+    standing: CoordinatorState,
+    memories: Iterable[Memory],
+    put: Mapping[PartitionName, PartitionRecord],
 ) -> dict[str, Topic]:
     """As the node knows them that has seen the most."""
     found: dict[str, Topic] = {}
@@ -235,11 +237,11 @@ def _missing_topics(
     return found
 
 
-def _has_topic(name: str, standing: Standing, topics: Mapping[str, Topic]) -> bool:
+def _has_topic(name: str, standing: CoordinatorState, topics: Mapping[str, Topic]) -> bool:
     return name in standing.topics or name in topics
 
 
-def _counted(standing: Standing, memories: Iterable[Memory], uuid: int) -> Cluster:
+def _counted(standing: CoordinatorState, memories: Iterable[Memory], uuid: int) -> Cluster:
     counts = [memory.remembered.restorations for memory in memories]
     if standing.cluster is None:
         return Cluster(uuid, FORMAT, FEATURE_LEVEL_MIN, max(counts, default=0) + 1)
@@ -247,7 +249,7 @@ def _counted(standing: Standing, memories: Iterable[Memory], uuid: int) -> Clust
     return cluster._replace(restorations=max([cluster.restorations, *counts]) + 1)
 
 
-def _topics_after(standing: Standing, topics: Mapping[str, Topic]) -> dict[str, int]:
+def _topics_after(standing: CoordinatorState, topics: Mapping[str, Topic]) -> dict[str, int]:
     """Identities of those that will be there."""
     there = {name: held.document for name, held in standing.topics.items()} | dict(topics)
     return {name: topic.identity for name, topic in there.items() if not topic.deleted}
@@ -270,7 +272,7 @@ def _newest_channels(
 
 
 def _channels(
-    standing: Standing, memories: Collection[Memory], topics: Mapping[str, Topic]
+    standing: CoordinatorState, memories: Collection[Memory], topics: Mapping[str, Topic]
 ) -> dict[ChannelName, Channel]:
     """Those that are gone, or went back."""
     identities = _topics_after(standing, topics)
@@ -296,7 +298,9 @@ def _topic_changes(topics: Mapping[str, Topic]) -> Iterable[Change]:
         yield RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic))
 
 
-def _record_changes(standing: Standing, put: Mapping[PartitionName, Record]) -> Iterable[Change]:
+def _record_changes(
+    standing: CoordinatorState, put: Mapping[PartitionName, PartitionRecord]
+) -> Iterable[Change]:
     for name, record in sorted(put.items()):
         key = keys.partition(*name)
         yield (
@@ -306,7 +310,7 @@ def _record_changes(standing: Standing, put: Mapping[PartitionName, Record]) -> 
 
 
 def _channel_changes(
-    standing: Standing, channels: Mapping[ChannelName, Channel]
+    standing: CoordinatorState, channels: Mapping[ChannelName, Channel]
 ) -> Iterable[Change]:
     for name, channel in sorted(channels.items()):
         key, there = keys.channel(*name), standing.channels.get(name)
@@ -314,7 +318,7 @@ def _channel_changes(
 
 
 def _number_changes(
-    standing: Standing, memories: Iterable[Memory], topics: Mapping[str, Topic]
+    standing: CoordinatorState, memories: Iterable[Memory], topics: Mapping[str, Topic]
 ) -> Iterable[Change]:
     identities = _topics_after(standing, topics)
     highest: dict[str, int] = {}
@@ -330,12 +334,12 @@ def _number_changes(
             yield RevisionIs(key, _revision(there)), Put(key, CHANNEL_NUMBERS.encode(numbers))
 
 
-def _revision(held: Held[Any] | None) -> int:
+def _revision(held: Versioned[Any] | None) -> int:
     return held.revision if held is not None else 0
 
 
 def _transactions(
-    standing: Standing, changes: list[Change], cluster: Cluster
+    standing: CoordinatorState, changes: list[Change], cluster: Cluster
 ) -> Iterable[Transaction]:
     """Each compares the key of the cluster, too: two restorations do not mix."""
     once = RevisionIs(keys.CLUSTER, _revision(standing.cluster))

@@ -44,12 +44,12 @@ from penstock.broker.changes import EXTENDED
 from penstock.broker.ports import MetadataDone, NewTopic
 from penstock.broker.topics.settings import AUTO_CREATE_OFF, TopicSettings
 from penstock.cluster.coordinator import Coordinator, Settled, Transaction
-from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
+from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
 from penstock.cluster.documents import ACTIVE, DRAINING, REMOVED, Topic
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import CREATED, as_settings
-from penstock.cluster.placement import Place, Standing
-from penstock.cluster.view import Held, View
+from penstock.cluster.placement import NodeStanding, PlacementNode
+from penstock.cluster.view import Versioned, View
 from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError, Refused
 from penstock.limits import (
     ATTEMPT_AGAIN_NS,
@@ -59,7 +59,7 @@ from penstock.limits import (
     REPLICAS_DEFAULT,
 )
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 
 class TopicDeps(NamedTuple):
@@ -73,7 +73,9 @@ class TopicDeps(NamedTuple):
     wall_ns: Callable[[], int]
 
 
-def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[Record]]]:
+def partitions_of(
+    view: View, topic: str
+) -> Iterator[tuple[PartitionName, Versioned[PartitionRecord]]]:
     """As far as the view has them: their numbers follow one another."""
     for number in count():
         name = PartitionName(topic, number)
@@ -184,25 +186,25 @@ class TopicChanges:
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
         settings = as_settings(chosen, **{CREATED: deps.wall_ns(), **more})
-        wanted = Wanted(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
-        return creation(deps.view, wanted, self._places(), deps.new_id)
+        wanted = WantedTopic(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
+        return creation(deps.view, wanted, self._placement_nodes(), deps.new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
         if not self._is_there(name):
             raise NotFound("topic", name)
-        return growth(self._deps.view, name, partitions, self._places(), self._deps.new_id)
+        return growth(self._deps.view, name, partitions, self._placement_nodes(), self._deps.new_id)
 
-    def _places(self) -> list[Place]:
-        view, places = self._deps.view, []
+    def _placement_nodes(self) -> list[PlacementNode]:
+        view, nodes = self._deps.view, []
         for number, held in sorted(view.memberships.items()):
             node, state = view.nodes.get(number), held.document.state
             if state == REMOVED:
                 continue
-            standing = Standing.SERVES if state == ACTIVE and node else Standing.MAINTENANCE
+            standing = NodeStanding.SERVES if state == ACTIVE and node else NodeStanding.MAINTENANCE
             if state == DRAINING:
-                standing = Standing.DRAINING
-            places.append(Place(number, node.document.zone if node else "", standing))
-        return places
+                standing = NodeStanding.DRAINING
+            nodes.append(PlacementNode(number, node.document.zone if node else "", standing))
+        return nodes
 
 
 _NO_ANSWER = "the coordinator has not answered in time"
@@ -219,14 +221,14 @@ class Goal(NamedTuple):
 
 
 class _Attempt:
-    __slots__ = ("deadline_ns", "done", "draw_ns", "goal", "is_asked", "reason")
+    __slots__ = ("deadline_ns", "done", "draw_ns", "goal", "is_requested", "reason")
 
     def __init__(self, goal: Goal, now_ns: int) -> None:
         self.goal = goal
         self.deadline_ns = now_ns + ATTEMPT_NS
         self.draw_ns = now_ns
         self.done: list[MetadataDone] = []
-        self.is_asked = False  # a transaction is on its way
+        self.is_requested = False  # a transaction is on its way
         self.reason = _NO_ANSWER
 
 
@@ -260,7 +262,7 @@ class Attempts:
         elif is_late:
             reason = f"{attempt.reason}; it may come true or not, ask again"
             self._end(attempt, ChangeUnknown(goal.what, reason))
-        elif not attempt.is_asked and self._now_ns >= attempt.draw_ns:
+        elif not attempt.is_requested and self._now_ns >= attempt.draw_ns:
             self._draw(attempt)
 
     def _draw(self, attempt: _Attempt) -> None:
@@ -274,12 +276,12 @@ class Attempts:
             attempt.reason = error.reason
             return
         if transaction is not None:
-            attempt.is_asked, attempt.reason = True, _NO_ANSWER
+            attempt.is_requested, attempt.reason = True, _NO_ANSWER
             self._coordinator.transact(transaction, partial(self._settled, attempt))
 
     def _settled(self, attempt: _Attempt, settled: Settled) -> None:
         is_unknown = settled.outcome is Outcome.UNKNOWN
-        attempt.is_asked = False
+        attempt.is_requested = False
         attempt.draw_ns = self._now_ns + (COORDINATOR_RETRY_NS if is_unknown else ATTEMPT_AGAIN_NS)
 
     def _end(self, attempt: _Attempt, error: PenstockError | None) -> None:

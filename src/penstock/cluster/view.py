@@ -33,30 +33,30 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Changes, Entry, Page, Reading
+from penstock.cluster.coordinator import Changes, KeyPage, KeyValue, Reading
 from penstock.cluster.documents import (
     CLUSTER,
     RECORD,
     REMOVED,
     Channel,
     Cluster,
+    ClusterSetting,
     Controller,
     EpochFloor,
     Lookup,
     Membership,
-    Node,
-    Setting,
+    NodeDocument,
     Topic,
     decode,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.errors import DocumentBroken
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
 
 
-class Held(NamedTuple, Generic[_T]):
+class Versioned(NamedTuple, Generic[_T]):
     document: _T
     revision: int
     created: int
@@ -70,12 +70,12 @@ class Remembered(NamedTuple):
     restorations: int = 0
 
 
-class Change(NamedTuple):
+class ViewChange(NamedTuple):
     """What `apply` has taken in. None: there was none, or it is gone."""
 
     key: str
-    before: Held[Any] | None
-    after: Held[Any] | None
+    before: Versioned[Any] | None
+    after: Versioned[Any] | None
 
 
 class _End(NamedTuple):
@@ -87,23 +87,23 @@ class _End(NamedTuple):
 
 class _Table(NamedTuple):
     prefix: str
-    rows: dict[Any, Held[Any]]
+    rows: dict[Any, Versioned[Any]]
     name_of: Callable[[str], Any]  # raises ValueError
 
 
-def encode_remembered(name: PartitionName, held: Held[Record]) -> bytes:
+def encode_remembered(name: PartitionName, held: Versioned[PartitionRecord]) -> bytes:
     """One record, as the ledger keeps it for the next start."""
     kept = {"name": keys.partition(*name), "revision": held.revision, "created": held.created}
     return json.dumps({**kept, "record": json.loads(RECORD.encode(held.document))}).encode()
 
 
-def decode_remembered(entries: Iterable[bytes]) -> dict[PartitionName, Held[Record]]:
+def decode_remembered(entries: Iterable[bytes]) -> dict[PartitionName, Versioned[PartitionRecord]]:
     """Raises DocumentBroken."""
-    found: dict[PartitionName, Held[Record]] = {}
+    found: dict[PartitionName, Versioned[PartitionRecord]] = {}
     for data in entries:
         kept = json.loads(data)
         record = RECORD.decode(kept["name"], json.dumps(kept["record"]).encode())
-        held = Held(record, kept["revision"], kept["created"])
+        held = Versioned(record, kept["revision"], kept["created"])
         name = keys.partition_of(kept["name"])
         if name not in found or found[name].revision < held.revision:
             found[name] = held
@@ -114,7 +114,7 @@ class View:
     def __init__(
         self,
         remembered: Remembered = Remembered(),  # noqa: B008
-        records: Mapping[PartitionName, Held[Record]] | None = None,
+        records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
     ) -> None:
         self.uuid = remembered.uuid
         self.revision = 0  # everything up to here was taken in
@@ -123,17 +123,17 @@ class View:
         self.frozen = ""  # why nothing is changed
         self.frozen_partitions: dict[PartitionName, str] = {}
         self.broken: dict[str, str] = {}  # documents that were not taken, and why
-        self.cluster: Held[Cluster] | None = None
-        self.controller: Held[Controller] | None = None
-        self.nodes: dict[int, Held[Node]] = {}
-        self.memberships: dict[int, Held[Membership]] = {}
-        self.lookups: dict[str, Held[Lookup]] = {}
-        self.topics: dict[str, Held[Topic]] = {}
-        self.channels: dict[ChannelName, Held[Channel]] = {}
-        self.epochs: dict[str, Held[EpochFloor]] = {}
-        self.partitions: dict[PartitionName, Held[Record]] = dict(records or {})
-        self.settings: dict[str, Held[Setting]] = {}
-        self.others: dict[str, Entry] = {}  # of moves: as they stand
+        self.cluster: Versioned[Cluster] | None = None
+        self.controller: Versioned[Controller] | None = None
+        self.nodes: dict[int, Versioned[NodeDocument]] = {}
+        self.memberships: dict[int, Versioned[Membership]] = {}
+        self.lookups: dict[str, Versioned[Lookup]] = {}
+        self.topics: dict[str, Versioned[Topic]] = {}
+        self.channels: dict[ChannelName, Versioned[Channel]] = {}
+        self.epochs: dict[str, Versioned[EpochFloor]] = {}
+        self.partitions: dict[PartitionName, Versioned[PartitionRecord]] = dict(records or {})
+        self.settings: dict[str, Versioned[ClusterSetting]] = {}
+        self.others: dict[str, KeyValue] = {}  # of moves: as they stand
         self._tables = (
             _Table(keys.PARTITIONS, self.partitions, keys.partition_of),
             _Table(keys.NODES, self.nodes, keys.node_of),
@@ -144,7 +144,7 @@ class View:
             _Table(keys.EPOCHS, self.epochs, _rest_of),
             _Table(keys.SETTINGS, self.settings, _rest_of),
         )
-        self._pending: deque[Entry | tuple[str, int] | _End] = deque()
+        self._pending: deque[KeyValue | tuple[str, int] | _End] = deque()
         self.is_listed = False  # all of the metadata has been read once
         self._listed: set[str] = set()
         self._keys: set[str] = {keys.partition(*name) for name in self.partitions}
@@ -219,7 +219,7 @@ class View:
         self._pending.clear()
         self._listed.clear()
 
-    def page(self, page: Page) -> None:
+    def page(self, page: KeyPage) -> None:
         self._pending.extend(page.entries)
         self._listed.update(entry.key for entry in page.entries)
         if page.is_last:
@@ -231,12 +231,12 @@ class View:
             self._pending.append(event.entry or (event.key, event.revision))
         self._pending.append(_End(changes.revision, None))
 
-    def apply(self, count: int) -> list[Change]:
+    def apply(self, count: int) -> list[ViewChange]:
         """Take in what was fed in, at most this many entries."""
-        taken: list[Change] = []
+        taken: list[ViewChange] = []
         for _ in range(min(count, len(self._pending))):
             step = self._pending.popleft()
-            if isinstance(step, Entry):
+            if isinstance(step, KeyValue):
                 self._put(step, taken)
             elif isinstance(step, _End):
                 self._end(step, taken)
@@ -246,7 +246,7 @@ class View:
                 break
         return taken
 
-    def _end(self, end: _End, taken: list[Change]) -> None:
+    def _end(self, end: _End, taken: list[ViewChange]) -> None:
         if end.listed is not None:
             self.is_listed = True
             for key in sorted(self._keys - end.listed):
@@ -256,41 +256,43 @@ class View:
 
     # --- one document ---
 
-    def _put(self, entry: Entry, taken: list[Change]) -> None:
+    def _put(self, entry: KeyValue, taken: list[ViewChange]) -> None:
         self._keys.add(entry.key)
         try:
             document = decode(entry.key, entry.value)
-            place = self._place(entry.key)
+            row = self._table_row(entry.key)
         except (DocumentBroken, ValueError) as error:
             self._refuse(entry.key, str(error))
             return
         if document is None:
             self.others[entry.key] = entry
-            taken.append(Change(entry.key, None, Held(entry, entry.revision, entry.created)))
-        elif place is None:
+            taken.append(
+                ViewChange(entry.key, None, Versioned(entry, entry.revision, entry.created))
+            )
+        elif row is None:
             self._put_single(entry, document, taken)
         else:
-            self._put_row(entry, document, *place, taken)
+            self._put_row(entry, document, *row, taken)
 
-    def _put_single(self, entry: Entry, document: Any, taken: list[Change]) -> None:
-        held: Held[Any] = Held(document, entry.revision, entry.created)
+    def _put_single(self, entry: KeyValue, document: Any, taken: list[ViewChange]) -> None:
+        held: Versioned[Any] = Versioned(document, entry.revision, entry.created)
         if isinstance(document, Cluster):
             if (document.uuid, document.restorations) != (self.uuid, self.restorations):
                 self._freeze("the metadata was restored, or is another cluster's: list it again")
                 return
-            before: Held[Any] | None = self.cluster
+            before: Versioned[Any] | None = self.cluster
             self.cluster = held
         else:
             before, self.controller = self.controller, held
         if held != before:
-            taken.append(Change(entry.key, before, held))
+            taken.append(ViewChange(entry.key, before, held))
 
     def _put_row(
-        self, entry: Entry, document: Any, table: _Table, name: Any, taken: list[Change]
+        self, entry: KeyValue, document: Any, table: _Table, name: Any, taken: list[ViewChange]
     ) -> None:
         before = table.rows.get(name)
-        held: Held[Any] = Held(document, entry.revision, entry.created)
-        if isinstance(document, Record):
+        held: Versioned[Any] = Versioned(document, entry.revision, entry.created)
+        if isinstance(document, PartitionRecord):
             reason = self.judge(name, held)
             if reason:
                 self.frozen_partitions[name] = reason
@@ -301,9 +303,9 @@ class View:
         self.broken.pop(entry.key, None)
         table.rows[name] = held
         if held != before:
-            taken.append(Change(entry.key, before, held))
+            taken.append(ViewChange(entry.key, before, held))
 
-    def judge(self, name: PartitionName, held: Held[Record]) -> str:
+    def judge(self, name: PartitionName, held: Versioned[PartitionRecord]) -> str:
         """Why this record is not to be believed; empty: it is not older than what is known."""
         known = self.partitions.get(name)
         if known is None:
@@ -319,7 +321,7 @@ class View:
             return f"epoch {new.epoch} has another leader than is remembered"
         return ""
 
-    def suspect(self, name: PartitionName, held: Held[Record]) -> bool:
+    def suspect(self, name: PartitionName, held: Versioned[PartitionRecord]) -> bool:
         """A record that was read outside of the watch. True: it is older, and freezes."""
         reason = self.judge(name, held)
         if reason:
@@ -334,12 +336,12 @@ class View:
             except ValueError:
                 return  # no partition has such a key
 
-    def _gone(self, key: str, taken: list[Change]) -> None:
-        place = self._place_or_none(key)
-        if key in (keys.CLUSTER, keys.CONTROLLER) or place is None:
+    def _gone(self, key: str, taken: list[ViewChange]) -> None:
+        row = self._table_row_or_none(key)
+        if key in (keys.CLUSTER, keys.CONTROLLER) or row is None:
             self._single_gone(key, taken)
             return
-        table, name = place
+        table, name = row
         before = table.rows.get(name)
         if before is None or not self._may_go(key, before.document):
             if key.startswith(keys.PARTITIONS) and before is not None:
@@ -349,40 +351,40 @@ class View:
         self._keys.discard(key)
         self.broken.pop(key, None)
         self.frozen_partitions.pop(name, None)
-        taken.append(Change(key, before, None))
+        taken.append(ViewChange(key, before, None))
 
-    def _single_gone(self, key: str, taken: list[Change]) -> None:
+    def _single_gone(self, key: str, taken: list[ViewChange]) -> None:
         if key == keys.CLUSTER:
             self._freeze("the coordinator knows no cluster")
         elif key == keys.CONTROLLER:
             before, self.controller = self.controller, None
-            taken.append(Change(key, before, None))
+            taken.append(ViewChange(key, before, None))
         else:
             entry = self.others.pop(key, None)
             self.broken.pop(key, None)
             self._keys.discard(key)
             if entry is not None:
-                taken.append(Change(key, Held(entry, entry.revision, entry.created), None))
+                taken.append(ViewChange(key, Versioned(entry, entry.revision, entry.created), None))
 
     def _may_go(self, key: str, document: Any) -> bool:
         if isinstance(document, Topic | Channel):
             return document.deleted
-        if isinstance(document, Record):
+        if isinstance(document, PartitionRecord):
             topic = self.topics.get(keys.partition_of(key).topic)
             return topic is not None and (
                 topic.document.deleted or topic.document.identity != document.identity
             )
         if isinstance(document, Membership):
             return document.state == REMOVED
-        return isinstance(document, Node | Lookup | Setting)
+        return isinstance(document, NodeDocument | Lookup | ClusterSetting)
 
-    def _place_or_none(self, key: str) -> tuple[_Table, Any] | None:
+    def _table_row_or_none(self, key: str) -> tuple[_Table, Any] | None:
         try:
-            return self._place(key)
+            return self._table_row(key)
         except ValueError:
             return None
 
-    def _place(self, key: str) -> tuple[_Table, Any] | None:
+    def _table_row(self, key: str) -> tuple[_Table, Any] | None:
         """The table that a key belongs to, and its name there. Raises ValueError."""
         for table in self._tables:
             if key.startswith(table.prefix):

@@ -25,9 +25,9 @@ from penstock.cluster.coordinator import (
     Compacted,
     Coordinator,
     Failed,
-    Page,
+    KeyPage,
+    KeyWatch,
     Reading,
-    Watch,
 )
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, WATCH_PROGRESS_NS
@@ -58,7 +58,7 @@ class Watching:
         self._restorations = 0  # of the metadata, when it was listed
         self._since = 0  # the revision from which on changes are wanted
         self._attempt = 0  # answers of earlier ones are dropped
-        self._watch: Watch | None = None
+        self._watch: KeyWatch | None = None
         self._reading = False  # the revision, as the watch is behind
         self.on_changes: Callable[[], None] = _nothing  # something waits in the view
 
@@ -70,7 +70,7 @@ class Watching:
             self._meet()
         elif self._watch is not None and mono_ns >= self._progress_due_ns:
             self._progress_due_ns = mono_ns + WATCH_PROGRESS_NS
-            self._watch.ask_progress()
+            self._watch.request_progress()
 
     def _meet(self) -> None:
         self._attempt += 1
@@ -114,7 +114,7 @@ class Watching:
         self.view.begin_list()
         self.coordinator.list("", lambda answer: self._page(attempt, answer))
 
-    def _page(self, attempt: int, answer: Page | Failed) -> None:
+    def _page(self, attempt: int, answer: KeyPage | Failed) -> None:
         if attempt != self._attempt:
             return
         if isinstance(answer, Failed):

@@ -73,7 +73,7 @@ class Piece(NamedTuple):
         return id_at(self.header.base_id, self.header.count - 1)
 
 
-class Row(NamedTuple):
+class CheckedRow(NamedTuple):
     """What is known of a row that may be written."""
 
     length: int
@@ -88,7 +88,7 @@ def check_row(
     end_offset: int,
     last: BatchName | None,
     epoch: int,
-) -> Row:
+) -> CheckedRow:
     """`last` is the log's last batch, None when it has none; `epoch` is the newest one there was.
     Raises AppendRefused."""
     views = [memoryview(batch).cast("B") for batch in batches]
@@ -104,7 +104,7 @@ def check_row(
         pieces.append(piece)
         expected += piece.header.count
         epoch = piece.header.leader_epoch
-    return Row(length, expected - end_offset, pieces)
+    return CheckedRow(length, expected - end_offset, pieces)
 
 
 def _pieces(where: str, views: Sequence[memoryview], offset: int) -> Iterator[Piece]:
@@ -158,8 +158,8 @@ def hole_at(
     to_offset = min(found[0][1], segment_end)
     before, position = None, segment.start
     if offset > segments.start_offset:
-        place = reader.place(offset - 1)
-        before = BatchName(place.epoch, place.base_offset, place.crc)
+        batch = reader.extent(offset - 1)
+        before = BatchName(batch.epoch, batch.base_offset, batch.crc)
     if offset > segment.base_offset:
         position = reader.locate(offset - 1).end_position
     epoch_after, end_position = None, segment.data_bytes
@@ -169,7 +169,7 @@ def hole_at(
     return Hole(segment, position, end_position, offset, to_offset, before, epoch_after)
 
 
-def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> Row:
+def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> CheckedRow:
     """Raises AppendRefused and RestoreRefused."""
     epoch = hole.before.epoch if hole.before is not None else 0
     row = check_row(where, (batches,), previous, hole.from_offset, hole.before, epoch)

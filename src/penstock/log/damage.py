@@ -136,7 +136,7 @@ class LostRange(msgspec.Struct, array_like=True, frozen=True):
     repaired_ns: int  # since 1970
 
 
-class _File(msgspec.Struct):
+class _LostFile(msgspec.Struct):
     ranges: list[LostRange]
     version: int = 1
 
@@ -148,14 +148,14 @@ def read_lost(disk: Disk, directory: str) -> list[LostRange]:
         return []
     try:
         data = unseal(read_file(disk, path, limits.LOST_FILE_BYTES_MAX))
-        return sorted(msgspec.json.decode(data, type=_File).ranges, key=_by_offset)
+        return sorted(msgspec.json.decode(data, type=_LostFile).ranges, key=_by_offset)
     except (ValueError, msgspec.DecodeError):
         return []
 
 
 def write_lost(disk: Disk, directory: str, ranges: Iterable[LostRange]) -> None:
     """Durable on return. Raises OSError."""
-    file = _File(sorted(ranges, key=_by_offset))
+    file = _LostFile(sorted(ranges, key=_by_offset))
     replace_file(disk, os.path.join(directory, names.LOST), seal(msgspec.json.encode(file)))
     disk.sync_directory(directory)
 

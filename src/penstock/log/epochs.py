@@ -35,7 +35,7 @@ class BatchName(NamedTuple):
     crc: int
 
 
-class BatchPlace(NamedTuple):
+class BatchExtent(NamedTuple):
     """The same with the offset behind it."""
 
     epoch: int

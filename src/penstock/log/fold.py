@@ -42,7 +42,7 @@ _NUMBER_MASK = (1 << _EPOCH_SHIFT) - 1
 _MERGE_FROM = 64  # finished ranges of a channel, before merging them can pay
 
 
-class Entry(IntEnum):
+class EntryKind(IntEnum):
     CURSOR = 1
     FINISHED = 2
     STRAY = 3
@@ -59,7 +59,7 @@ class Group(NamedTuple):
     entries: bytes
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     length: int
     flags: int
     synced_records: int
@@ -116,21 +116,21 @@ class _Channel:
 
     def _apply(self, entries: bytes) -> None:
         for kind, state, attempts, _reserved, a, b, id in ENTRY.iter_unpack(entries):
-            if kind == Entry.CURSOR:
+            if kind == EntryKind.CURSOR:
                 self.low, self.next = a, b
-            elif kind == Entry.FINISHED:
+            elif kind == EntryKind.FINISHED:
                 self.finished.append((a, b))
-            elif kind == Entry.STRAY:
+            elif kind == EntryKind.STRAY:
                 self.strays[id] = StrayRecord(a, id, attempts, state, b)
-            elif kind == Entry.GONE:
+            elif kind == EntryKind.GONE:
                 self.strays.pop(id, None)
                 self.finished.append((a, a + 1))
-            elif kind == Entry.RESET:
+            elif kind == EntryKind.RESET:
                 self.low, self.next = a, b
                 self.finished.clear()
                 self.strays.clear()
                 self.searched = 0
-            elif kind == Entry.SEARCHED:
+            elif kind == EntryKind.SEARCHED:
                 self.searched = a
 
     def state(self) -> ChannelState:
@@ -170,7 +170,7 @@ class Folding:
 
     def _apply_to_partition(self, entries: bytes) -> None:
         for kind, _, _, _, offset, _, _ in ENTRY.iter_unpack(entries):
-            if kind == Entry.START:
+            if kind == EntryKind.START:
                 self.start_offset = max(self.start_offset, offset)
 
     def channels(self) -> dict[int, ChannelState]:
@@ -210,23 +210,25 @@ def named(generation: int) -> str:
 
 
 def start_entry(offset: int) -> bytes:
-    return ENTRY.pack(Entry.START, 0, 0, 0, offset, 0, 0)
+    return ENTRY.pack(EntryKind.START, 0, 0, 0, offset, 0, 0)
 
 
-def cursor_entry(kind: Entry, low: int, next_offset: int) -> bytes:
+def cursor_entry(kind: EntryKind, low: int, next_offset: int) -> bytes:
     return ENTRY.pack(kind, 0, 0, 0, low, next_offset, 0)
 
 
 def searched_entry(offset: int) -> bytes:
-    return ENTRY.pack(Entry.SEARCHED, 0, 0, 0, offset, 0, 0)
+    return ENTRY.pack(EntryKind.SEARCHED, 0, 0, 0, offset, 0, 0)
 
 
 def state_entries(state: ChannelState) -> bytes:
     """What `fold_entries` makes this state of."""
-    entries = [cursor_entry(Entry.CURSOR, state.low, state.next)]
-    entries += [ENTRY.pack(Entry.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished]
+    entries = [cursor_entry(EntryKind.CURSOR, state.low, state.next)]
     entries += [
-        ENTRY.pack(Entry.STRAY, one.state, one.attempts, 0, one.offset, one.due_ns, one.id)
+        ENTRY.pack(EntryKind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished
+    ]
+    entries += [
+        ENTRY.pack(EntryKind.STRAY, one.state, one.attempts, 0, one.offset, one.due_ns, one.id)
         for one in state.strays
     ]
     if state.searched:
@@ -307,7 +309,7 @@ def restamped(record: bytes, synced_records: int) -> bytes:
     return record[:4] + crc32c(covered).to_bytes(4, "little") + covered
 
 
-def decode_record(data: bytes, position: int) -> Record | None:
+def decode_record(data: bytes, position: int) -> JournalRecord | None:
     """The sound record at `position`, or None."""
     if len(data) - position < RECORD.size:
         return None
@@ -320,7 +322,9 @@ def decode_record(data: bytes, position: int) -> Record | None:
     if groups is None:
         return None
     synced = flags >> SYNCED_SHIFT
-    return Record(length, flags & FLAG_SNAPSHOT, synced, generation, sequence, handed_end, groups)
+    return JournalRecord(
+        length, flags & FLAG_SNAPSHOT, synced, generation, sequence, handed_end, groups
+    )
 
 
 def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
@@ -368,7 +372,7 @@ def rotted_generation(data: bytes) -> int:
     return max(witnesses, default=0)
 
 
-def _begins(record: Record) -> bool:
+def _begins(record: JournalRecord) -> bool:
     return record.sequence == 0 and bool(record.flags & FLAG_SNAPSHOT)
 
 

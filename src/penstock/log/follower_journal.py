@@ -14,8 +14,8 @@ from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     Folded,
     Folding,
+    JournalRecord,
     Position,
-    Record,
     decode_record,
     named,
     restamped,
@@ -65,7 +65,7 @@ class FollowedJournal:
         record, at = self._sound(data)
         files = self.files
         if self.position == NOTHING or at != (files.generation, files.sequence):
-            raise self._refused(f"record {_place(at)} does not follow {_place(self.position)}")
+            raise self._refused(f"record {_shown(at)} does not follow {_shown(self.position)}")
         files.append(restamped(data, files.synced_records))
         self.folding.apply(record.handed_end, record.groups)
 
@@ -76,7 +76,7 @@ class FollowedJournal:
         newest = self.files.generation_max
         if not record.flags or record.sequence or at.generation <= newest:
             raise self._refused(
-                f"record {_place(at)} is no snapshot of a generation after {named(newest)}"
+                f"record {_shown(at)} is no snapshot of a generation after {named(newest)}"
             )
         self.files.begin(record.generation, restamped(data, 0))
         self.folding = Folding()
@@ -88,7 +88,7 @@ class FollowedJournal:
     def validate(self) -> None:
         self.files.validate()
 
-    def _sound(self, data: bytes) -> tuple[Record, Position]:
+    def _sound(self, data: bytes) -> tuple[JournalRecord, Position]:
         record = decode_record(data, 0)
         if record is None or record.length != len(data):
             raise self._refused(f"{len(data)} bytes that are not one sound record")
@@ -98,5 +98,5 @@ class FollowedJournal:
         return JournalRefused(self.files.directory, fault)
 
 
-def _place(position: Position) -> str:
+def _shown(position: Position) -> str:
     return f"{named(position.generation)}/{position.sequence}"

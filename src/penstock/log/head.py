@@ -26,7 +26,7 @@ _LAYOUT = struct.Struct("<4sIIIQ24s64s16s")
 _CRC_FROM = 8
 
 
-class Owner(NamedTuple):
+class LogOwner(NamedTuple):
     """A log, by name."""
 
     topic: str
@@ -37,8 +37,8 @@ class Owner(NamedTuple):
         return f"topic {self.topic}, partition {self.partition}, log {self.identity}"
 
 
-class Head(NamedTuple):
-    owner: Owner
+class LogHead(NamedTuple):
+    owner: LogOwner
     base_offset: int
 
 
@@ -46,11 +46,11 @@ class Beginning(NamedTuple):
     """How a segment file begins."""
 
     start: int  # where its first batch stands
-    owner: Owner | None  # None: it has no head, or a corrupt one
+    owner: LogOwner | None  # None: it has no head, or a corrupt one
     corrupt: bool = False
 
 
-def encode_head(head: Head) -> bytes:
+def encode_head(head: LogHead) -> bytes:
     owner = head.owner
     names = (owner.identity.encode(), owner.topic.encode(), b"")
     for name, length in zip(names, (24, 64), strict=False):
@@ -60,7 +60,7 @@ def encode_head(head: Head) -> bytes:
     return blank[:4] + crc32c(blank[_CRC_FROM:]).to_bytes(4, "little") + blank[_CRC_FROM:]
 
 
-def decode_head(data: bytes) -> Head | None:
+def decode_head(data: bytes) -> LogHead | None:
     """None when it is not sound."""
     if len(data) < HEAD_BYTES:
         return None
@@ -71,10 +71,10 @@ def decode_head(data: bytes) -> Head | None:
         return None
     names = (identity.rstrip(b"\0"), topic.rstrip(b"\0"))
     try:
-        owner = Owner(names[1].decode(), partition, names[0].decode())
+        owner = LogOwner(names[1].decode(), partition, names[0].decode())
     except UnicodeDecodeError:
         return None
-    return Head(owner, base_offset)
+    return LogHead(owner, base_offset)
 
 
 def read_beginning(file: File, base_offset: int) -> Beginning:

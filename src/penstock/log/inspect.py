@@ -22,7 +22,7 @@ from penstock.kernel import Section, decode_bodies, decode_sections, id_at, id_t
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.fold import ChannelState, Folded, fold
-from penstock.log.head import Owner, read_beginning
+from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import decode_entries
 from penstock.log.journal_file import read_journal
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, decode
@@ -33,19 +33,19 @@ TOPICS = "topics"
 SETTINGS_FILES = ("node.json", "topic.json")
 
 
-class Place(NamedTuple):
-    """One partition's directory."""
+class PartitionDirectory(NamedTuple):
+    """Of one partition's files, and whose they are."""
 
     topic: str
     partition: int
     path: str
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """What there is to look at. A single segment, index, mark or journal stands in `files`,
     and so does the ledger."""
 
-    places: list[Place]
+    directories: list[PartitionDirectory]
     settings: list[str]  # node.json, topic.json, commits
     files: list[str]
     stages: list[str]
@@ -59,7 +59,9 @@ class NothingThere(Exception):
         self.path = path
 
 
-def find(disk: Disk, path: str, topic: str | None = None, partition: int | None = None) -> Found:
+def find(
+    disk: Disk, path: str, topic: str | None = None, partition: int | None = None
+) -> FoundFiles:
     """Everything under `path`, which may be a data directory, its topics, one topic, one partition
     or one file; only this topic and partition when they are given."""
     path = path.rstrip("/") or "/"
@@ -68,21 +70,21 @@ def find(disk: Disk, path: str, topic: str | None = None, partition: int | None 
     if not disk.is_directory(path):
         if not is_known(os.path.basename(path)):
             raise NothingThere(path)
-        return Found([], [], [path], [])
+        return FoundFiles([], [], [path], [])
     found = _under(disk, path)
-    places = [
-        place
-        for place in found.places
-        if topic in (None, place.topic) and partition in (None, place.partition)
+    directories = [
+        directory
+        for directory in found.directories
+        if topic in (None, directory.topic) and partition in (None, directory.partition)
     ]
     wants_all = topic is None and partition is None
-    if not places and not (wants_all and found.settings):
+    if not directories and not (wants_all and found.settings):
         raise NothingThere(path)
-    kept = {os.path.dirname(place.path) for place in places}
+    kept = {os.path.dirname(directory.path) for directory in directories}
     settings = [file for file in found.settings if wants_all or os.path.dirname(file) in kept]
     if not wants_all:
-        return Found(places, settings, [], [])
-    return Found(places, settings, found.files, found.stages)
+        return FoundFiles(directories, settings, [], [])
+    return FoundFiles(directories, settings, found.files, found.stages)
 
 
 def is_known(name: str) -> bool:
@@ -98,7 +100,7 @@ def is_known(name: str) -> bool:
     )
 
 
-def _under(disk: Disk, path: str) -> Found:
+def _under(disk: Disk, path: str) -> FoundFiles:
     inside = disk.listdir(path)
     if TOPICS in inside and disk.is_directory(os.path.join(path, TOPICS)):
         found = _topics(disk, os.path.join(path, TOPICS))
@@ -111,33 +113,35 @@ def _under(disk: Disk, path: str) -> Found:
     if names.segment_bases(inside):
         topic = os.path.basename(os.path.dirname(os.path.abspath(path)))
         number = os.path.basename(path)
-        return Found([Place(topic, int(number) if number.isdecimal() else 0, path)], [], [], [])
+        return FoundFiles(
+            [PartitionDirectory(topic, int(number) if number.isdecimal() else 0, path)], [], [], []
+        )
     if os.path.basename(path) == TOPICS:
         return _topics(disk, path)
     return _topic(disk, path)
 
 
-def _topics(disk: Disk, path: str) -> Found:
+def _topics(disk: Disk, path: str) -> FoundFiles:
     parts = [_topic(disk, os.path.join(path, name)) for name in sorted(disk.listdir(path))]
-    return Found(
-        [place for part in parts for place in part.places],
+    return FoundFiles(
+        [directory for part in parts for directory in part.directories],
         [file for part in parts for file in part.settings],
         [],
         [],
     )
 
 
-def _topic(disk: Disk, path: str) -> Found:
+def _topic(disk: Disk, path: str) -> FoundFiles:
     if not disk.is_directory(path):
-        return Found([], [], [], [])
+        return FoundFiles([], [], [], [])
     inside = disk.listdir(path)
     topic = os.path.basename(os.path.abspath(path))
-    places = [
-        Place(topic, int(name), os.path.join(path, name))
+    directories = [
+        PartitionDirectory(topic, int(name), os.path.join(path, name))
         for name in sorted(inside)
         if name.isdecimal() and disk.is_directory(os.path.join(path, name))
     ]
-    return Found(places, _settings(path, inside), [], [])
+    return FoundFiles(directories, _settings(path, inside), [], [])
 
 
 def _inside(disk: Disk, path: str, directory_name: str, suffix: str) -> list[str]:
@@ -157,13 +161,15 @@ Row = dict[str, Any]
 _SECTION_NAMES = {section.value: section.name.lower() for section in Section}
 
 
-def dump_partition(disk: Disk, place: Place, from_offset: int = 0) -> Iterator[Row]:
+def dump_partition(
+    disk: Disk, directory: PartitionDirectory, from_offset: int = 0
+) -> Iterator[Row]:
     """A row per message from `from_offset` on, and one per hole."""
-    bases = names.segment_bases(disk.listdir(place.path))
+    bases = names.segment_bases(disk.listdir(directory.path))
     for number, base in enumerate(bases):
         limit = bases[number + 1] if number + 1 < len(bases) else None
         if limit is None or limit > from_offset:
-            path = os.path.join(place.path, names.segment_name(base))
+            path = os.path.join(directory.path, names.segment_name(base))
             yield from dump_segment(disk, path, from_offset, limit)
 
 
@@ -269,10 +275,10 @@ class Queue(NamedTuple):
         return offset < to_offset
 
 
-def read_queues(disk: Disk, place: Place) -> list[Queue]:
+def read_queues(disk: Disk, directory: PartitionDirectory) -> list[Queue]:
     """Nothing when topic.json or the journal do not tell. Raises OSError."""
-    topic = _queues_of(disk, place)
-    state = _journal(disk, place.path)
+    topic = _queues_of(disk, directory)
+    state = _journal(disk, directory.path)
     if topic is None or state is None:
         return []
     channels, gathers = topic
@@ -287,30 +293,32 @@ def read_queues(disk: Disk, place: Place) -> list[Queue]:
     return found
 
 
-def read_owner(disk: Disk, place: Place) -> Owner | None:
+def read_owner(disk: Disk, directory: PartitionDirectory) -> LogOwner | None:
     """Whose log it is by topic.json; None when that does not tell. Raises OSError."""
-    document = _document(disk, place)
+    document = _document(disk, directory)
     try:
-        return Owner(str(document["name"]), place.partition, str(document["identity"]))
+        return LogOwner(str(document["name"]), directory.partition, str(document["identity"]))
     except KeyError:
         return None
 
 
-def _queues_of(disk: Disk, place: Place) -> tuple[list[tuple[str, int]], bool] | None:
-    topic = _document(disk, place)
+def _queues_of(
+    disk: Disk, directory: PartitionDirectory
+) -> tuple[list[tuple[str, int]], bool] | None:
+    topic = _document(disk, directory)
     try:
         channels = [(str(row["name"]), int(row["number"])) for row in topic.get("channels", ())]
     except (ValueError, KeyError, TypeError):
         return None
     if not topic:
         return None
-    is_own = place.topic.startswith("_")  # Penstock's own topics hold nothing back
+    is_own = directory.topic.startswith("_")  # Penstock's own topics hold nothing back
     return channels, not is_own and bool(topic.get("paused") or not channels)
 
 
-def _document(disk: Disk, place: Place) -> dict[str, Any]:
+def _document(disk: Disk, directory: PartitionDirectory) -> dict[str, Any]:
     """Empty when it is not there or not sound: `verify` names that file itself."""
-    path = os.path.join(os.path.dirname(place.path), TOPIC_FILE)
+    path = os.path.join(os.path.dirname(directory.path), TOPIC_FILE)
     if not disk.exists(path):
         return {}
     try:

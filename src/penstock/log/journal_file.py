@@ -6,8 +6,8 @@ makes messages come again; nothing here can make a message disappear.
 
 How it keeps that. A *generation* is one file begun again: a snapshot of all channels first, then a
 record a turn. `_safe` names the file whose snapshot is known to be on the disk, and that file is
-never overwritten: a new generation always goes into another one, and the places change only after a
-sync of the new file. So at every instant one file holds a whole, durable snapshot with what
+never overwritten: a new generation always goes into another one, and that becomes `_safe` only
+after a sync of the new file. So at every instant one file holds a whole, durable snapshot with what
 followed it, and recovery takes the highest generation whose snapshot is whole:
 
 - Killed or out of power while the new snapshot is being written: it is not whole, the old file
@@ -102,7 +102,7 @@ class JournalSync:
             self._disk.sync_directory(self._directory)
 
 
-class Found(NamedTuple):
+class FoundJournal(NamedTuple):
     """What the files say at a start."""
 
     folded: Folded
@@ -110,10 +110,10 @@ class Found(NamedTuple):
 
 
 class JournalFiles:
-    def __init__(self, disk: Disk, directory: str, places: int) -> None:
+    def __init__(self, disk: Disk, directory: str, file_count: int) -> None:
         self._disk = disk
         self.directory = directory
-        self._places = places
+        self._file_count = file_count
         self._files: list[File | None] = [None] * len(NAMES)
         self._current = 0
         self._whole = 1  # the newest one whose snapshot was written
@@ -124,7 +124,7 @@ class JournalFiles:
         self._names_synced = False  # files that are found may be new to the disk as well
         self._job: JournalSync | None = None
         self._generation_seen = 0  # the highest of any sound record, whether or not it counts
-        self._corrupt_place: int | None = None
+        self._corrupt_index: int | None = None
         self.corrupt = ""  # what has rotted of the news, until its file is begun again
         self.generation = 0  # 0: no file was ever begun
         self.sequence = 0  # of the next record
@@ -135,27 +135,29 @@ class JournalFiles:
         self.broken = False
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, places: int) -> tuple[JournalFiles, Found | None]:
+    def open(
+        cls, disk: Disk, directory: str, file_count: int
+    ) -> tuple[JournalFiles, FoundJournal | None]:
         """The files of a partition and what they say; None when they say nothing at all."""
-        journal = cls(disk, directory, places)
-        found: Found | None = None
-        files = [_File(disk, os.path.join(directory, name)) for name in NAMES]
-        for place, file in enumerate(files):
+        journal = cls(disk, directory, file_count)
+        found: FoundJournal | None = None
+        files = [_JournalFile(disk, os.path.join(directory, name)) for name in NAMES]
+        for index, file in enumerate(files):
             if file.generation > (found.folded.generation if found is not None else -1):
                 found = file.found
-                journal._current = place
+                journal._current = index
         if found is not None:
             journal._continue(found.folded)
         journal._look_for_rot(files)
         return journal, found
 
-    def _look_for_rot(self, files: list[_File]) -> None:
+    def _look_for_rot(self, files: list[_JournalFile]) -> None:
         """Only what was newer than all that counts has lost any news."""
         self._generation_seen = max(file.generation_seen for file in files)
-        for place, file in enumerate(files):
+        for index, file in enumerate(files):
             if file.rotted_generation >= max(self.generation, 1):
                 self.corrupt = file.corrupt
-                self._corrupt_place = place
+                self._corrupt_index = index
 
     def _continue(self, found: Folded) -> None:
         """Go on behind the last record. The file is the best there is, so it is not the one to be
@@ -208,20 +210,22 @@ class JournalFiles:
         if generation <= self.generation_max:
             raise RuntimeError(f"{self.directory}: a journal's generations do not go back")
         self.prepare()
-        place = self._free_place()
-        self._file(place).truncate(0)
-        self._current = place
+        index = self._free_index()
+        self._file(index).truncate(0)
+        self._current = index
         self.generation = generation
         self.sequence = self.end = self._synced_end = 0
         self.synced_records = 0
         self._write(snapshot)
         self.snapshot_end = self.end
-        self._whole = place
+        self._whole = index
         self.broken = False
 
-    def _free_place(self) -> int:
-        free = [place for place in range(self._places) if place not in (self._safe, self._whole)]
-        return free[0] if free else next(p for p in range(self._places) if p != self._safe)
+    def _free_index(self) -> int:
+        free = [
+            index for index in range(self._file_count) if index not in (self._safe, self._whole)
+        ]
+        return free[0] if free else next(p for p in range(self._file_count) if p != self._safe)
 
     def _make_safe(self) -> None:
         """Another file may only be overwritten when this one is on the disk for certain."""
@@ -230,17 +234,17 @@ class JournalFiles:
             self._disk.sync_directory(self.directory)
             self._safe_synced = True
 
-    def _file(self, place: int) -> File:
+    def _file(self, index: int) -> File:
         """Files are opened when they are first needed: most partitions of a large node are idle."""
-        file = self._files[place]
+        file = self._files[index]
         if file is None:
-            path = os.path.join(self.directory, NAMES[place])
+            path = os.path.join(self.directory, NAMES[index])
             if self._disk.exists(path):
                 file = self._disk.open(path, write=True)
             else:
                 file = self._disk.create(path)
                 self._names_synced = False
-            self._files[place] = file
+            self._files[index] = file
             self._disk.keep(file)
         return file
 
@@ -287,8 +291,8 @@ class JournalFiles:
         self._safe = self._current
         self._safe_generation = self.generation
         self._safe_synced = True
-        if self._current == self._corrupt_place:
-            self._corrupt_place, self.corrupt = None, ""
+        if self._current == self._corrupt_index:
+            self._corrupt_index, self.corrupt = None, ""
 
     def sync(self) -> None:
         """At once, in this thread. Raises OSError."""
@@ -321,13 +325,13 @@ class JournalFiles:
             raise RuntimeError(f"{self.directory}: the current journal file is not the safe one")
 
 
-class _File:
+class _JournalFile:
     """What one file says, and what it would say if nothing in it had rotted."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         data = _read(disk, path)
         found = fold_records(data)
-        self.found = Found(*found) if found is not None else None
+        self.found = FoundJournal(*found) if found is not None else None
         self.generation = found[0].generation if found is not None else -1
         end = found[0].end if found is not None else 0
         beyond = [found.generation for found in sound_beyond(data, end)]
@@ -353,7 +357,7 @@ def _read(disk: Disk, path: str) -> bytes:
 RECORD_BYTES = RECORD.size
 
 
-class Record(NamedTuple):
+class RecordSpan(NamedTuple):
     position: int
     length: int
     is_snapshot: bool
@@ -367,7 +371,7 @@ class Record(NamedTuple):
 class JournalFile(NamedTuple):
     """The records that count, and why they end before the file does (empty: they do not)."""
 
-    records: list[Record]
+    records: list[RecordSpan]
     end_position: int
     problem: str
     is_torn: bool  # the file ends inside a record: an append that was cut short
@@ -379,7 +383,7 @@ class JournalFile(NamedTuple):
 
 
 def read_journal(data: bytes) -> JournalFile:
-    records: list[Record] = []
+    records: list[RecordSpan] = []
     position = 0
     while position < len(data):
         record = _record(data, position)
@@ -391,7 +395,7 @@ def read_journal(data: bytes) -> JournalFile:
     return JournalFile(records, position, "", False)
 
 
-def _record(data: bytes, position: int) -> Record | str:
+def _record(data: bytes, position: int) -> RecordSpan | str:
     """The record at `position`, or what is wrong with it."""
     if len(data) - position < RECORD_BYTES:
         return "the file ends inside a record"
@@ -409,10 +413,10 @@ def _record(data: bytes, position: int) -> Record | str:
         return "the record's parts do not fit its length"
     is_snapshot = bool(flags & FLAG_SNAPSHOT)
     epoch, number = epoch_of(generation), number_of(generation)
-    return Record(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
+    return RecordSpan(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
 
 
-def _generation(record: Record) -> int:
+def _generation(record: RecordSpan) -> int:
     return generation_of(record.epoch, record.generation)
 
 
@@ -427,7 +431,7 @@ def _entries(data: bytes, position: int, end: int) -> int | None:
     return total if position == end else None
 
 
-def _out_of_row(records: list[Record], record: Record) -> str:
+def _out_of_row(records: list[RecordSpan], record: RecordSpan) -> str:
     if record.is_snapshot != (not records):
         return "a journal has one snapshot, at its front"
     if record.sequence != len(records):

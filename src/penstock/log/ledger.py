@@ -99,13 +99,13 @@ class Ledger:
     # --- making one ---
 
     @classmethod
-    def create(cls, disk: Disk, data_path: str, node: Node) -> Ledger:
+    def create(cls, disk: Disk, data_path: str, node: LedgerNode) -> Ledger:
         """Of a node that has never had one. Durable on return."""
         path = os.path.join(data_path, names.LEDGER)
         if disk.exists(path):
             raise WriteRefused(path, "there is a ledger already")
         try:
-            snapshot = encode_record(encode_state(State(node)), 0, 0, is_snapshot=True)
+            snapshot = encode_record(encode_state(LedgerState(node)), 0, 0, is_snapshot=True)
             replace_file(disk, path, snapshot)
             disk.sync_directory(data_path)
         except OSError as error:
@@ -132,7 +132,7 @@ class Ledger:
             raise StorageError(path, f"the ledger cannot be opened: {error}") from error
 
     @classmethod
-    def begin_again(cls, disk: Disk, data_path: str, node: Node) -> Ledger:
+    def begin_again(cls, disk: Disk, data_path: str, node: LedgerNode) -> Ledger:
         """After LedgerLost. The corrupt file stays as `ledger.lost`; the caller makes learners of
         all replicas: this ledger knows none of their epochs."""
         path = os.path.join(data_path, names.LEDGER)
@@ -144,7 +144,7 @@ class Ledger:
             raise WriteRefused(path, f"the lost ledger stays in the way: {error}") from error
         return cls.create(disk, data_path, node)
 
-    def __init__(self, disk: Disk, path: str, found: Read, file: File) -> None:
+    def __init__(self, disk: Disk, path: str, found: LedgerRead, file: File) -> None:
         self.path = path
         self.synced_number = 0  # changes up to this one are durable
         self.stopped = ""  # why nothing more is written
@@ -161,7 +161,7 @@ class Ledger:
     # --- what it says ---
 
     @property
-    def node(self) -> Node:
+    def node(self) -> LedgerNode:
         return self._state.node
 
     @property
@@ -174,7 +174,7 @@ class Ledger:
 
     # --- changes: each returns its number ---
 
-    def set_node(self, node: Node) -> int:
+    def set_node(self, node: LedgerNode) -> int:
         """Generation and revision never fall within a cluster: ValueError."""
         old = self._state.node
         if node.generation < old.generation:
@@ -305,7 +305,7 @@ class Ledger:
             self.stopped = self.stopped or "the ledger is closed"
 
 
-def _settled(disk: Disk, path: str, found: Read, size: int) -> File:
+def _settled(disk: Disk, path: str, found: LedgerRead, size: int) -> File:
     """The file, open, without what the power cut short, and on the disk as it was read."""
     file = disk.open(path, write=True)
     try:
@@ -322,7 +322,7 @@ MAGIC = b"PSL1"
 FAMILY = MAGIC[:3]
 RECORD = struct.Struct("<4sIIIQQ")  # magic, crc, length, flags, sequence, synced bytes
 ENTRY = struct.Struct("<HHI")  # kind, 0, length of the payload
-NODE = struct.Struct("<QQQ16s16s16sQQ")  # the fields of `Node`, in their order
+NODE = struct.Struct("<QQQ16s16s16sQQ")  # the fields of `LedgerNode`, in their order
 REPLICA = struct.Struct("<II24s")  # epoch, partition, identity; then the record
 GONE = struct.Struct("<II24s")  # 0, partition, identity
 FLAG_SNAPSHOT = 1
@@ -340,7 +340,7 @@ class Unknown(Exception):
     """It was written by a newer release."""
 
 
-class Node(NamedTuple):
+class LedgerNode(NamedTuple):
     generation: int = 0  # of its starts
     incarnation: int = 0  # of its process: a random number
     revision: int = 0  # the highest of the coordinator's that it has seen
@@ -362,13 +362,13 @@ class ReplicaEntry(NamedTuple):
 
 
 @dataclass(slots=True)
-class State:
-    node: Node
+class LedgerState:
+    node: LedgerNode
     replicas: dict[ReplicaKey, ReplicaEntry] = field(default_factory=dict)
 
 
-class Read(NamedTuple):
-    state: State
+class LedgerRead(NamedTuple):
+    state: LedgerState
     end: int  # of the last sound record, in bytes
     sequence: int  # of the next record
 
@@ -386,14 +386,14 @@ def encode_record(
     return RECORD.pack(MAGIC, crc32c(blank[CRC_FROM:]), *fields) + content
 
 
-def encode_state(state: State) -> Iterator[bytes]:
+def encode_state(state: LedgerState) -> Iterator[bytes]:
     """The entries of a snapshot."""
     yield encode_node(state.node)
     for key, entry in state.replicas.items():
         yield encode_replica(key, entry)
 
 
-def encode_node(node: Node) -> bytes:
+def encode_node(node: LedgerNode) -> bytes:
     for name in ("cluster", "uuid", "boot"):
         if len(getattr(node, name)) != 16:
             raise ValueError(f"{name} has 16 bytes, not {len(getattr(node, name))}")
@@ -433,11 +433,11 @@ class _Record(NamedTuple):
     synced_bytes: int
 
 
-def read_ledger(data: bytes) -> Read:
+def read_ledger(data: bytes) -> LedgerRead:
     """Raises Corrupt and Unknown."""
     if data[:3] == FAMILY and data[:4] != MAGIC:
         raise Unknown(f"its version is {data[3:4]!r}, and {MAGIC[3:]!r} is the one known here")
-    state, position, sequence = State(Node()), 0, -1
+    state, position, sequence = LedgerState(LedgerNode()), 0, -1
     while (record := _sound(data, position)) is not None:
         if position == 0 and not record.flags & FLAG_SNAPSHOT:
             raise Corrupt("it does not begin with a snapshot")
@@ -448,7 +448,7 @@ def read_ledger(data: bytes) -> Read:
     if position == 0:
         raise Corrupt("its first record is not sound")
     _look_for_witness(data, position)
-    return Read(state, position, sequence)
+    return LedgerRead(state, position, sequence)
 
 
 def _sound(data: bytes, position: int) -> _Record | None:
@@ -471,7 +471,7 @@ def _look_for_witness(data: bytes, end: int) -> None:
             raise Corrupt(f"the record at {end} was synced, and is not sound")
 
 
-def _apply(state: State, data: bytes, position: int, record: _Record) -> None:
+def _apply(state: LedgerState, data: bytes, position: int, record: _Record) -> None:
     if record.flags & ~FLAG_SNAPSHOT:
         raise Unknown(f"the record at {position} has flags {record.flags:#x}")
     at, end = position + RECORD.size, position + record.length
@@ -484,9 +484,9 @@ def _apply(state: State, data: bytes, position: int, record: _Record) -> None:
         at += length + -length % ALIGNMENT_BYTES
 
 
-def _apply_entry(state: State, kind: int, payload: bytes) -> None:
+def _apply_entry(state: LedgerState, kind: int, payload: bytes) -> None:
     if kind == KIND_NODE:
-        state.node = Node._make(NODE.unpack(payload))
+        state.node = LedgerNode._make(NODE.unpack(payload))
         return
     epoch, partition, identity = REPLICA.unpack_from(payload)
     key = ReplicaKey(identity.rstrip(b"\0").decode(), partition)

@@ -24,7 +24,7 @@ from penstock import limits
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-class Kept(Protocol):
+class Suspendable(Protocol):
     pinned: bool
 
     def suspend(self) -> None:
@@ -36,7 +36,7 @@ class OpenFiles:
     __slots__ = ("_files", "_files_max", "_thread")
 
     def __init__(self, files_max: int) -> None:
-        self._files: dict[Kept, None] = {}  # in the order in which they were opened
+        self._files: dict[Suspendable, None] = {}  # in the order in which they were opened
         self._files_max = files_max
         self._thread = threading.get_ident()
 
@@ -47,17 +47,17 @@ class OpenFiles:
     def is_own_thread(self) -> bool:
         return threading.get_ident() == self._thread
 
-    def keep(self, file: Kept) -> None:
+    def keep(self, file: Suspendable) -> None:
         """It was just opened."""
         self._files[file] = None
         if len(self._files) > self._files_max:
             self.suspend_some(file)
 
-    def drop(self, file: Kept) -> None:
+    def drop(self, file: Suspendable) -> None:
         """It was closed."""
         self._files.pop(file, None)
 
-    def suspend_some(self, besides: Kept | None = None) -> int:
+    def suspend_some(self, besides: Suspendable | None = None) -> int:
         """Close what is too much, and a quarter more, so that this is rare. Returns how
         many were: none in another thread, which does not own them."""
         if not self.is_own_thread:

@@ -19,10 +19,10 @@ from penstock.log import names
 from penstock.log.damage import Damage, LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, read_file
 from penstock.log.epochs import newest_of
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.index import SparseIndex, load_index
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
-from penstock.log.recovery import Cut, Decision, Hole, RecoveryReport, Run, decide
+from penstock.log.recovery import BatchRun, Decision, Hole, RecoveryReport, RemovedTail, decide
 from penstock.log.replica_file import ReplicaFile, read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.segment import LogSettings, Segment
@@ -55,7 +55,7 @@ class Opening:
     """The steps of one opening, in the order of `run`."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: LogSettings, owner: Owner | None = None
+        self, disk: Disk, directory: str, settings: LogSettings, owner: LogOwner | None = None
     ) -> None:
         self._owner = owner
         self._disk = disk
@@ -202,13 +202,13 @@ class Opening:
             (n for n, segment in enumerate(self._items) if segment.base_offset <= offset), default=0
         )
 
-    def _walk_tail(self, synced_known: int) -> tuple[int, int, list[Run]]:
+    def _walk_tail(self, synced_known: int) -> tuple[int, int, list[BatchRun]]:
         """(number of the first segment looked at, first offset, runs)."""
         # One below, so that the last batch is met even when all is synced: it has the last id.
         first = self._holding(synced_known - 1)
         position, from_offset = self._tail_start(self._items[first], synced_known - 1)
         self._tail_position = position
-        runs: list[Run] = []
+        runs: list[BatchRun] = []
         self._walk_segment(first, position, from_offset, runs)
         for number in range(first + 1, len(self._items)):
             segment = self._items[number]
@@ -231,7 +231,9 @@ class Opening:
         index.cut(0)
         return segment.start, segment.base_offset
 
-    def _walk_segment(self, number: int, position: int, expected: int, runs: list[Run]) -> None:
+    def _walk_segment(
+        self, number: int, position: int, expected: int, runs: list[BatchRun]
+    ) -> None:
         segment = self._items[number]
         index = self._index(segment)
         blocks = segment.blocks()
@@ -299,7 +301,7 @@ class Opening:
         """Where the next segment begins."""
         return self._items[number + 1].base_offset if number + 1 < len(self._items) else None
 
-    def _last_batch(self, segment: Segment, run: Run) -> Batch | None:
+    def _last_batch(self, segment: Segment, run: BatchRun) -> Batch | None:
         index = self._index(segment)
         number = index.at_offset(run.to_offset - 1)
         position, offset = index.positions[number], index.offsets[number]
@@ -317,7 +319,7 @@ class Opening:
             found[-1] = (*holes[-1], f"{last.path}: {last.foreign}")
         return found
 
-    def _cut(self, decision: Decision) -> Cut | None:
+    def _cut(self, decision: Decision) -> RemovedTail | None:
         """Remove all that stands behind the log's end. Newest files first, so that what is left
         after
         a crash in the middle is judged the same way."""
@@ -342,7 +344,7 @@ class Opening:
         if not trimmed and not removed_segments:
             return None
         messages = sum(run.to_offset - run.from_offset for run in decision.dropped)
-        return Cut(
+        return RemovedTail(
             path=active.path,
             position=active.data_bytes,
             offset=decision.end_offset,
@@ -383,11 +385,13 @@ class Opening:
         return None
 
 
-def _run(number: int, batch: Batch, synced_end: int) -> Run:
-    return Run(number, batch.header.base_offset, batch.end_offset, batch.end_position, synced_end)
+def _run(number: int, batch: Batch, synced_end: int) -> BatchRun:
+    return BatchRun(
+        number, batch.header.base_offset, batch.end_offset, batch.end_position, synced_end
+    )
 
 
-def _longer(run: Run, batch: Batch, synced_end: int) -> Run:
+def _longer(run: BatchRun, batch: Batch, synced_end: int) -> BatchRun:
     return run._replace(
         to_offset=batch.end_offset,
         end_position=batch.end_position,

@@ -28,7 +28,7 @@ from penstock.log.damage import forget_lost
 from penstock.log.disk import Disk
 from penstock.log.epochs import NO_EPOCH, BatchName
 from penstock.log.errors import CutRefused, RestoreRefused
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opening
 from penstock.log.scan import Batch
@@ -54,7 +54,7 @@ class PartitionLog(WrittenLog):
         disk: Disk,
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
-        owner: Owner | None = None,
+        owner: LogOwner | None = None,
     ) -> PartitionLog:
         """A new, empty log, durable on return. What an interrupted creation left is taken over.
         `owner` goes into the head of each segment."""
@@ -72,7 +72,7 @@ class PartitionLog(WrittenLog):
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
         wall_ns: int = 0,
-        owner: Owner | None = None,
+        owner: LogOwner | None = None,
     ) -> PartitionLog:
         """The log of a known partition, put right after whatever stop there was: see `report`.
         Segments of another log than `owner` are not served."""
@@ -139,7 +139,7 @@ class PartitionLog(WrittenLog):
             self._write_mark_both(clean=False)
         self._spares.remove(segment)
         self._segments.drop_first()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
@@ -239,7 +239,7 @@ class PartitionLog(WrittenLog):
             raise PartitionStopped(self.path, f"a sync failed: {error}") from error
         self.damage.forget(offset, end_offset)
         self._epochs.look_again()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         return end_offset
 
     def reset(self, start_offset: int) -> Removed:
@@ -315,7 +315,7 @@ class PartitionLog(WrittenLog):
         self.last_timestamp_ns = last_timestamp_ns
         self._last_position = -1
         self._names.clear()
-        self._reader.forget_places()
+        self._reader.forget_positions()
         self._epochs.cut(offset, newest_epoch)
         self.damage.forget_from(offset)
         self.refusal = None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import StorageError
-from penstock.log.epochs import BatchName, BatchPlace, Epochs, EpochStart
+from penstock.log.epochs import BatchExtent, BatchName, Epochs, EpochStart
 from penstock.log.reader import LogReader, Message, Stretch
 from penstock.log.segment import SegmentInfo
 from penstock.log.trailers import Trailers
@@ -103,17 +103,17 @@ class ReadableLog:
         with self._reading():
             return self._epochs.table(self.written_end)
 
-    def batch_at(self, offset: int) -> BatchPlace:
+    def batch_at(self, offset: int) -> BatchExtent:
         """The batch that holds `offset`: epoch, base offset, the offset behind it, crc."""
         self._check_offset(offset)
         with self._reading():
-            return self._reader.place(offset)
+            return self._reader.extent(offset)
 
     def _last_known(self) -> BatchName:
         if self.written_end == self.start_offset:
             return BatchName(0, self.written_end, 0)
-        place = self.batch_at(self.written_end - 1)
-        return BatchName(place.epoch, place.base_offset, place.crc)
+        batch = self.batch_at(self.written_end - 1)
+        return BatchName(batch.epoch, batch.base_offset, batch.crc)
 
     # --- guards ---
 

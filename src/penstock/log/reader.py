@@ -32,7 +32,7 @@ from penstock.kernel.layout import (
     name_at,
 )
 from penstock.log.damage import DamageList
-from penstock.log.epochs import BatchName, BatchPlace
+from penstock.log.epochs import BatchExtent, BatchName
 from penstock.log.scan import Batch, find_beyond, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
@@ -66,24 +66,24 @@ class Stretch(NamedTuple):
     limit: int | None  # the offset at which the segment ends, once it is sealed
 
 
-class _Place(NamedTuple):
+class _BatchPosition(NamedTuple):
     segment: Segment
     position: int
     claimed: int = 0  # how long the batch there says it is; 0: not known yet
 
 
 class LogReader:
-    __slots__ = ("_damage", "_places", "_segments", "end_offset")
+    __slots__ = ("_damage", "_positions", "_segments", "end_offset")
 
     def __init__(self, segments: Segments, damage: DamageList, end_offset: int) -> None:
         self._segments = segments
         self.end_offset = end_offset  # the written end, kept up to date by the log
-        self._places: dict[int, _Place] = {}  # where a reader will go on, by offset
+        self._positions: dict[int, _BatchPosition] = {}  # where a reader will go on, by offset
         self._damage = damage
 
-    def forget_places(self) -> None:
+    def forget_positions(self) -> None:
         """After segments were removed."""
-        self._places.clear()
+        self._positions.clear()
 
     # --- stretches ---
 
@@ -95,9 +95,9 @@ class LogReader:
         if segment.foreign:
             self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
         position, expected = segment.start, segment.base_offset
-        place = self._places.get(offset)
-        if place is not None and place.segment is segment:
-            position, expected = place.position, offset
+        known = self._positions.get(offset)
+        if known is not None and known.segment is segment:
+            position, expected = known.position, offset
         elif offset != segment.base_offset:
             index = self._segments.index_of(number)
             entry_number = index.at_offset(offset)
@@ -125,7 +125,7 @@ class LogReader:
     def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole sound batches from the one that holds `offset`: at least one, and no more than
         `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
-        (segment, position, claimed), base = self._place(offset)
+        (segment, position, claimed), base = self._position_of(offset)
         room = segment.data_bytes - position
         wanted = max(bytes_max, HEADER_BYTES)
         if wanted < claimed <= room:
@@ -156,7 +156,7 @@ class LogReader:
     def trailers(self, offset: int, end_offset: int) -> Trailers:
         """Batches with a trailer from the one that holds `offset` on, below `end_offset`, as far as
         a slice goes. At least one batch is looked at."""
-        (segment, position, _), base = self._place(offset)
+        (segment, position, _), base = self._position_of(offset)
         limit = self._segments.limit(self._segments.holding(base))
         end = end_offset if limit is None else min(limit, end_offset)
         heads = Heads(segment.file, segment.data_bytes)
@@ -183,26 +183,26 @@ class LogReader:
         buffer = blank(length)
         return memoryview(buffer)[: segment.file.pread_into(buffer, position)]
 
-    def _place(self, offset: int) -> tuple[_Place, int]:
+    def _position_of(self, offset: int) -> tuple[_BatchPosition, int]:
         """Where the batch is that holds `offset`, and its base offset."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         if segment.foreign:
             self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
-        place = self._places.get(offset)
-        if place is not None and place.segment is segment:
-            return place, offset
+        known = self._positions.get(offset)
+        if known is not None and known.segment is segment:
+            return known, offset
         if offset == segment.base_offset:
-            return _Place(segment, segment.start), offset
+            return _BatchPosition(segment, segment.start), offset
         header, position = (batch := self.locate(offset)).header, batch.position
-        return _Place(segment, position, header.length), header.base_offset
+        return _BatchPosition(segment, position, header.length), header.base_offset
 
     def _remember(self, offset: int, segment: Segment, position: int, claimed: int = 0) -> None:
-        places = self._places
-        places.pop(offset, None)
-        places[offset] = _Place(segment, position, claimed)
-        if len(places) > limits.READ_PLACES_MAX:
-            del places[next(iter(places))]
+        positions = self._positions
+        positions.pop(offset, None)
+        positions[offset] = _BatchPosition(segment, position, claimed)
+        if len(positions) > limits.READ_POSITIONS_MAX:
+            del positions[next(iter(positions))]
 
     # --- one batch ---
 
@@ -223,11 +223,11 @@ class LogReader:
             position, expected = batch.end_position, batch.end_offset
         self._damaged(segment, position, expected, limit)
 
-    def place(self, offset: int) -> BatchPlace:
+    def extent(self, offset: int) -> BatchExtent:
         """Of the batch that holds `offset`: its name, and where it ends."""
         batch = self.locate(offset)
         segment = self._segments.use(self._segments.holding(offset))
-        return BatchPlace(
+        return BatchExtent(
             batch.header.leader_epoch,
             batch.header.base_offset,
             batch.end_offset,
@@ -239,7 +239,7 @@ class LogReader:
         return BatchName._make(name_at(self._load(segment, position, HEADER_BYTES), 0))
 
     def _start(self, number: int, offset: int) -> tuple[int, int]:
-        """A sound place at or before `offset` in its segment: position and offset."""
+        """A sound position at or before `offset` in its segment: position and offset."""
         entry_number = self._segments.index_of(number).at_offset(offset)
         if entry_number < 0:
             return self._segments[number].start, self._segments[number].base_offset

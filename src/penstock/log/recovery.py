@@ -69,7 +69,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Sound batches that stand end to end in one segment."""
 
     segment: int  # its number in the caller's list
@@ -88,15 +88,15 @@ class Decision(NamedTuple):
     end_offset: int  # the log's written end
     synced_seen: int  # S
     holes: tuple[Hole, ...]  # acknowledged data that is corrupt
-    kept: tuple[Run, ...]
-    dropped: tuple[Run, ...]  # sound, but beyond an unfinished write
+    kept: tuple[BatchRun, ...]
+    dropped: tuple[BatchRun, ...]  # sound, but beyond an unfinished write
     end_corrupt: bool = False  # the last hole reaches the end: the log must not be written to
     end_missing: bool = False  # no sound batch reaches the end: it is corrupt, or was given up
 
 
 def decide(
     from_offset: int,
-    runs: Sequence[Run],
+    runs: Sequence[BatchRun],
     synced_known: int,
     is_lost: Callable[[int, int], bool] = lambda start, end: False,
 ) -> Decision:
@@ -124,7 +124,7 @@ def decide(
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RemovedTail:
     """An unfinished tail that was removed."""
 
     path: str
@@ -143,7 +143,7 @@ class RecoveryReport:
     written_end: int
     synced_seen: int  # the highest synced end that was noted anywhere
     clean: bool  # the last stop was an orderly one
-    cut: Cut | None
+    cut: RemovedTail | None
     damaged: tuple[tuple[int, int, str], ...]
     bytes_read: int
     leftovers: tuple[str, ...] = ()  # files that should be gone, and why they are not

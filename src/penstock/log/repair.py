@@ -21,7 +21,7 @@ from penstock import limits
 from penstock.errors import LogDamaged
 from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.disk import Disk
-from penstock.log.inspect import Place, read_owner, read_queues
+from penstock.log.inspect import PartitionDirectory, read_owner, read_queues
 from penstock.log.partition import PartitionLog
 
 SET_ASIDE = "set-aside"  # in the data directory
@@ -43,16 +43,16 @@ class Loss(NamedTuple):
         return self.to_offset - self.from_offset
 
 
-def find_losses(disk: Disk, place: Place) -> list[Loss]:
+def find_losses(disk: Disk, directory: PartitionDirectory) -> list[Loss]:
     """Every corrupt range of a partition that was not given up before. Raises StorageError."""
-    log = PartitionLog.open(disk, place.path, owner=read_owner(disk, place))
+    log = PartitionLog.open(disk, directory.path, owner=read_owner(disk, directory))
     try:
         _read_all(log)
-        queues = read_queues(disk, place)
+        queues = read_queues(disk, directory)
         return [
             Loss(
-                place.topic,
-                place.partition,
+                directory.topic,
+                directory.partition,
                 start,
                 end,
                 reason,
@@ -76,20 +76,20 @@ def _read_all(log: PartitionLog) -> None:
 
 
 def give_up(
-    disk: Disk, data_path: str, place: Place, losses: Sequence[Loss], wall_ns: int
+    disk: Disk, data_path: str, directory: PartitionDirectory, losses: Sequence[Loss], wall_ns: int
 ) -> list[str]:
     """Do it. Returns the copies that were made. Raises OSError."""
-    directory = os.path.join(data_path, SET_ASIDE, place.topic, str(place.partition))
+    target = os.path.join(data_path, SET_ASIDE, directory.topic, str(directory.partition))
     copies = []
     for path in sorted({path for loss in losses for path in loss.segments}):
-        disk.mkdir(directory)
+        disk.mkdir(target)
         name = f"{os.path.basename(path)}.{wall_ns // limits.SECOND}"
-        _copy(disk, path, os.path.join(directory, name))
-        copies.append(os.path.join(directory, name))
+        _copy(disk, path, os.path.join(target, name))
+        copies.append(os.path.join(target, name))
     if copies:
-        disk.sync_directory(directory)
+        disk.sync_directory(target)
     lost = [LostRange(loss.from_offset, loss.to_offset, loss.reason, wall_ns) for loss in losses]
-    write_lost(disk, place.path, [*read_lost(disk, place.path), *lost])
+    write_lost(disk, directory.path, [*read_lost(disk, directory.path), *lost])
     return copies
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.disk import Disk, File
-from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
+from penstock.log.head import HEAD_BYTES, LogHead, LogOwner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
 from penstock.log.scan import Blocks
 
@@ -68,7 +68,7 @@ class Segment:
         directory: str,
         base_offset: int,
         data_bytes: int,
-        owner: Owner | None = None,
+        owner: LogOwner | None = None,
     ) -> None:
         self._disk = disk
         self._owner = owner  # the log that it must be part of; None: nobody knows
@@ -137,7 +137,7 @@ class Segment:
             self._start = 0
             return b""
         self._start = HEAD_BYTES
-        return encode_head(Head(self._owner, self.base_offset))
+        return encode_head(LogHead(self._owner, self.base_offset))
 
     def ends_at(self, position: int) -> None:
         """It was truncated."""

@@ -32,7 +32,7 @@ class Trailers(NamedTuple):
     next_offset: int  # all batches below it were looked at
 
 
-class Head(NamedTuple):
+class BatchHead(NamedTuple):
     length: int
     flags: int
     base_offset: int
@@ -55,7 +55,7 @@ class Heads:
         self._view = memoryview(b"")
         self.bytes_read = 0
 
-    def at(self, position: int) -> Head | None:
+    def at(self, position: int) -> BatchHead | None:
         """None where no batch of this segment can begin."""
         view = self._held(position, HEADER_BYTES) or self._load(
             position, limits.SEARCH_WINDOW_BYTES
@@ -68,7 +68,9 @@ class Heads:
             return None
         if count < 1:
             return None
-        return Head(length, flags, base_offset, count) if length <= self._end - position else None
+        return (
+            BatchHead(length, flags, base_offset, count) if length <= self._end - position else None
+        )
 
     def sound(self, position: int, length: int) -> memoryview | None:
         """The batch of a header that was just seen; None when it is corrupt."""

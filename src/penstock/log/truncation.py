@@ -40,7 +40,7 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.log import names
 from penstock.log.disk import Disk, File
-from penstock.log.head import Head, Owner, encode_head
+from penstock.log.head import LogHead, LogOwner, encode_head
 from penstock.log.index import SparseIndex
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
@@ -120,7 +120,7 @@ class Cutting:
 class Aside:
     """Of one cut."""
 
-    def __init__(self, disk: Disk, directory: str, bytes_max: int, owner: Owner | None) -> None:
+    def __init__(self, disk: Disk, directory: str, bytes_max: int, owner: LogOwner | None) -> None:
         self._disk = disk
         self._directory = directory
         self._owner = owner
@@ -182,7 +182,7 @@ class Aside:
     def _fill(self, file: File, segment: Segment, position: int, first_offset: int) -> None:
         target = 0
         if self._owner is not None:
-            head = encode_head(Head(self._owner, first_offset))
+            head = encode_head(LogHead(self._owner, first_offset))
             file.pwritev((head,), 0, len(head))
             target = len(head)
         position = max(position, segment.start)

@@ -21,9 +21,9 @@ from penstock.log.damage import LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.fold import rotted_generation
-from penstock.log.head import Owner, read_beginning
+from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
-from penstock.log.inspect import Found, Place, read_owner, read_queues
+from penstock.log.inspect import FoundFiles, PartitionDirectory, read_owner, read_queues
 from penstock.log.journal_file import JournalFile, read_journal
 from penstock.log.ledger import Corrupt, Unknown, read_ledger
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
@@ -35,7 +35,7 @@ JOURNAL_BYTES_READ_MAX = limits.JOURNAL_BYTES_READ_MAX
 STAGE_BYTES_READ_MAX = 1 << 30
 
 
-class Finding(NamedTuple):
+class VerifyFinding(NamedTuple):
     path: str
     position: int | None
     from_offset: int | None
@@ -56,11 +56,11 @@ class PartitionSummary(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """`findings` is what is wrong; `notes` is what is only worth knowing."""
 
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
+    findings: list[VerifyFinding] = field(default_factory=list)
+    notes: list[VerifyFinding] = field(default_factory=list)
     partitions: list[PartitionSummary] = field(default_factory=list)
     bytes_checked: int = 0
 
@@ -73,16 +73,16 @@ class Report:
         is_note: bool = False,
     ) -> None:
         from_offset, to_offset = offsets if offsets is not None else (None, None)
-        row = Finding(path, position, from_offset, to_offset, reason)
+        row = VerifyFinding(path, position, from_offset, to_offset, reason)
         (self.notes if is_note else self.findings).append(row)
 
 
-def verify(disk: Disk, found: Found) -> Report:
-    report = Report()
+def verify(disk: Disk, found: FoundFiles) -> VerifyReport:
+    report = VerifyReport()
     for path in found.settings:
         _verify_settings(disk, path, report)
-    for place in found.places:
-        PartitionCheck(disk, place, report).run()
+    for directory in found.directories:
+        PartitionCheck(disk, directory, report).run()
     for path in found.files:
         _verify_file(disk, path, report)
     for path in found.stages:
@@ -90,7 +90,7 @@ def verify(disk: Disk, found: Found) -> Report:
     return report
 
 
-def _verify_settings(disk: Disk, path: str, report: Report) -> None:
+def _verify_settings(disk: Disk, path: str, report: VerifyReport) -> None:
     data = read_file(disk, path, JOURNAL_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
@@ -99,8 +99,8 @@ def _verify_settings(disk: Disk, path: str, report: Report) -> None:
         report.find(path, None, str(error))
 
 
-def _verify_stage(disk: Disk, path: str, report: Report) -> None:
-    """A staged block: a line of JSON, and batches whose places are not known yet."""
+def _verify_stage(disk: Disk, path: str, report: VerifyReport) -> None:
+    """A staged block: a line of JSON, and batches whose directories are not known yet."""
     try:
         data = read_file(disk, path, STAGE_BYTES_READ_MAX)
     except FileNotFoundError:  # committed by a running daemon, or given up
@@ -125,7 +125,7 @@ def _verify_stage(disk: Disk, path: str, report: Report) -> None:
         report.find(path, None, f"{position} bytes of batches, and its line says otherwise")
 
 
-def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
+def _verify_ledger(disk: Disk, path: str, report: VerifyReport) -> None:
     data = read_file(disk, path, limits.LEDGER_BYTES_READ_MAX)
     report.bytes_checked += len(data)
     try:
@@ -137,10 +137,10 @@ def _verify_ledger(disk: Disk, path: str, report: Report) -> None:
         report.find(path, found.end, "an unfinished write", is_note=True)
 
 
-def _verify_file(disk: Disk, path: str, report: Report) -> None:
+def _verify_file(disk: Disk, path: str, report: VerifyReport) -> None:
     """One file for itself. What only its neighbours could tell is not checked."""
     directory, name = os.path.split(path)
-    check = PartitionCheck(disk, Place("", 0, directory), report)
+    check = PartitionCheck(disk, PartitionDirectory("", 0, directory), report)
     base = names.segment_base(name)
     if base is not None:
         check.check_segment(base, None)
@@ -169,9 +169,9 @@ class PartitionCheck:
     """One partition. The mark and the indexes are read before the segments they speak of, so that
     what a running daemon adds meanwhile contradicts nothing."""
 
-    def __init__(self, disk: Disk, place: Place, report: Report) -> None:
+    def __init__(self, disk: Disk, directory: PartitionDirectory, report: VerifyReport) -> None:
         self._disk = disk
-        self._place = place
+        self._directory = directory
         self._report = report
         self._clean = False
         self._believes_headers = True  # what they say is synced is so on this disk
@@ -182,15 +182,15 @@ class PartitionCheck:
         self._batches = 0
         self._bytes = 0
         self._holes: list[tuple[str, int, int, int | None]] = []  # path, position, from, to
-        self._owner: Owner | None = None  # by topic.json
+        self._owner: LogOwner | None = None  # by topic.json
         self._lost: list[LostRange] = []  # given up: no finding any more
 
     def run(self) -> None:
-        inside = sorted(self._disk.listdir(self._place.path))
+        inside = sorted(self._disk.listdir(self._directory.path))
         bases = names.segment_bases(inside)
         self._read_lost(inside)
         self._read_replica(inside)
-        self._owner = read_owner(self._disk, self._place)
+        self._owner = read_owner(self._disk, self._directory)
         self.check_mark(inside)
         for number, base in enumerate(bases):
             limit = bases[number + 1] if number + 1 < len(bases) else None
@@ -204,9 +204,9 @@ class PartitionCheck:
         self._report.bytes_checked += self._bytes
         self._report.partitions.append(
             PartitionSummary(
-                self._place.topic,
-                self._place.partition,
-                self._place.path,
+                self._directory.topic,
+                self._directory.partition,
+                self._directory.path,
                 len(bases),
                 bases[0] if bases else 0,
                 self._expected or 0,
@@ -226,14 +226,14 @@ class PartitionCheck:
             self._expected = limit
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._place.path, name)
+        return os.path.join(self._directory.path, name)
 
     def _read_lost(self, inside: list[str]) -> None:
         if names.LOST not in inside:
             return
         path = self._path(names.LOST)
         _verify_settings(self._disk, path, self._report)
-        self._lost = read_lost(self._disk, self._place.path)
+        self._lost = read_lost(self._disk, self._directory.path)
         for known in self._lost:
             offsets = (known.from_offset, known.to_offset)
             self._report.find(path, None, f"given up: {known.reason}", offsets, is_note=True)
@@ -244,7 +244,7 @@ class PartitionCheck:
         path = self._path(names.REPLICA)
         self._bytes += self._disk.size(path)
         try:
-            replica = read_replica(self._disk, self._place.path)
+            replica = read_replica(self._disk, self._directory.path)
         except ReplicaUnreadable as error:
             self._report.find(path, None, error.reason)
             replica = None
@@ -384,7 +384,7 @@ class PartitionCheck:
         if end < self._synced_seen or (self._clean and end != self._mark.written_end):
             known = max(self._synced_seen, self._mark.written_end)
             self._report.find(
-                self._place.path,
+                self._directory.path,
                 None,
                 f"the log ends at offset {end}, but {known} is noted as its end",
                 (min(end, known), max(end, known)),
@@ -460,13 +460,13 @@ class PartitionCheck:
         """What is not finished must be in the log, or a segment is gone from its beginning:
         retention removes only what the journal on the disk calls finished."""
         start = bases[0] if bases else 0
-        for queue in read_queues(self._disk, self._place):
+        for queue in read_queues(self._disk, self._directory):
             if queue.lowest < start and not is_lost(self._lost, queue.lowest, start):
                 reason = (
                     f"the log begins at offset {start}, and {queue.name} has not finished what is "
                     "gone"
                 )
-                self._report.find(self._place.path, None, reason, (queue.lowest, start))
+                self._report.find(self._directory.path, None, reason, (queue.lowest, start))
 
     def _check_other(self, name: str, bases: set[int]) -> None:
         path = self._path(name)

@@ -31,7 +31,7 @@ from penstock.log.copies import check_row
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk, File
 from penstock.log.epochs import BatchName, Epochs
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.names import spare_name
@@ -91,7 +91,7 @@ class WrittenLog(ReadableLog):
         settings: LogSettings,
         opened: Opened,
         wall_ns: int,
-        owner: Owner | None,
+        owner: LogOwner | None,
     ) -> None:
         self._owner = owner
         self.path = directory

@@ -145,28 +145,28 @@ def sampled(thread: int, seconds: float) -> str:
         frame = sys._current_frames().get(thread)
         if frame is None:
             break
-        places = _places(frame)
-        inner[places[-1]] += 1
-        stacks[";".join(places)] += 1
+        stack = _stack(frame)
+        inner[stack[-1]] += 1
+        stacks[";".join(stack)] += 1
         count += 1
     lines = [f"{count} samples in {seconds} s", "", "innermost:"]
     lines += [
-        f"{n:6d} {100 * n / count:5.1f}% {place}" for place, n in inner.most_common(_ROWS_MAX)
+        f"{n:6d} {100 * n / count:5.1f}% {function}" for function, n in inner.most_common(_ROWS_MAX)
     ]
     lines += ["", "stacks (as flame graphs take them):"]
     lines += [f"{stack} {n}" for stack, n in stacks.most_common()]
     return "\n".join(lines) + "\n"
 
 
-def _places(frame: FrameType | None) -> list[str]:
+def _stack(frame: FrameType | None) -> list[str]:
     """From the outermost call to the innermost."""
-    places: list[str] = []
-    while frame is not None and len(places) < _STACK_DEPTH_MAX:
+    stack: list[str] = []
+    while frame is not None and len(stack) < _STACK_DEPTH_MAX:
         code = frame.f_code
         module = frame.f_globals.get("__name__", "?")
-        places.append(f"{module}.{code.co_qualname}:{frame.f_lineno}")
+        stack.append(f"{module}.{code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back
-    return places[::-1]
+    return stack[::-1]
 
 
 def heap_report() -> str:

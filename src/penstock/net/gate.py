@@ -137,15 +137,15 @@ class Gate:
         if caller.origin is None:
             return caller.fetch_site not in _RELATED and ANY not in self._allowed
         try:
-            place = urlsplit(caller.origin.decode("latin-1").lower())
-            host = place.hostname or ""
+            url = urlsplit(caller.origin.decode("latin-1").lower())
+            host = url.hostname or ""
         except ValueError:
             return True
         if host in self._allowed or ANY in self._allowed:
             return False
         if self._is_loopback and _is_loopback_host(host):
             return False
-        is_same = place.netloc.encode("latin-1") == (caller.host or b"").lower()
+        is_same = url.netloc.encode("latin-1") == (caller.host or b"").lower()
         return not (host and is_same and self._is_ours(host))
 
     def _knows_secret(self, authorization: bytes | None) -> bool:

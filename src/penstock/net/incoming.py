@@ -10,7 +10,7 @@ second at least. What comes with a chunked body that is no body (heads of chunks
 trailers) has a bound too, and so have the bodies of all connections together (`BodyRoom`).
 
 Bytes that are not HTTP get a fixed `400 Bad Request`. Heads that were seen before do not go through
-the parser again (`Head`).
+the parser again (`RequestHead`).
 
 How much memory the bodies of requests may take, over all connections of a daemon.
 
@@ -92,7 +92,7 @@ NO_ROOM = error_response(
 )
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """What the parser made of the head of a request."""
 
     method: str
@@ -103,7 +103,7 @@ class Head(NamedTuple):
     together: bool
 
 
-Heads = dict[bytes, Head]
+Heads = dict[bytes, RequestHead]
 _heads: WeakKeyDictionary[object, Heads] = WeakKeyDictionary()
 
 
@@ -112,7 +112,7 @@ def heads_of(ruler: object) -> Heads:
     return _heads.setdefault(ruler, {})
 
 
-def remember(heads: Heads, data: bytes, head: Head) -> None:
+def remember(heads: Heads, data: bytes, head: RequestHead) -> None:
     """`data` is the head as it came, without the empty line."""
     if len(heads) >= limits.HTTP_HEADS_MAX:
         heads.clear()
@@ -368,7 +368,7 @@ class Incoming:
         if len(request.body) != body_bytes:
             return
         method, path, query = request.method, request.path, request.query
-        known = Head(method, path, query, request.fields, body_bytes, request.together)
+        known = RequestHead(method, path, query, request.fields, body_bytes, request.together)
         remember(self._heads, head, known)
 
     def _request(self, keep_alive: bool) -> Request:

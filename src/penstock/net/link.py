@@ -1,7 +1,7 @@
 """Connections whose bytes pass through TLS or compression on their way to the kernel.
 
 The engine reads and writes plain sockets by itself. Once a client has agreed on TLS, snappy or
-deflate, the engine gives its socket away, and a `Link` moves the bytes from then on:
+deflate, the engine gives its socket away, and a `ServerLink` moves the bytes from then on:
 
     socket -> TLS -> snappy or deflate -> Conn.feed
     socket <- TLS <- snappy or deflate <- Conn.take_output
@@ -19,7 +19,7 @@ Back-pressure, in both directions:
   more. What is still encoded waits in the layers, which hold one read of the socket at most; then
   the socket is left alone.
 
-The end: what the kernel had to say is sent, then TLS's own goodbye, then the socket is half closed
+The end: what the kernel had to send is sent, then TLS's own goodbye, then the socket is half closed
 and read for a moment, so that no last word (often an error) is lost to a reset. A connection that
 ends with output left is one that could not be reached, and is cut.
 """
@@ -45,7 +45,7 @@ DRAIN_BYTES_MAX = 16 * limits.MIB  # of a client that is done with, read and dro
 _NOTHING = memoryview(b"")
 
 
-class State(Enum):
+class LinkState(Enum):
     QUIET = "quiet"  # nothing is read: the daemon decides what comes next
     SHAKING = "shaking"  # the TLS handshake
     OPEN = "open"
@@ -62,8 +62,8 @@ class Links:
         self.loop = loop
         self.engine = engine
         self.soon = soon  # have a turn run
-        self.again: dict[Link, None] = {}  # may have more to feed, after the kernel's turn
-        self.by_serial: dict[int, Link] = {}
+        self.again: dict[ServerLink, None] = {}  # may have more to feed, after the kernel's turn
+        self.by_serial: dict[int, ServerLink] = {}
         self.received = memoryview(bytearray(limits.LINK_BYTES))  # used within one call only
         self.plain = memoryview(bytearray(limits.LINK_BYTES))
 
@@ -82,9 +82,9 @@ class Links:
             link.abort()
 
 
-class Link:
+class ServerLink:
     def __init__(self, links: Links, conn: Conn) -> None:
-        """Take over the socket of a halted connection. What it has to say still goes out as is."""
+        """Take over the socket of a halted connection. What it has to send still goes out as is."""
         descriptor, self._early = links.engine.detach(conn)
         self.conn = conn
         self.tls: Tls | None = None
@@ -92,11 +92,11 @@ class Link:
         self._sock = socket.socket(fileno=descriptor)
         self._encoder: Encoder | None = None
         self._decoder: Decoder | None = None
-        self._state = State.QUIET
+        self._state = LinkState.QUIET
         self._unsent = _NOTHING
         self._watched = False  # for readiness to be read
         self._backlog = False  # the layers may hold plain bytes for the kernel
-        self._heard_all = False  # nothing more comes that the kernel could be given
+        self._received_all = False  # nothing more comes that the kernel could be given
         self._eof = False
         self._drained_bytes = 0
         self._done: Callable[[str], None] | None = None  # who waits for the handshake
@@ -116,14 +116,14 @@ class Link:
 
     def secure(self, context: ssl.SSLContext, done: Callable[[str], None]) -> None:
         """Start the handshake; `done` is called with why it failed, or with nothing. After a
-        failure the link is without TLS, and what it is given to say goes out in the clear."""
-        if self._state is not State.QUIET:
+        failure the link is without TLS, and what it is given to send goes out in the clear."""
+        if self._state is not LinkState.QUIET:
             return
         self.tls = Tls(context)
         self.tls.feed(self._early)
         self._early = b""
         self._done = done
-        self._state = State.SHAKING
+        self._state = LinkState.SHAKING
         self._arm(limits.TLS_HANDSHAKE_NS, self._on_handshake_late)
         self._watch()
         self._shake()
@@ -133,14 +133,14 @@ class Link:
         decoder.feed(self._early)
         self._early = b""
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Send something through the layers that there are now."""
         self._send(self._encoded(data))
 
     def open(self) -> None:
         """From now on the kernel reads and speaks."""
-        if self._state is State.QUIET:
-            self._state = State.OPEN
+        if self._state is LinkState.QUIET:
+            self._state = LinkState.OPEN
             self._backlog = True
             self._links.again[self] = None
             self._links.soon()
@@ -168,9 +168,9 @@ class Link:
     def _shaken(self, failure: str) -> None:
         self._disarm()
         done, self._done = self._done, None
-        if self._state is State.CLOSED or done is None:
+        if self._state is LinkState.CLOSED or done is None:
             return
-        self._state = State.QUIET
+        self._state = LinkState.QUIET
         if failure:
             self.tls = None
         done(failure)
@@ -181,8 +181,8 @@ class Link:
         self.guard(self._receive)
 
     def _receive(self) -> None:
-        wanted = self.conn.reading and not (self._backlog or self._heard_all)
-        if self._state is State.OPEN and not wanted:
+        wanted = self.conn.reading and not (self._backlog or self._received_all)
+        if self._state is LinkState.OPEN and not wanted:
             self._unwatch()
             return
         view = self._links.received
@@ -197,7 +197,7 @@ class Link:
             self._watch_anew()
         if size == 0:
             self._on_eof()
-        elif self._state is State.ENDING:
+        elif self._state is LinkState.ENDING:
             self._drained_bytes += size
             if self._drained_bytes > DRAIN_BYTES_MAX:
                 self.abort()
@@ -209,15 +209,15 @@ class Link:
             self.tls.feed(data)
         elif self._decoder is not None:
             self._decoder.feed(data)
-        if self._state is State.SHAKING:
+        if self._state is LinkState.SHAKING:
             self._shake()
-        elif self._state is State.OPEN:
+        elif self._state is LinkState.OPEN:
             self.feed()
 
     def _on_eof(self) -> None:
-        self._eof = self._heard_all = True
+        self._eof = self._received_all = True
         self._unwatch()
-        if self._state is State.OPEN:
+        if self._state is LinkState.OPEN:
             self.feed()
         else:
             self.abort()
@@ -225,7 +225,7 @@ class Link:
     def feed(self) -> None:
         """Give the kernel the next piece, if it wants one, and go on after its turn."""
         conn = self.conn
-        if self._state is not State.OPEN or conn.ended:
+        if self._state is not LinkState.OPEN or conn.ended:
             return
         if not conn.reading:
             self._backlog = True
@@ -236,19 +236,19 @@ class Link:
         except (StreamBroken, ssl.SSLError) as error:
             log.info("a client's stream cannot be read: %s", error)
             self._backlog = False
-            self._heard_all = True
+            self._received_all = True
         if self.tls is not None:
-            self._heard_all = self._heard_all or self.tls.ended
+            self._received_all = self._received_all or self.tls.ended
             self._send(self.tls.output())
         if len(piece):
             conn.feed(piece)
         if self._backlog:
             self._links.again[self] = None
-        elif self._heard_all:
+        elif self._received_all:
             conn.feed_eof()
         else:
             self._watch()
-        if len(piece) or self._heard_all:
+        if len(piece) or self._received_all:
             self._links.soon()
 
     def _piece(self) -> memoryview:
@@ -269,16 +269,16 @@ class Link:
 
     def serve(self) -> None:
         conn = self.conn
-        if self._state is State.OPEN and not self._unsent:
+        if self._state is LinkState.OPEN and not self._unsent:
             data = conn.take_output()
             if data:
                 self._send(self._encoded(data))
         if conn.ended:
             self._finish()
-        elif self._state is State.OPEN and conn.reading:
+        elif self._state is LinkState.OPEN and conn.reading:
             if self._backlog:
                 self.feed()
-            elif not self._heard_all:
+            elif not self._received_all:
                 self._watch()
 
     def _encoded(self, data: bytes) -> bytes:
@@ -287,7 +287,7 @@ class Link:
         return data if self.tls is None else self.tls.encode(data)
 
     def _send(self, data: bytes) -> None:
-        if not data or self._state is State.CLOSED:
+        if not data or self._state is LinkState.CLOSED:
             return
         if self._unsent:
             self._unsent = memoryview(bytes(self._unsent) + data)
@@ -311,10 +311,10 @@ class Link:
 
     def _send_rest(self) -> None:
         self._unsent = self._pushed(self._unsent)
-        if self._unsent or self._state is State.CLOSED:
+        if self._unsent or self._state is LinkState.CLOSED:
             return
         self._links.loop.remove_writer(self._sock.fileno())
-        if self._state is State.ENDING:
+        if self._state is LinkState.ENDING:
             self._shut()
         else:
             self.serve()
@@ -324,15 +324,15 @@ class Link:
 
     def _finish(self) -> None:
         """The kernel has reported the end of this connection."""
-        if self._state is not State.OPEN or self.conn.unsent:
-            if self._state is not State.ENDING:
+        if self._state is not LinkState.OPEN or self.conn.unsent:
+            if self._state is not LinkState.ENDING:
                 self.abort()
             return
-        self._state = State.ENDING
+        self._state = LinkState.ENDING
         self._arm(limits.CLOSE_DRAIN_NS, self.abort)
         if self.tls is not None:
             self._send(self.tls.close())
-        if not self._unsent and self._state is State.ENDING:
+        if not self._unsent and self._state is LinkState.ENDING:
             self._shut()
 
     def _shut(self) -> None:
@@ -352,9 +352,9 @@ class Link:
 
     def abort(self) -> None:
         """Close the socket now. The kernel hears of it, if it does not know."""
-        if self._state is State.CLOSED:
+        if self._state is LinkState.CLOSED:
             return
-        self._state = State.CLOSED
+        self._state = LinkState.CLOSED
         self._disarm()
         self._unwatch()
         self._links.loop.remove_writer(self._sock.fileno())
@@ -368,7 +368,7 @@ class Link:
     # --- readiness and time ---
 
     def _watch(self) -> None:
-        if not self._watched and self._state is not State.CLOSED:
+        if not self._watched and self._state is not LinkState.CLOSED:
             self._watched = True
             self._links.loop.add_reader(self._sock.fileno(), self._on_readable)
 

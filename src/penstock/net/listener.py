@@ -26,7 +26,7 @@ log = logging.getLogger("penstock.net")
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     host: str
     port: int
     path: str  # a unix socket when not empty
@@ -43,18 +43,18 @@ class Address(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def parse_address(text: str, name: str = "address") -> Address:
+def parse_address(text: str, name: str = "address") -> ListenAddress:
     if not text:
         raise ConfigError(name, text, "host:port, or the path of a unix socket")
     host, colon, port = text.rpartition(":")
     if not colon or "/" in port:
-        return Address("", 0, text)
+        return ListenAddress("", 0, text)
     if not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
         raise ConfigError(name, text, "host:port with a port of 0 to 65535, or a path")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port), "")
+    return ListenAddress(host.removeprefix("[").removesuffix("]"), int(port), "")
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: ListenAddress) -> socket.socket:
     """A listening, non-blocking socket. Raises OSError."""
     sock = _listen_unix(address.path) if address.path else _listen_tcp(address.host, address.port)
     sock.setblocking(False)
@@ -108,10 +108,12 @@ def _remove_stale_socket(path: str) -> None:
             os.unlink(path)
 
 
-def bound_address(sock: socket.socket) -> Address:
+def bound_address(sock: socket.socket) -> ListenAddress:
     """Where a listening socket really is (port 0 asks the system for one)."""
     name = sock.getsockname()
-    return Address("", 0, name) if isinstance(name, str) else Address(name[0], name[1], "")
+    return (
+        ListenAddress("", 0, name) if isinstance(name, str) else ListenAddress(name[0], name[1], "")
+    )
 
 
 def close_listener(sock: socket.socket) -> None:
@@ -125,7 +127,7 @@ def close_listener(sock: socket.socket) -> None:
 def peer_text(sock: socket.socket, peer: object) -> str:
     """A remote address as stats and logs show it."""
     if isinstance(peer, tuple):
-        return str(Address(peer[0], peer[1], ""))
+        return str(ListenAddress(peer[0], peer[1], ""))
     return "@"  # as Go prints an unnamed unix socket
 
 

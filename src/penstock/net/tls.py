@@ -149,8 +149,8 @@ def _set_callback(context: ssl.SSLContext) -> None:
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    place = id(context) + object.__basicsize__  # the first field of the object
-    address = ctypes.c_void_p.from_address(place).value
+    field_address = id(context) + object.__basicsize__  # the first field of the object
+    address = ctypes.c_void_p.from_address(field_address).value
     for mode, expected in ((ssl.CERT_NONE, 0), (ssl.CERT_REQUIRED, _VERIFY_PEER_OR_FAIL)):
         context.verify_mode = mode
         if not address or library.SSL_CTX_get_verify_mode(address) != expected:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Claimed, Role, Rules
 from penstock.nsqadmin.options import TRUSTED_BY_DEFAULT, Options, read_network
@@ -70,7 +70,7 @@ class Gate:
         self,
         options: Options,
         store: Store,
-        address: Address,
+        address: ListenAddress,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options

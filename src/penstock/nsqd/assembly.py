@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import Channel
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
 from penstock.broker.topics.topic import Topic
@@ -140,15 +140,15 @@ class Node:
         now_s = self.ports.clock.wall_ns() // limits.SECOND
         self.protocol.add(Session(conn, remote, now_s, settings, self.shell))
 
-    def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
-        if change is Change.TOPIC_CREATED:
+    def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
+        if change is TopicChange.TOPIC_CREATED:
             log.info("TOPIC(%s): created", topic.name)
-        elif change is Change.TOPIC_RESHAPED:
+        elif change is TopicChange.TOPIC_RESHAPED:
             log.info("TOPIC(%s): %s", topic.name, _shape_of(topic))
             self.turn.soon()
-        elif change is Change.TOPIC_DELETED:
+        elif change is TopicChange.TOPIC_DELETED:
             log.info("TOPIC(%s): deleted", topic.name)
-        elif channel is not None and change is Change.CHANNEL_CREATED:
+        elif channel is not None and change is TopicChange.CHANNEL_CREATED:
             log.info("TOPIC(%s): new channel(%s)", topic.name, channel.name)
         elif channel is not None:
             log.info("TOPIC(%s): deleting channel %s", topic.name, channel.name)

@@ -61,7 +61,7 @@ def applicant(session: Session) -> Applicant:
     return Applicant(session.remote_ip, session.common_name, session.settings.tls, session.secret)
 
 
-class Entry(NamedTuple):
+class Authorization(NamedTuple):
     permissions: frozenset[str]
     topic: Pattern
     channels: tuple[Pattern, ...]
@@ -80,7 +80,7 @@ class Grant(NamedTuple):
     identity: str
     identity_url: str
     ttl_s: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Authorization, ...]
 
     def allows(self, topic: str, channel: str = "") -> bool:
         """To subscribe; without a channel: to publish."""
@@ -190,7 +190,7 @@ def read_grant(document: Any) -> Grant:
     )
 
 
-def _read_entry(entry: Any) -> Entry:
+def _read_entry(entry: Any) -> Authorization:
     fields = _object(entry, "an authorization")
     permissions = [
         _typed(item, str, "", "a permission")
@@ -200,7 +200,7 @@ def _read_entry(entry: Any) -> Entry:
         if permission not in (SUBSCRIBE, PUBLISH):
             raise AuthFailed(f"unknown permission {permission!r}")
     channels = _list(fields.get("channels"), "channels")
-    return Entry(
+    return Authorization(
         frozenset(permissions),
         _pattern(fields.get("topic"), "topic"),
         tuple(_pattern(channel, "channel") for channel in channels),

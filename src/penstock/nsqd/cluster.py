@@ -30,7 +30,7 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import (
@@ -40,7 +40,7 @@ from penstock.cluster.documents import (
     REMOVED,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
@@ -55,15 +55,14 @@ from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.kernel import murmur3_32
 from penstock.log import names
 from penstock.log.disk import Disk
-from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
+from penstock.log.ledger import Ledger, LedgerNode
 from penstock.net.api import Route
-from penstock.net.etcd.address import Address, parse_address
+from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
-from penstock.net.peers.links import PeerLinks, Place
+from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
 from penstock.nsqd.cluster_state import ClusterState, NodeStates
 from penstock.nsqd.fanout import FanOut
@@ -92,7 +91,7 @@ class ClusterMember:
         on_fault: Callable[[Exception], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        self.address: Address = parse_address(options.cluster)
+        self.address: EtcdAddress = parse_address(options.cluster)
         self._options = options
         self._broker = broker
         self._disk = disk
@@ -275,10 +274,10 @@ class ClusterMember:
         if isinstance(error, Exception):
             self._on_fault(error)
 
-    def _describe(self) -> Node:
+    def _describe(self) -> NodeDocument:
         host, tcp, http = self._address
         free = self._disk.free_bytes(self._broker.path)
-        return Node(
+        return NodeDocument(
             self._incarnation, host, tcp, http, self._replication_host(), self._replication_port,
             __version__, self._options.zone or self._options.topology_zone, free, 0,
         )  # fmt: skip
@@ -296,12 +295,11 @@ class ClusterMember:
             view = self.cluster.participant.view
             self.links.know(
                 {
-                    node: Place(held.document.replication_host, held.document.replication_port,
-                                held.document.incarnation)
-                    for node, held in view.nodes.items()
+                    node: PeerAddress(one.replication_host, one.replication_port, one.incarnation)
+                    for node, one in ((node, held.document) for node, held in view.nodes.items())
                 },
                 {n for n, held in view.memberships.items() if held.document.state != REMOVED},
-            )  # fmt: skip
+            )
             self.links.tick(mono_ns)
             if self.cluster.tick(mono_ns) or self._has_work():
                 self._soon()
@@ -368,7 +366,7 @@ class ClusterMember:
             self.cluster.turn()
 
     def _send(self, node: int, message: Message) -> None:
-        self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
+        self.links.send(node, PeerLane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
 
     # --- what the links report ---
 
@@ -386,7 +384,7 @@ class ClusterMember:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         if isinstance(frame, Note):
-            self.cluster.hear(node, decode_message(node, frame.data))
+            self.cluster.receive_message(node, decode_message(node, frame.data))
         else:
             self.cluster.receive(node, target, frame)
         if self._has_work() or self.cluster.is_due:

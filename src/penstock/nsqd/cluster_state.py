@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from penstock.cluster.coordinator import Coordinator
     from penstock.cluster.keys import PartitionName
     from penstock.cluster.node import ClusterNode
-    from penstock.cluster.view import Held, View
-    from penstock.replication.record import Record
+    from penstock.cluster.view import Versioned, View
+    from penstock.replication.record import PartitionRecord
 
 
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ class ClusterState:
             if short or offline:
                 self._since[name] = since.get(name, mono_ns)
 
-    def records(self, only: str = "") -> Iterator[tuple[PartitionName, Record, int]]:
+    def records(self, only: str = "") -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
         """Of live topics, or of one, with how many replicas each is to have."""
         view = self._cluster.participant.view
         for name, held in view.partitions.items():
@@ -101,7 +101,7 @@ class ClusterState:
             if topic.document.identity == held.document.identity:
                 yield name, held.document, topic.document.replicas
 
-    def _is_offline(self, record: Record) -> bool:
+    def _is_offline(self, record: PartitionRecord) -> bool:
         """A node that was started again leads nothing before it is elected anew."""
         leader = record.leader
         return leader is None or leader.incarnation != self._incarnation(leader.node)
@@ -166,7 +166,7 @@ class ClusterState:
     def _node(self, number: int) -> Row:
         participant = self._cluster.participant
         membership = participant.view.memberships[number].document
-        held: Held[Any] | None = participant.view.nodes.get(number)
+        held: Versioned[Any] | None = participant.view.nodes.get(number)
         row: Row = {"node": number, "state": membership.state, "generation": membership.generation}
         row["alive"] = held is not None
         row["linked"] = number in participant.links or number == self._cluster.own
@@ -177,7 +177,7 @@ class ClusterState:
             row |= {"version": node.version, "zone": node.zone}
         return row
 
-    def _partition(self, name: PartitionName, record: Record, replicas: int) -> Row:
+    def _partition(self, name: PartitionName, record: PartitionRecord, replicas: int) -> Row:
         since_ns = self._since.get(name)
         waited_ns = time.monotonic_ns() - since_ns if since_ns is not None else 0
         replicated = self._cluster.replica_host.replica(target_for(record.identity, name.number))

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.channels.reading import OF_ONE, Places, Position, parse_position, resolve
+from penstock.broker.channels.reading import OF_ONE, Offsets, Position, parse_position, resolve
 from penstock.broker.topics.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.nsqd.options import Options
 
 SUB_ADVANCED = b"SUB_ADVANCED"
-NOWHERE: Places = {}
+NOWHERE: Offsets = {}
 
 
 def _reason(session: Session, held: Held) -> bytes:
@@ -155,7 +155,7 @@ class Consuming:
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
-            begins = _places(channel, position, partition) if position is not None else {}
+            begins = _offsets(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition, begins)
 
@@ -215,7 +215,7 @@ class Consuming:
         topic: Topic,
         params: list[bytes],
         partition: int,
-        begins: Places = NOWHERE,
+        begins: Offsets = NOWHERE,
     ) -> None:
         """`begins`: where the channel goes to first. The answer waits until that is to last."""
         _prepare(session, topic)
@@ -305,7 +305,7 @@ def _position(text: bytes, now_ns: int) -> Position:
     return position
 
 
-def _places(channel: Channel, position: Position, partition: int) -> Places:
+def _offsets(channel: Channel, position: Position, partition: int) -> Offsets:
     """Where its first consumer begins; none for a later one. Raises WireFault, OffsetGone,
     OffsetBeyondEnd, StorageError."""
     numbers = [partition] if partition != ANY else list(channel.windows)
@@ -318,5 +318,5 @@ def _places(channel: Channel, position: Position, partition: int) -> Places:
         try:
             next(work)
         except StopIteration as ended:
-            found: Places = ended.value
+            found: Offsets = ended.value
             return found

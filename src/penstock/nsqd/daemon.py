@@ -26,7 +26,7 @@ from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
-from penstock.net.listener import Acceptor, Address, bound_address, close_listener, listen_at
+from penstock.net.listener import Acceptor, ListenAddress, bound_address, close_listener, listen_at
 from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
@@ -66,9 +66,9 @@ class Daemon:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.config = dict(options.all_values)  # by flag: what holds now
-        self.tcp_address = Address("", 0, "")  # the real ones, after the start
-        self.http_address = Address("", 0, "")
-        self.https_address = Address("", 0, "")
+        self.tcp_address = ListenAddress("", 0, "")  # the real ones, after the start
+        self.http_address = ListenAddress("", 0, "")
+        self.https_address = ListenAddress("", 0, "")
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.broken = False  # by a fault of the program: no file is touched any more
@@ -200,7 +200,7 @@ class Daemon:
             await self._web.serve(https, routes, admission, self.node.upgrades.context)
             log.info("HTTPS: listening on %s", self.https_address)
 
-    def _admission(self, address: Address) -> Admission:
+    def _admission(self, address: ListenAddress) -> Admission:
         names = (socket.gethostname(), self.options.broadcast_address)
         allowed = self.options.http_allowed_host
         return Admission(Gate(address.is_loopback, names, allowed, self._secrets), log)
@@ -230,7 +230,7 @@ class Daemon:
         return routes
 
     def _identity(self) -> Identity:
-        def port(address: Address, broadcast: int) -> int:
+        def port(address: ListenAddress, broadcast: int) -> int:
             if address.path:
                 return -1
             return broadcast or address.port

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PeerFault
@@ -37,7 +37,7 @@ PING = "PING"
 _SIZE = struct.Struct(">i")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
 _SHOWN_BYTES = 300  # of an answer, in a log line
-_DELETIONS = (Change.TOPIC_DELETED, Change.CHANNEL_DELETED)
+_DELETIONS = (TopicChange.TOPIC_DELETED, TopicChange.CHANNEL_DELETED)
 
 
 class PeerInfo(NamedTuple):
@@ -124,22 +124,22 @@ def all_commands(topics: Iterable[Topic], partitions: bool) -> Iterator[str]:
 
 
 def commands_of(
-    change: Change, topic: Topic, channel: Channel | None, partitions: bool
+    change: TopicChange, topic: Topic, channel: Channel | None, partitions: bool
 ) -> list[str]:
     """After a change of one topic."""
     if is_internal(topic.name):
         return []
     if topic.replicated and change not in _DELETIONS:
         return list(_moved(topic, partitions))
-    if change is Change.TOPIC_RESHAPED and not partitions:
+    if change is TopicChange.TOPIC_RESHAPED and not partitions:
         return []
     verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
     if channel is not None:
         if not partitions:
             return [f"{verb} {topic.name} {channel.name}"]
         return [f"{verb} {topic.name} {one.number} {channel.name}" for one in topic.leaders[:1]]
-    if change is Change.TOPIC_RESHAPED:
-        return [*_places(topic), _meta(topic)]
+    if change is TopicChange.TOPIC_RESHAPED:
+        return [*_partition_commands(topic), _meta(topic)]
     if partitions and verb == "REGISTER":
         return list(_split(topic))
     return [f"{verb} {topic.name}"]
@@ -166,14 +166,14 @@ def _plain(topic: Topic) -> Iterator[str]:
 
 
 def _split(topic: Topic) -> Iterator[str]:
-    yield from _places(topic)
+    yield from _partition_commands(topic)
     settings = topic.settings
     is_plain = not (topic.extended or settings.ordered or settings.disable_channel_auto_create)
     if topic.partition_count > 1 or not is_plain:
         yield _meta(topic)
 
 
-def _places(topic: Topic) -> Iterator[str]:
+def _partition_commands(topic: Topic) -> Iterator[str]:
     """What is led here; of a topic of which nothing is, nothing."""
     led = [leader.number for leader in topic.leaders]
     if topic.partition_count > 1 or not topic.channels:  # a channel's command names the first

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import __version__, limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.topics.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
@@ -53,7 +53,7 @@ class Lookups:
     spread their next attempts."""
 
     def __init__(self, topics: Topics, dice: Random) -> None:
-        self.peers: dict[str, Peer] = {}
+        self.peers: dict[str, LookupPeer] = {}
         self._topics = topics
         self._dice = dice
         self._identity: Mapping[str, Any] | None = None
@@ -74,7 +74,7 @@ class Lookups:
         for address in addresses:
             if address not in self.peers:
                 log.info("LOOKUPD(%s): adding peer", address)
-                peer = self.peers[address] = Peer(address, self._topics, self._dice)
+                peer = self.peers[address] = LookupPeer(address, self._topics, self._dice)
                 if self._identity is not None:
                     peer.start(self._identity)
 
@@ -92,7 +92,7 @@ class Lookups:
             for task in late:
                 task.cancel()
 
-    def close(self) -> list[Peer]:
+    def close(self) -> list[LookupPeer]:
         self._identity = None
         peers, self.peers = list(self.peers.values()), {}
         for peer in peers:
@@ -106,13 +106,13 @@ class Lookups:
         """Of those that are connected and know us."""
         return [peer.http_address for peer in self.peers.values() if peer.http_address]
 
-    def on_topic_changed(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+    def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """The hook of the broker."""
         for peer in self.peers.values():
-            peer.tell(change, topic, channel)
+            peer.notify(change, topic, channel)
 
 
-class Peer:
+class LookupPeer:
     """One nsqlookupd: connects, and connects again."""
 
     def __init__(self, address: str, topics: Topics, dice: Random) -> None:
@@ -122,7 +122,7 @@ class Peer:
         self.settled = asyncio.Event()  # it knows us, or something has failed
         self.identity: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop
-        self._link: Link | None = None
+        self._link: LookupLink | None = None
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
@@ -153,7 +153,7 @@ class Peer:
         info = self._link.dialogue.info if self._link is not None else None
         return info.http_address if info is not None else ""
 
-    def tell(self, change: Change, topic: Topic, channel: Channel | None) -> None:
+    def notify(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """Something changed. While the peer does not know us there is no need: it will be told."""
         info = self._link.dialogue.info if self._link is not None else None
         if self._link is None or info is None:
@@ -173,7 +173,7 @@ class Peer:
         address, loop = parse_address(self.address), self._loop
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "LOOKUP connecting to %s", self.address)
-        link = partial(Link, self)
+        link = partial(LookupLink, self)
         try:
             async with asyncio.timeout(limits.LOOKUP_CONNECT_NS / limits.SECOND):
                 if address.path:
@@ -185,13 +185,13 @@ class Peer:
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             self._failed(f"connecting - {error}")
 
-    def opened(self, link: Link) -> None:
+    def opened(self, link: LookupLink) -> None:
         if self._closed:
             link.close()
         else:
             self._link = link
 
-    def lost(self, link: Link, reason: str) -> None:
+    def lost(self, link: LookupLink, reason: str) -> None:
         if self._link is link:
             self._link = None
             if link.age_s >= limits.LOOKUP_RETRY_NS_MAX / limits.SECOND:
@@ -216,10 +216,10 @@ class Peer:
         return pause_s * self._dice.uniform(0.5, 1.0)
 
 
-class Link(asyncio.Protocol):
+class LookupLink(asyncio.Protocol):
     """One connection of a peer: moves the bytes and watches the clock."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: LookupPeer) -> None:
         self.dialogue = Dialogue(peer.identity)
         self._peer = peer
         self._loop = asyncio.get_running_loop()

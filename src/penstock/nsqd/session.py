@@ -21,7 +21,7 @@ from penstock.wire.states import State
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.net.link import Link
+    from penstock.net.link import ServerLink
     from penstock.nsqd.auth import Grant
 
 _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
@@ -46,7 +46,7 @@ class Session:
         self.state = State.INIT
         self.channel: Channel | None = None
         self.filter: Filter | None = None  # for what it consumes, if that has headers
-        self.link: Link | None = None  # once TLS or compression was agreed on
+        self.link: ServerLink | None = None  # once TLS or compression was agreed on
         self.awaits: Callable[[Session, bytes], None] | None = None  # who takes the next body
         self.body_command = b""  # the command that the body belongs to, and its bound
         self.body_bytes_max = 0

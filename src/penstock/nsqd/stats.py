@@ -314,8 +314,8 @@ def _channels(channels: Channels, include_clients: bool) -> Iterator[bytes]:
         separator = b","
 
 
-def _cut(row: Row, place: bytes) -> tuple[bytes, bytes]:
-    before, found, after = encode(row).partition(place)
+def _cut(row: Row, separator: bytes) -> tuple[bytes, bytes]:
+    before, found, after = encode(row).partition(separator)
     return before + found, after
 
 

@@ -71,22 +71,22 @@ class Lines:
             for channel in broker_stats.chosen_channels(topic) or ():
                 if not (self._options.statsd_exclude_ephemeral and is_ephemeral(channel.name)):
                     row = broker_stats.channel_row(channel, None)
-                    place = f"topic.{name}.channel.{channel.name}"
-                    yield from self._figures(place, row, _CHANNEL)
+                    prefix = f"topic.{name}.channel.{channel.name}"
+                    yield from self._figures(prefix, row, _CHANNEL)
         if self._options.statsd_mem_stats:
             yield from self._memory()
         self._last = self._now
 
     def _figures(
-        self, place: str, row: Row, figures: tuple[tuple[str, str], ...]
+        self, prefix: str, row: Row, figures: tuple[tuple[str, str], ...]
     ) -> Iterator[bytes]:
         for key, kind in figures:
-            yield self._line(f"{place}.{_NAMES.get(key, key)}", row[key], kind)
-        yield from self._latencies(place, row)
+            yield self._line(f"{prefix}.{_NAMES.get(key, key)}", row[key], kind)
+        yield from self._latencies(prefix, row)
 
-    def _latencies(self, place: str, row: Row) -> Iterator[bytes]:
+    def _latencies(self, prefix: str, row: Row) -> Iterator[bytes]:
         for percentile in row["e2e_processing_latency"]["percentiles"] or ():
-            name = f"{place}.e2e_processing_latency_{percentile['quantile'] * 100:.0f}"
+            name = f"{prefix}.e2e_processing_latency_{percentile['quantile'] * 100:.0f}"
             yield self._line(name, int(percentile["value"]), "g")
 
     def _memory(self) -> Iterator[bytes]:

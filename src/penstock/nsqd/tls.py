@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.net.link import Link, Links
+from penstock.net.link import Links, ServerLink
 from penstock.net.tls import accept_any_certificate
 from penstock.wire.frames import OK, FrameType, encode_frame
 from penstock.wire.identify import compression
@@ -159,14 +159,14 @@ class Upgrades:
         when the connection ends before."""
         if session.conn.ended:  # while its IDENTIFY was read
             return
-        link = session.link = Link(self._links, session.conn)
+        link = session.link = ServerLink(self._links, session.conn)
 
         def shaken(failure: str) -> None:
             if failure:
                 link.open()
             else:
                 session.conn.locked = False
-                link.say(_OK_FRAME)
+                link.send(_OK_FRAME)
                 self._compress(session, link)
             done(failure)
 
@@ -176,9 +176,9 @@ class Upgrades:
             self._compress(session, link)
             done("")
 
-    def _compress(self, session: Session, link: Link) -> None:
+    def _compress(self, session: Session, link: ServerLink) -> None:
         streams = compression(session.settings)
         if streams is not None:
             link.compress(*streams)
-            link.say(_OK_FRAME)
+            link.send(_OK_FRAME)
         link.open()

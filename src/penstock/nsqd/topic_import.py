@@ -37,8 +37,8 @@ from penstock.broker.topics.topic_file import TopicFile, read_topic_file, write_
 from penstock.cluster import keys
 from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import (
-    Entry,
     Failed,
+    KeyValue,
     Put,
     Reading,
     RevisionIs,
@@ -59,7 +59,7 @@ from penstock.limits import REPLICAS_DEFAULT, TRANSACTION_KEYS_MAX
 from penstock.log.disk import Disk, lock_directory
 from penstock.log.replica_file import ReplicaFile, read_replica, replica_id, write_replica
 from penstock.replication.leader import Outcome
-from penstock.replication.record import Member, Record
+from penstock.replication.record import Member, PartitionRecord
 from penstock.takeover.diskqueue import list_old_files
 from penstock.wire.names import is_ephemeral
 
@@ -154,7 +154,7 @@ class TopicImport:
             )
         return False
 
-    async def _entry(self, key: str) -> Entry | None:
+    async def _entry(self, key: str) -> KeyValue | None:
         found = await self._read(key)
         if isinstance(found, Failed):
             raise Refused(f"topics are not imported, since etcd does not answer: {found.reason}")
@@ -185,7 +185,7 @@ class TopicImport:
         ]
         for number, replica in enumerate(replicas):
             member = Member(self._node, replica, self._generation)
-            record = Record(topic.identity, EPOCH, None, (member,), 1, (self._node,))
+            record = PartitionRecord(topic.identity, EPOCH, None, (member,), 1, (self._node,))
             puts.append(Put(keys.partition(file.name, number), RECORD.encode(record)))
         numbers = ChannelNumbers(topic.identity, file.channel_number_next - 1)
         puts += [

@@ -122,18 +122,18 @@ class Waits:
         act_or_fail: Callable[[PenstockError | None], None],
     ) -> None:
         """`ask` is given what it is to call: at once, or later."""
-        told: list[PenstockError | None] = []
-        tell: Callable[[PenstockError | None], None] = told.append
-        ask(lambda error: tell(error))
-        if told:
-            act_or_fail(told[0])
+        outcomes: list[PenstockError | None] = []
+        report: Callable[[PenstockError | None], None] = outcomes.append
+        ask(lambda error: report(error))
+        if outcomes:
+            act_or_fail(outcomes[0])
             return
         go_on = self.pause(session)
 
-        def tell_later(error: PenstockError | None) -> None:
+        def report_later(error: PenstockError | None) -> None:
             go_on(lambda: act_or_fail(error))
 
-        tell = tell_later
+        report = report_later
 
     def read_body(
         self,

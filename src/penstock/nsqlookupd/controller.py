@@ -28,27 +28,27 @@ from penstock.cluster.controller import (
     Controller,
     Duty,
     NodeSeen,
+    PartitionChange,
     PartitionSeen,
     Propose,
     Situation,
     transaction_of,
 )
-from penstock.cluster.controller import Change as PartitionChange
 from penstock.cluster.coordinator import Coordinator, Put, RevisionIs, Settled, Transaction
-from penstock.cluster.documents import CONTROLLER, DRAINING, MAINTENANCE, REMOVED, Node
+from penstock.cluster.documents import CONTROLLER, DRAINING, MAINTENANCE, REMOVED, NodeDocument
 from penstock.cluster.documents import Controller as ControllerDocument
-from penstock.cluster.moves import MOVE, Move
-from penstock.cluster.placement import Standing
+from penstock.cluster.moves import MOVE, PartitionMove
+from penstock.cluster.placement import NodeStanding
 from penstock.cluster.registration import Leased
-from penstock.cluster.view import Change, View
+from penstock.cluster.view import View, ViewChange
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.replication.leader import Outcome
 
 log = logging.getLogger("penstock.nsqlookupd")
 
-_STANDINGS = {DRAINING: Standing.DRAINING, MAINTENANCE: Standing.MAINTENANCE}
+_STANDINGS = {DRAINING: NodeStanding.DRAINING, MAINTENANCE: NodeStanding.MAINTENANCE}
 
 
 class _ControllerKey(Leased):
@@ -64,7 +64,7 @@ class _ControllerKey(Leased):
 
     def _register(self) -> None:
         change = Put(self.key, self._value(), self._lease)
-        self._ask(Transaction((RevisionIs(self.key, 0),), (change,)), self._registered)
+        self._transact(Transaction((RevisionIs(self.key, 0),), (change,)), self._registered)
 
 
 class ControllerService:
@@ -88,7 +88,7 @@ class ControllerService:
         own = CONTROLLER.encode(ControllerDocument(name, incarnation))
         self.key = _ControllerKey(coordinator, view, lambda: own)
         self._controller = Controller(incarnation)
-        self._documents: dict[int, Node] = {}  # as each node said when it last registered
+        self._documents: dict[int, NodeDocument] = {}  # as each node said when it last registered
         self._reachable: set[int] = set()
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._due_ns = 0
@@ -98,7 +98,7 @@ class ControllerService:
     def acts(self) -> bool:
         return self._controller.duty is not Duty.IDLE
 
-    def look(self, changes: Collection[Change], is_current: bool) -> None:
+    def look(self, changes: Collection[ViewChange], is_current: bool) -> None:
         """Ten times a second; it decides once in CONTROLLER_TICK_NS."""
         mono_ns = self._clock.mono_ns()
         if not is_current and self._was_current:
@@ -156,7 +156,7 @@ class ControllerService:
             known = self._documents.get(number)
             found[number] = NodeSeen(
                 known.zone if known is not None else "",
-                _STANDINGS.get(member.state, Standing.SERVES),
+                _STANDINGS.get(member.state, NodeStanding.SERVES),
                 member.generation,
                 member.memory_lost_generation,
                 node.document.incarnation if node is not None else None,
@@ -173,9 +173,9 @@ class ControllerService:
                 self._asking[number] = task
                 task.add_done_callback(partial(self._asked, number))
 
-    async def _ask(self, number: int, node: Node) -> None:
+    async def _ask(self, number: int, node: NodeDocument) -> None:
         try:
-            address = Address(node.host, node.http_port, "")
+            address = ListenAddress(node.host, node.http_port, "")
             await self._fetcher.request("GET", f"http://{address}/ping")
         except FetchFailed:
             self._reachable.discard(number)
@@ -202,7 +202,7 @@ def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
         for key, entry in view.others.items()
         if key.startswith(keys.MOVES)
     }
-    nothing: tuple[Move | None, int] = (None, 0)
+    nothing: tuple[PartitionMove | None, int] = (None, 0)
     found = {}
     for name, held in view.partitions.items():
         topic = view.topics.get(name.topic)

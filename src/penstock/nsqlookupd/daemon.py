@@ -19,7 +19,7 @@ from penstock.net.gate import Gate
 from penstock.net.http import HttpConnection
 from penstock.net.incoming import BodyRoom
 from penstock.net.listener import (
-    Address,
+    ListenAddress,
     bound_address,
     close_listener,
     keep_alive,
@@ -115,8 +115,8 @@ class Daemon:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.tcp_address = Address("", 0, "")  # the real ones, after the start
-        self.http_address = Address("", 0, "")
+        self.tcp_address = ListenAddress("", 0, "")  # the real ones, after the start
+        self.http_address = ListenAddress("", 0, "")
         self.about: dict[str, object] = {}  # what an nsqd is told
         self.connections: set[Connection] = set()
         self._loop = asyncio.get_running_loop()

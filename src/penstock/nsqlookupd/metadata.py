@@ -21,10 +21,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.documents import Node, Topic
-from penstock.cluster.view import Change, View
+from penstock.cluster.documents import NodeDocument, Topic
+from penstock.cluster.view import View, ViewChange
 from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 # Names among the settings of a topic's document.
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
@@ -43,7 +43,7 @@ class Feed:
         self._registry = registry
         self._known: dict[int, Known] = {}  # by node
 
-    def take(self, changes: Iterable[Change], absence_counts: bool) -> None:
+    def take(self, changes: Iterable[ViewChange], absence_counts: bool) -> None:
         topics, nodes = changed(changes)
         gone = self._known.keys() - self._view.nodes.keys()
         nodes = nodes | gone if absence_counts else nodes - gone
@@ -69,7 +69,7 @@ class Feed:
             self._known[node] = Known(producer, held.document.incarnation)
 
 
-def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
+def changed(changes: Iterable[ViewChange]) -> tuple[set[str], set[int]]:
     topics, nodes = set[str](), set[int]()
     for key, _, _ in changes:
         if key.startswith(keys.NODES):
@@ -83,7 +83,7 @@ def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
     return topics, nodes
 
 
-def peer_of(node: Node) -> Peer:
+def peer_of(node: NodeDocument) -> Peer:
     return Peer(
         remote_address=f"{node.host}:{node.tcp_port}",
         broadcast_address=node.host,
@@ -124,7 +124,7 @@ def placements(
     return found
 
 
-def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
+def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> Producer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock import limits
-from penstock.cluster.documents import Node
+from penstock.cluster.documents import NodeDocument
 from penstock.cluster.view import View
 from penstock.errors import FetchFailed
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import Address
+from penstock.net.listener import ListenAddress
 from penstock.net.query import whole_number
 from penstock.nsqlookupd.registry import Registry
 
@@ -87,7 +87,7 @@ class Relay:
         headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
         reasons = []
         for node in nodes_for(self._view, parameters["topic"], request.path == CREATE):
-            url = f"http://{Address(node.host, node.http_port, '')}{request.path}?{query}"
+            url = f"http://{ListenAddress(node.host, node.http_port, '')}{request.path}?{query}"
             try:
                 found = await self._fetcher.request("POST", url, headers=headers)
             except FetchFailed as failed:
@@ -104,7 +104,7 @@ class Relay:
         raise HttpError(503, f"FAILED no nsqd of the cluster can be asked: {why}")
 
 
-def nodes_for(view: View, topic: str, any_node: bool) -> list[Node]:
+def nodes_for(view: View, topic: str, any_node: bool) -> list[NodeDocument]:
     """Nodes that live and speak HTTP, in the order in which they are asked."""
     ranks: dict[int, int] = {}
     for name, held in view.partitions.items():

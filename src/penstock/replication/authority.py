@@ -37,7 +37,7 @@ from penstock.limits import AUTHORITY_NS, ISOLATED_DELIVERY_NS, ISOLATED_PUBLISH
 NEVER_NS = -(1 << 62)
 
 
-class Heard:
+class Evidence:
     """Of a node: shared by all partitions that it leads."""
 
     __slots__ = ("confirmed_ns", "links")

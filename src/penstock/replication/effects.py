@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock.replication.authority import Permits
 from penstock.replication.matching import Chain, Extent
-from penstock.replication.record import Record
+from penstock.replication.record import PartitionRecord
 
 # --- of a leader ---
 
@@ -56,12 +56,12 @@ class Propose(NamedTuple):
     and so are the generations of the nodes in `generations`. Answered by `outcome`."""
 
     number: int
-    record: Record
+    record: PartitionRecord
     revision: int
     generations: tuple[tuple[int, int], ...] = ()
 
 
-class Read(NamedTuple):
+class ReadRecord(NamedTuple):
     """Read the record; answered by `read`."""
 
 
@@ -84,7 +84,7 @@ class SaveEpoch(NamedTuple):
     epoch: int
 
 
-class Tell(NamedTuple):
+class ReportExtent(NamedTuple):
     """To the leader: what this replica has."""
 
     session: int
@@ -95,7 +95,7 @@ class Tell(NamedTuple):
     committed: int
 
 
-class Cut(NamedTuple):
+class Truncate(NamedTuple):
     end: int
 
 

@@ -17,13 +17,13 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 
 
 class Candidate(NamedTuple):
     """A replica, as its own node knows it."""
 
-    seat: Seat
+    leader_id: LeaderId
     generation: int  # of the node
     written_generation: int  # as it stands in the coordinator
     memory_lost_generation: int  # the start that followed a loss of memory; 0: none has
@@ -31,14 +31,14 @@ class Candidate(NamedTuple):
     stopped: bool
 
 
-def hindrance(record: Record, candidate: Candidate) -> str | None:
+def hindrance(record: PartitionRecord, candidate: Candidate) -> str | None:
     """Why this replica may not be elected; None where nothing speaks against it."""
     if candidate.stopped:
         return "it is stopped"
     if candidate.generation != candidate.written_generation:
         return "its node's start is not written yet"
-    entry = record.member_on(candidate.seat.node)
-    if entry is None or entry.replica != candidate.seat.replica:
+    entry = record.member_on(candidate.leader_id.node)
+    if entry is None or entry.replica != candidate.leader_id.replica:
         return "it is no member"
     if is_suspect(entry, candidate):
         return "its node has lost memory since it became a member"
@@ -49,7 +49,7 @@ def is_suspect(entry: Member, candidate: Candidate) -> bool:
     return not candidate.waits and entry.generation < candidate.memory_lost_generation
 
 
-class Report(NamedTuple):
+class MemberReport(NamedTuple):
     """What a member's node says that the member has."""
 
     entry: Member
@@ -57,7 +57,7 @@ class Report(NamedTuple):
     extent: Extent | None  # None: that replica is gone
 
 
-def last_resort(record: Record, reports: Sequence[Report]) -> Member | None:
+def last_resort(record: PartitionRecord, reports: Sequence[MemberReport]) -> Member | None:
     """Who leads where all members are suspect or gone; None while one is sound, or silent."""
     lost = {one.entry: one.extent for one in reports if _has_lost(one)}
     left = [(entry, lost[entry]) for entry in record.members if lost.get(entry) is not None]
@@ -66,7 +66,7 @@ def last_resort(record: Record, reports: Sequence[Report]) -> Member | None:
     return max(left, key=lambda one: _amount(one[1]))[0]
 
 
-def _has_lost(report: Report) -> bool:
+def _has_lost(report: MemberReport) -> bool:
     return report.extent is None or report.entry.generation < report.memory_lost_generation
 
 
@@ -76,8 +76,10 @@ def _amount(extent: Extent | None) -> tuple[int, int]:
     return (extent.epochs[-1][0] if extent.epochs else 0), extent.end
 
 
-def election(record: Record, seat: Seat, unreachable: Collection[int]) -> Record:
+def election(
+    record: PartitionRecord, leader_id: LeaderId, unreachable: Collection[int]
+) -> PartitionRecord:
     """The record in which this replica leads, without those that cannot be reached."""
     spare = len(record.members) - record.members_min
-    gone = [m for m in record.members if m.node in unreachable and m.node != seat.node]
-    return elected(record, seat, tuple(gone[:spare]))
+    gone = [m for m in record.members if m.node in unreachable and m.node != leader_id.node]
+    return elected(record, leader_id, tuple(gone[:spare]))

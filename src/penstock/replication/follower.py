@@ -2,10 +2,10 @@
 
 | state | on | to | effects |
 |---|---|---|---|
-| UNMATCHED | `hello`, epoch not below the promised one | MATCHING | SaveEpoch (a new one), Tell |
+| UNMATCHED | `hello`, epoch not below the promised | MATCHING | SaveEpoch (new), ReportExtent |
 | any but STOPPED | `hello`, a lower epoch | the same | Refuse |
 | any | `hello`, an older session | the same | |
-| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (the rest), Sync, Matched |
+| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Truncate, Sync, Matched |
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
 | MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
@@ -28,13 +28,13 @@ from penstock.replication.effects import (
     Acknowledge,
     Append,
     Begin,
-    Cut,
     Matched,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
+    Truncate,
 )
 from penstock.replication.matching import Chain, Extent
 
@@ -114,8 +114,8 @@ class PartitionFollower:
         self.session = session
         self.state = Following.MATCHING
         extent = self.log.extent()
-        tell = Tell(session, epoch, self.replica, self.generation, extent, self.committed)
-        self.out.append(tell)
+        report = ReportExtent(session, epoch, self.replica, self.generation, extent, self.committed)
+        self.out.append(report)
 
     def _promise(self, epoch: int) -> None:
         if epoch > self.epoch:
@@ -138,7 +138,7 @@ class PartitionFollower:
             self._stop("the leader's log lacks what is known to be committed")
         else:
             if end < self.log.end:
-                self.out.append(Cut(end))
+                self.out.append(Truncate(end))
             self._follow(end)
 
     def begin_at(self, session: int, start: int) -> None:

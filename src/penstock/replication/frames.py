@@ -19,7 +19,7 @@ Numbers are big endian. Fields, in this order:
 | kind | | fields | then |
 |---|---|---|---|
 | 1 | Hello | epoch u32 | |
-| 2 | Tell | epoch u32, replica, generation, committed, start, end: u64 each | epochs: u32, u64 |
+| 2 | ReportExtent | epoch u32; replica, generation, committed, start, end u64 | epochs: u32, u64 |
 | 3 | MatchAt | end u64, chain | |
 | 4 | BeginAt | start u64 | |
 | 5 | Matched | end u64 | |
@@ -56,15 +56,23 @@ from penstock.errors import PenstockError
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.replication.chunks import Assembly, Key, Payload, cut
-from penstock.replication.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
+from penstock.replication.effects import (
+    Acknowledge,
+    BeginAt,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    ReportExtent,
+)
 from penstock.replication.journal import HelloJournal
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
     OFFSET_AND_CHAIN,
     SIDE_KINDS,
     ForwardFrame,
+    FrameKind,
     JournalFrame,
-    Kind,
     RangeFrame,
     TableFrame,
     flat,
@@ -97,7 +105,7 @@ class Target(NamedTuple):
     partition: int
 
 
-class Row(NamedTuple):
+class RowFrame(NamedTuple):
     """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
     end alone. Of one that came over a link, the batches are valid until more is read from there."""
 
@@ -120,11 +128,11 @@ NO_TARGET = Target(0, 0)
 Encoded = tuple["Buffer", ...]  # one frame: its parts, to be written one behind the other
 Frame = (
     Hello
-    | Tell
+    | ReportExtent
     | MatchAt
     | BeginAt
     | Matched
-    | Row
+    | RowFrame
     | Acknowledge
     | Refuse
     | JournalFrame
@@ -138,12 +146,12 @@ Frame = (
 # --- the kinds as a table ---
 
 
-def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> Row:
+def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> RowFrame:
     epoch, before, offset, crc, start, committed = numbers
-    return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
+    return RowFrame(session, epoch, Chain(before, offset, crc), start, batches, committed)
 
 
-def _tell(session: int, rest: bytes, numbers: Sequence[int]) -> Tell:
+def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportExtent:
     epoch, replica, generation, committed, start, end = numbers
     count, remainder = divmod(len(rest), _EPOCH.size)
     if remainder or count > REPLICA_EPOCHS_MAX:
@@ -152,7 +160,7 @@ def _tell(session: int, rest: bytes, numbers: Sequence[int]) -> Tell:
         )
     extent = Extent(start, end, tuple(_EPOCH.iter_unpack(rest)))
     _check_extent(extent)
-    return Tell(session, epoch, replica, generation, extent, committed)
+    return ReportExtent(session, epoch, replica, generation, extent, committed)
 
 
 def _check_extent(extent: Extent) -> None:
@@ -164,7 +172,7 @@ def _check_extent(extent: Extent) -> None:
         raise FrameBroken(f"epochs {epochs} in a log from {start} to {end}")
 
 
-def _epochs(frame: Tell) -> bytes:
+def _epochs(frame: ReportExtent) -> bytes:
     epochs = frame.extent.epochs
     if len(epochs) > REPLICA_EPOCHS_MAX:
         raise ValueError(f"{len(epochs)} epochs, at most {REPLICA_EPOCHS_MAX} are named")
@@ -173,23 +181,23 @@ def _epochs(frame: Tell) -> bytes:
 
 _KINDS = (
     flat(1, Hello, "a hello", ">I"),
-    Kind(2, Tell, "a position", struct.Struct(">IQQQQQ"),
+    FrameKind(2, ReportExtent, "a position", struct.Struct(">IQQQQQ"),
          lambda it: (it.epoch, it.replica, it.generation, it.committed, *it.extent[:2]),
-         lambda _, session, rest, *numbers: _tell(session, rest, numbers), text=_epochs),
-    Kind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
+         lambda _, session, rest, *numbers: _report_extent(session, rest, numbers), text=_epochs),
+    FrameKind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
          lambda node, session, _, end, *chain: MatchAt(node, session, end, Chain(*chain))),
     flat(4, BeginAt, "a beginning", ">Q"),
     flat(5, Matched, "an answer to a match", ">Q"),
-    Kind(_ROW_KIND, Row, "a row", _ROW,
+    FrameKind(_ROW_KIND, RowFrame, "a row", _ROW,
          lambda it: (it.epoch, *it.previous, it.start, it.committed),
          lambda _, session, batches, *numbers: _row(session, batches, numbers), "batches"),
     flat(_ACKNOWLEDGE_KIND, Acknowledge, "an acknowledgement", ">IQQQ"),
     flat(8, Refuse, "a refusal", ">I"),
-    Kind(32, Note, "a note", struct.Struct(""), lambda it: (),
+    FrameKind(32, Note, "a note", struct.Struct(""), lambda it: (),
          lambda _, session, data: Note(session, data), text=lambda it: it.data),
     *SIDE_KINDS,
 )  # fmt: skip
-_BY_TYPE: dict[type, Kind] = {kind.of: kind for kind in _KINDS}
+_BY_TYPE: dict[type, FrameKind] = {kind.of: kind for kind in _KINDS}
 _BY_NUMBER = {kind.number: kind for kind in _KINDS}
 _ACKNOWLEDGE = _BY_NUMBER[_ACKNOWLEDGE_KIND].layout
 # Of kinds with a payload: how long head and fields are.
@@ -266,7 +274,7 @@ class Frames:
             part, rest = rest[: len(space)], rest[len(space) :]
             space[: len(part)] = part
             for target, frame in self.filled(len(part)):
-                if isinstance(frame, Row):
+                if isinstance(frame, RowFrame):
                     frame = frame._replace(batches=bytes(frame.batches))
                 yield target, frame
 

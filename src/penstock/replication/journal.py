@@ -1,10 +1,11 @@
 """The channel journal of a replicated partition: what its leader sends and a follower accepts.
 
-A record has a *place*: its generation (epoch and number) and its sequence in that. One leadership
-writes a generation, and each place of it once. A place therefore identifies one record, and whoever
-has it has everything before it in its generation, beginning with a complete snapshot.
+A record has a *position*: its generation (epoch and number) and its sequence in that. One
+leadership writes a generation, and each position of it once. A position therefore identifies one
+record, and whoever has it has everything before it in its generation, beginning with a complete
+snapshot.
 
-**The follower.** It compares places, never contents:
+**The follower.** It compares positions, never contents:
 
 | a frame of | carries | then |
 |---|---|---|
@@ -16,25 +17,26 @@ has it has everything before it in its generation, beginning with a complete sna
 A follower whose disk refused a record drops everything but snapshots, and requests one at
 housekeeping.
 
-It syncs what it found when a session begins, each snapshot, and a place that its leader asks for;
-the rest at its own pace. Most records hold finished messages, and no answer waits for those.
+It syncs what it found when a session begins, each snapshot, and a position that its leader
+asks for; the rest at its own pace. Most records hold finished messages, and no answer
+waits for those.
 
 Nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written into
 another file and synced before the previous one may be overwritten (`log.journal_file`).
 
 **The leader.** Its leadership begins a generation, with a snapshot, before its first record: what
-it took over says nothing about what other replicas have. A replica at exactly the leader's place
+it took over says nothing about what other replicas have. A replica at exactly the leader's position
 receives what follows, and any other a new generation; one serves all that wait for it.
 
-**Held** is the last place that every needed member and the leader itself have *synced*. A change
-that must survive a failover is answered when its place is held: a seek, an empty, a finish by id, a
-redrive, the start of a channel or of the log. The leader asks every replica it feeds, and its own
-disk, to sync that place. A finished message is not answered like this: its record is on its way,
-and a failover may deliver the message again.
+**Held** is the last position that every needed member and the leader itself have *synced*. A change
+that must survive a failover is answered when its position is held: a seek, an empty, a finish by
+id, a redrive, the start of a channel or of the log. The leader asks every replica it
+feeds, and its own disk, to sync that position. A finished message is not answered like this: its
+record is on its way, and a failover may deliver the message again.
 
-**The start of the log** is in the journal. A replica removes what is below it only once the place
-that announces it is held: until then another leader may be elected that does not know of it, and
-may promise removed offsets. An announced start that is not held ends with its generation.
+**The start of the log** is in the journal. A replica removes what is below it only once the
+position that announces it is held: until then another leader may be elected that does not know of
+it, and may promise removed offsets. An announced start that is not held ends with its generation.
 """
 
 from __future__ import annotations
@@ -59,34 +61,34 @@ class HelloJournal(NamedTuple):
     epoch: int
 
 
-class TellPlace(NamedTuple):
+class ReportPosition(NamedTuple):
     """To the leader, in answer to its hello."""
 
     session: int
     epoch: int
     replica: int
-    place: Position
+    position: Position
 
 
-class AskSnapshot(NamedTuple):
+class RequestSnapshot(NamedTuple):
     session: int
     epoch: int
 
 
-class AskSync(NamedTuple):
-    """To a follower: an answer waits until this place is on the disk."""
+class RequestSync(NamedTuple):
+    """To a follower: an answer waits until this position is on the disk."""
 
     node: int
     session: int
     epoch: int
-    place: Position
+    position: Position
 
 
 class SyncOwn(NamedTuple):
     """An answer waits for the leader's own journal as well."""
 
 
-class AcknowledgePlace(NamedTuple):
+class AcknowledgePosition(NamedTuple):
     session: int
     epoch: int
     replica: int
@@ -122,7 +124,7 @@ class SendRecord(NamedTuple):
     node: int
     session: int
     epoch: int
-    place: Position
+    position: Position
     record: Any
     held: Position
 
@@ -134,7 +136,7 @@ class SendHeld(NamedTuple):
     held: Position
 
 
-class Answer(NamedTuple):
+class ReportHeld(NamedTuple):
     """What waited under this token is with the set."""
 
     token: Any  # as the shell handed it in
@@ -145,25 +147,25 @@ class LogStarts:
 
     __slots__ = ("_newest", "_waiting", "dropped")
 
-    def __init__(self, start: int, place: Position) -> None:
+    def __init__(self, start: int, position: Position) -> None:
         self._newest = start
-        self._waiting: deque[tuple[Position, int]] = deque([(place, start)] if start else ())
+        self._waiting: deque[tuple[Position, int]] = deque([(position, start)] if start else ())
         self.dropped = 0
 
-    def wrote(self, place: Position, start: int) -> None:
-        if place.sequence == 0:  # what was said before and was not held goes with its generation
+    def wrote(self, position: Position, start: int) -> None:
+        if position.sequence == 0:  # what was said before and was not held goes with its generation
             self._waiting.clear()
             self._newest = 0
         if start > self._newest:
             self._newest = start
-            self._waiting.append((place, start))
+            self._waiting.append((position, start))
 
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)
 
     @property
-    def newest_place(self) -> Position:
+    def newest_position(self) -> Position:
         return self._waiting[-1][0] if self._waiting else NOTHING
 
     def droppable(self, held: Position) -> int:
@@ -178,34 +180,34 @@ class LogStarts:
 
 
 class JournalFollower:
-    """`place` is the last record that may be followed by another, `NOTHING` where none may; `start`
-    what the journal says of the log's start."""
+    """`position` is the last record that may be followed by another, `NOTHING` where none may;
+    `start` what the journal says of the log's start."""
 
     __slots__ = (
-        "_asked",
         "_failed",
         "_held",
         "_replica",
+        "_snapshot_requested",
         "_starts",
         "_stopped",
         "_wanted",
         "epoch",
         "out",
-        "place",
+        "position",
         "session",
-        "synced_place",
+        "synced_position",
     )
 
-    def __init__(self, replica: int, epoch: int, place: Position, start: int) -> None:
+    def __init__(self, replica: int, epoch: int, position: Position, start: int) -> None:
         self.epoch = epoch  # the highest that this replica has promised
         self.session = 0
-        self.place = place
-        self.synced_place = NOTHING
+        self.position = position
+        self.synced_position = NOTHING
         self.out: list[Any] = []
         self._replica = replica
-        self._starts = LogStarts(start, place)
+        self._starts = LogStarts(start, position)
         self._held = NOTHING
-        self._asked = False  # a snapshot is on its way, as far as is known
+        self._snapshot_requested = False  # a snapshot is on its way, as far as is known
         self._failed = False  # the disk did not take what came
         self._stopped = False
         self._wanted = NOTHING  # to be synced, as soon as the disk is free
@@ -216,87 +218,87 @@ class JournalFollower:
             return
         self.session, self.epoch = session, epoch
         self._held = NOTHING  # what an earlier leader called held is held; this one says it again
-        self._asked = False
-        self._wanted = self.place
-        self.out.append(TellPlace(session, epoch, self._replica, self.place))
-        if self.synced_place < self.place:
+        self._snapshot_requested = False
+        self._wanted = self.position
+        self.out.append(ReportPosition(session, epoch, self._replica, self.position))
+        if self.synced_position < self.position:
             self._sync_wanted()
         else:
             self._acknowledge()
 
     def record(
-        self, session: int, epoch: int, place: Position, record: Any, held: Position
+        self, session: int, epoch: int, position: Position, record: Any, held: Position
     ) -> None:
         """A frame of a leader. A snapshot is what stands first in its generation."""
         if self._stopped or self._is_old(session, epoch):
             return
-        if place.sequence == 0 and place.generation > self.place.generation:
+        if position.sequence == 0 and position.generation > self.position.generation:
             self.out.append(TakeSnapshot(record))
-        elif self._asked:
+        elif self._snapshot_requested:
             return
-        elif self._follows(place):
+        elif self._follows(position):
             self.out.append(TakeRecord(record))
         else:
-            self._ask()
+            self._request_snapshot()
             return
         self.held(session, epoch, held)
 
     def _is_old(self, session: int, epoch: int) -> bool:
         return (session, epoch) != (self.session, self.epoch)
 
-    def _follows(self, place: Position) -> bool:
-        return self.place != NOTHING and place == self.place._replace(
-            sequence=self.place.sequence + 1
+    def _follows(self, position: Position) -> bool:
+        return self.position != NOTHING and position == self.position._replace(
+            sequence=self.position.sequence + 1
         )
 
-    def _ask(self) -> None:
-        self._asked = True
-        self.out.append(AskSnapshot(self.session, self.epoch))
+    def _request_snapshot(self) -> None:
+        self._snapshot_requested = True
+        self.out.append(RequestSnapshot(self.session, self.epoch))
 
-    def wrote(self, place: Position, start: int) -> None:
+    def wrote(self, position: Position, start: int) -> None:
         """`start`: of the log, as the journal now says it."""
-        self.place = place
-        self._asked = self._failed = False
-        self._starts.wrote(place, start)
+        self.position = position
+        self._snapshot_requested = self._failed = False
+        self._starts.wrote(position, start)
         self._drop()
         self._acknowledge()
-        if place.sequence == 0:
-            self._wanted = max(self._wanted, place)
+        if position.sequence == 0:
+            self._wanted = max(self._wanted, position)
         self._sync_wanted()
 
     def _sync_wanted(self) -> None:
         """What was asked for and has not come yet is synced when it was written."""
-        if self.synced_place < min(self._wanted, self.place):
+        if self.synced_position < min(self._wanted, self.position):
             self.out.append(SyncJournal())
 
-    def ask_sync(self, session: int, epoch: int, place: Position) -> None:
-        """An answer of the leader waits until this place is on the disk."""
+    def sync_requested(self, session: int, epoch: int, position: Position) -> None:
+        """An answer of the leader waits until this position is on the disk."""
         if self._stopped or self._is_old(session, epoch):
             return
-        self._wanted = max(self._wanted, place)
+        self._wanted = max(self._wanted, position)
         self._sync_wanted()
 
     def sync_all(self) -> None:
         """Housekeeping, every two seconds: a power loss then repeats no more than that."""
         if not self._stopped:
-            self._wanted = max(self._wanted, self.place)
+            self._wanted = max(self._wanted, self.position)
             self._sync_wanted()
 
     def write_failed(self) -> None:
         """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
         full disk here would have the leader write one after the other."""
-        self.place = NOTHING
-        self._asked = self._failed = True
+        self.position = NOTHING
+        self._snapshot_requested = self._failed = True
 
     def try_again(self) -> None:
         """Housekeeping: the disk may take it now."""
         if self._failed and self.session:
             self._failed = False
-            self._ask()
+            self._request_snapshot()
 
-    def synced(self, place: Position) -> None:
+    def synced(self, position: Position) -> None:
         """What was written meanwhile, and is waited for, is synced next."""
-        self.synced_place = place
+        self.synced_position = position
         self._acknowledge()
         self._drop()
         self._sync_wanted()
@@ -308,9 +310,9 @@ class JournalFollower:
         self.out.append(Stop("a sync of the channel journal failed"))
 
     def _acknowledge(self) -> None:
-        synced = self.synced_place
+        synced = self.synced_position
         self.out.append(
-            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, synced)
+            AcknowledgePosition(self.session, self.epoch, self._replica, self.position, synced)
         )
 
     def held(self, session: int, epoch: int, held: Position) -> None:
@@ -322,10 +324,10 @@ class JournalFollower:
     def _drop(self) -> None:
         """What the set has may be acted on here when it is here, on the disk, as well: what stands
         here from an earlier epoch is not what this leader calls held."""
-        held, place = self._held, self.place
-        if held == NOTHING or epoch_of(held.generation) != epoch_of(place.generation):
+        held, position = self._held, self.position
+        if held == NOTHING or epoch_of(held.generation) != epoch_of(position.generation):
             return
-        start = self._starts.droppable(min(held, self.synced_place))
+        start = self._starts.droppable(min(held, self.synced_position))
         if start:
             self.out.append(DropBelow(start))
 
@@ -333,19 +335,19 @@ class JournalFollower:
 class _Peer:
     """The replica on another node, in one session of the link."""
 
-    __slots__ = ("asks", "fed", "replica", "session", "synced", "written")
+    __slots__ = ("fed", "needs_snapshot", "replica", "session", "synced", "written")
 
     def __init__(self, session: int) -> None:
         self.session = session
         self.replica = 0
         self.fed = False  # it is sent each record
-        self.asks = False  # it needs a snapshot
+        self.needs_snapshot = False
         self.written = NOTHING
         self.synced = NOTHING
 
 
 class JournalLeader:
-    """In one leadership. `place` and `start` are those of the journal that it takes over."""
+    """In one leadership. `position` and `start` are those of the journal that it takes over."""
 
     __slots__ = (
         "_begun",
@@ -355,16 +357,16 @@ class JournalLeader:
         "_over",
         "_peers",
         "_starts",
-        "_sync_asked",
+        "_sync_requested",
         "_synced",
         "_waiting",
         "held",
         "out",
-        "place",
+        "position",
     )
 
-    def __init__(self, node: int, epoch: int, place: Position, start: int) -> None:
-        self.place = place
+    def __init__(self, node: int, epoch: int, position: Position, start: int) -> None:
+        self.position = position
         self.held = NOTHING
         self.out: list[Any] = []
         self._node = node
@@ -372,45 +374,45 @@ class JournalLeader:
         self._begun = False
         self._over = False
         self._synced = NOTHING
-        self._sync_asked = NOTHING
+        self._sync_requested = NOTHING
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
         self._waiting: deque[tuple[Position, Any]] = deque()
-        self._starts = LogStarts(start, place)
+        self._starts = LogStarts(start, position)
 
     # --- what is written here ---
 
     @property
     def must_begin(self) -> bool:
         """The next record has to be a snapshot in a new generation, and should come soon."""
-        is_due = not self._begun or any(peer.asks for peer in self._peers.values())
+        is_due = not self._begun or any(peer.needs_snapshot for peer in self._peers.values())
         return is_due and not self._over
 
-    def wrote(self, place: Position, record: Any, start: int) -> None:
+    def wrote(self, position: Position, record: Any, start: int) -> None:
         if self._over:
             return
-        is_snapshot = place.generation != self.place.generation
+        is_snapshot = position.generation != self.position.generation
         self._begun = True
-        self.place = place
-        self._starts.wrote(place, start)
+        self.position = position
+        self._starts.wrote(position, start)
         for node, peer in self._peers.items():
             if is_snapshot and peer.replica:
-                peer.fed, peer.asks = True, False
+                peer.fed, peer.needs_snapshot = True, False
             if peer.fed:
                 self.out.append(self._frame(node, peer, record))
-        if self._starts.newest_place == place or (is_snapshot and self._waiting):
-            self._ask_sync(place)
+        if self._starts.newest_position == position or (is_snapshot and self._waiting):
+            self._request_sync(position)
 
     def _frame(self, node: int, peer: _Peer, record: Any) -> SendRecord:
-        return SendRecord(node, peer.session, self._epoch, self.place, record, self.held)
+        return SendRecord(node, peer.session, self._epoch, self.position, record, self.held)
 
     def write_failed(self) -> None:
         """What was to be said stands in the next snapshot."""
         self._begun = False
 
-    def synced(self, place: Position) -> None:
-        self._synced = place
-        if place < self._sync_asked:
+    def synced(self, position: Position) -> None:
+        self._synced = position
+        if position < self._sync_requested:
             self.out.append(SyncOwn())
         self._look()
 
@@ -427,18 +429,18 @@ class JournalLeader:
         self._peers[node] = _Peer(session)
         self.out.append(HelloJournal(node, session, self._epoch))
 
-    def told(self, node: int, session: int, replica: int, place: Position) -> None:
+    def position_reported(self, node: int, session: int, replica: int, position: Position) -> None:
         peer = self._peer(node, session)
         if peer is None:
             return
         peer.replica = replica
-        peer.fed = self._begun and place == self.place != NOTHING
-        peer.asks = not peer.fed
+        peer.fed = self._begun and position == self.position != NOTHING
+        peer.needs_snapshot = not peer.fed
 
-    def asked(self, node: int, session: int) -> None:
+    def snapshot_requested(self, node: int, session: int) -> None:
         peer = self._peer(node, session)
         if peer is not None:
-            peer.fed, peer.asks = False, True
+            peer.fed, peer.needs_snapshot = False, True
 
     def acknowledged(
         self, node: int, session: int, replica: int, written: Position, synced: Position
@@ -471,24 +473,24 @@ class JournalLeader:
         self._needed = frozenset(one for one in members if one[0] != self._node)
         self._look()
 
-    def when_held(self, place: Position, token: Any) -> None:
-        """`Answer` comes when the set has the record of this place."""
-        if place <= self.held:
-            self.out.append(Answer(token))
+    def when_held(self, position: Position, token: Any) -> None:
+        """`ReportHeld` comes when the set has the record of this position."""
+        if position <= self.held:
+            self.out.append(ReportHeld(token))
         else:
-            self._waiting.append((place, token))
-            self._ask_sync(place)
+            self._waiting.append((position, token))
+            self._request_sync(position)
 
-    def _ask_sync(self, place: Position) -> None:
+    def _request_sync(self, position: Position) -> None:
         """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
-        if place <= self._sync_asked or self._over:
+        if position <= self._sync_requested or self._over:
             return
-        self._sync_asked = place
-        if self._synced < place:
+        self._sync_requested = position
+        if self._synced < position:
             self.out.append(SyncOwn())
         for node, peer in self._peers.items():
             if peer.fed:
-                self.out.append(AskSync(node, peer.session, self._epoch, place))
+                self.out.append(RequestSync(node, peer.session, self._epoch, position))
 
     def _look(self) -> None:
         held = min([self._synced, *(self._counted(*one) for one in self._needed)])
@@ -496,7 +498,7 @@ class JournalLeader:
             return
         self.held = held
         while self._waiting and self._waiting[0][0] <= held:
-            self.out.append(Answer(self._waiting.popleft()[1]))
+            self.out.append(ReportHeld(self._waiting.popleft()[1]))
         if self._starts.waiting:
             self._let_drop(held)
 
@@ -513,9 +515,9 @@ class JournalLeader:
             return NOTHING
         return peer.synced
 
-    def _is_mine(self, place: Position) -> bool:
-        """A place of an earlier leadership proves nothing about what this one has said."""
-        return epoch_of(place.generation) == self._epoch
+    def _is_mine(self, position: Position) -> bool:
+        """A position of an earlier leadership proves nothing about what this one has said."""
+        return epoch_of(position.generation) == self._epoch
 
     def leave(self) -> list[Any]:
         """The leadership is over: what waited has an unknown outcome."""

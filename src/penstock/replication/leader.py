@@ -37,8 +37,8 @@ reports that it has that state, too: `completed`, in this session.
 A replica in `held_off` is fed and never demanded: its node was dropped recently, and has to prove
 itself first (`penstock.cluster.membership`).
 
-A record that names another epoch or seat ends the leadership, and so does a follower's refusal with
-a higher epoch, a failed write and a failed sync.
+A record that names another epoch or leader ends the leadership, and so does a follower's refusal
+with a higher epoch, a failed write and a failed sync.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from penstock.replication.authority import (
     ALL_PERMITS,
     NEVER_NS,
     NO_PERMITS,
-    Heard,
+    Evidence,
     Isolation,
     permits,
 )
@@ -64,13 +64,21 @@ from penstock.replication.effects import (
     Leave,
     MatchAt,
     Propose,
-    Read,
+    ReadRecord,
 )
 from penstock.replication.follower import LogView
 from penstock.replication.matching import Extent, common_end
-from penstock.replication.record import Member, Record, Seat, elected, regrouped, resigned, touched
+from penstock.replication.peer import UNMATCHED, Peer
+from penstock.replication.record import (
+    LeaderId,
+    Member,
+    PartitionRecord,
+    elected,
+    regrouped,
+    resigned,
+    touched,
+)
 
-UNMATCHED = -1
 _LEADERSHIP_BITS = 32  # numbers of one leadership: one life may hold several, and their answers mix
 
 
@@ -78,31 +86,6 @@ class Outcome(IntEnum):
     DONE = 1
     REFUSED = 2
     UNKNOWN = 3
-
-
-class Peer:
-    """The replica on one node, in one session of the link."""
-
-    __slots__ = (
-        "admitted",
-        "complete",
-        "counted",
-        "generation",
-        "replica",
-        "sent",
-        "session",
-        "synced",
-    )
-
-    def __init__(self, session: int, complete: bool = True) -> None:
-        self.session = session
-        self.complete = complete  # it has what is kept beside the log
-        self.replica = 0
-        self.generation = 0
-        self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
-        self.synced = 0
-        self.sent = UNMATCHED
-        self.admitted: Record | None = None  # in which it is known to be a member
 
 
 class PartitionLeader:
@@ -122,9 +105,10 @@ class PartitionLeader:
         "committed",
         "confirmed_ns",
         "end",
-        "heard",
+        "evidence",
         "held_off",
         "isolation",
+        "leader_id",
         "log",
         "out",
         "over",
@@ -134,7 +118,6 @@ class PartitionLeader:
         "record",
         "rests",
         "revision",
-        "seat",
         "start_end",
         "waits",
     )
@@ -142,36 +125,36 @@ class PartitionLeader:
     def __init__(
         self,
         log: LogView,
-        record: Record,
+        record: PartitionRecord,
         revision: int,
-        seat: Seat,
+        leader_id: LeaderId,
         generation: int,
         committed: int,
         waits: bool,
-        heard: Heard | None = None,
+        evidence: Evidence | None = None,
         confirmed_ns: int = 0,
         isolation: Isolation = Isolation(),  # noqa: B008
         beside: bool = False,
     ) -> None:
         self.beside = beside
         self.log = log
-        self.heard = heard if heard is not None else Heard()
+        self.evidence = evidence if evidence is not None else Evidence()
         self.confirmed_ns = confirmed_ns  # when the record of this leadership was read
         self.isolation = isolation
         self.permits = ALL_PERMITS  # until the first tick
-        self._certain_ns = NEVER_NS  # until then it has all permits, whatever is heard
+        self._certain_ns = NEVER_NS  # until then it has all permits, whatever the evidence is
         self.rests = False  # all permits, and no need of a `tick` while all members answer
         self.held_off: set[int] = set()
         self.record, self.revision = record, revision
-        self._own_entry = Member(seat.node, seat.replica, generation)
-        self.seat = seat
+        self._own_entry = Member(leader_id.node, leader_id.replica, generation)
+        self.leader_id = leader_id
         self.waits = waits
         self.end = self.start_end = log.end
         self.own = log.synced if waits else log.end
         self.committed = committed
         self.peers: dict[int, Peer] = {}
         self.over = False
-        self._successor: Seat | None = None  # who is to lead next
+        self._successor: LeaderId | None = None  # who is to lead next
         self.out: list[Any] = []
         self._sets: list[tuple[Member, ...]] = [record.members]
         self._demanded: Member | None = None
@@ -202,7 +185,7 @@ class PartitionLeader:
 
     def _need(self) -> None:
         needed = dict.fromkeys(member for members in self._sets for member in members)
-        self._needed = tuple(member for member in needed if member.node != self.seat.node)
+        self._needed = tuple(member for member in needed if member.node != self.leader_id.node)
         self._certain_ns, self.rests = NEVER_NS, False
         self.advance()
 
@@ -245,7 +228,7 @@ class PartitionLeader:
             return
         if self.over:
             found = NO_PERMITS
-        elif self.record.wanted in ((), (self.seat.node,)) and not self._needed:
+        elif self.record.wanted in ((), (self.leader_id.node,)) and not self._needed:
             found, self.rests = ALL_PERMITS, True
         else:
             is_promised = self._is_promised
@@ -265,9 +248,9 @@ class PartitionLeader:
 
     def _known_ns(self, is_promised: bool) -> int:
         """As of when this leadership is known to have been in force."""
-        known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
+        known_ns = max(self.confirmed_ns, self.evidence.confirmed_ns)
         if is_promised:
-            return max(known_ns, self.heard.from_all(m.node for m in self._needed))
+            return max(known_ns, self.evidence.from_all(m.node for m in self._needed))
         return known_ns
 
     # --- own log ---
@@ -318,7 +301,9 @@ class PartitionLeader:
         if self._demanded is not None and self._demanded.node == node and self._proposed is None:
             self._demand(None)
 
-    def told(self, node: int, session: int, replica: int, generation: int, extent: Extent) -> None:
+    def extent_reported(
+        self, node: int, session: int, replica: int, generation: int, extent: Extent
+    ) -> None:
         """A follower's position: where do our logs begin to differ?"""
         peer = self._peer(node, session)
         if peer is None:
@@ -483,7 +468,8 @@ class PartitionLeader:
         gone = tuple(member for member in self.record.members if member.node in nodes)
         kept = len(self.record.members) - len(gone)
         is_free = self._proposed is None and self._demanded is None and not self.over
-        if not (is_free and gone and kept >= self.record.members_min) or self.seat.node in nodes:
+        is_allowed = kept >= self.record.members_min and self.leader_id.node not in nodes
+        if not (is_free and is_allowed and gone):
             return False
         self._propose(regrouped(self.record, gone=gone))
         return True
@@ -497,10 +483,10 @@ class PartitionLeader:
     def hand_over(self, node: int, incarnation: int) -> bool:
         """Make the member on this node the leader, once what is in flight is committed and it has
         everything. No row is begun from now on, until `keep_leadership`. False: it is no member."""
-        member = self.record.member_on(node)
-        if member is None or self.over or self._successor is not None or node == self.seat.node:
+        member = self.record.member_on(node) if node != self.leader_id.node else None
+        if member is None or self.over or self._successor is not None:
             return False
-        self._successor = Seat(node, incarnation, member.replica)
+        self._successor = LeaderId(node, incarnation, member.replica)
         self._propose_successor()
         return True
 
@@ -529,12 +515,16 @@ class PartitionLeader:
         ):
             self._propose(elected(self.record, successor))
 
-    def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
+    def _proposal(
+        self, record: PartitionRecord, generations: tuple[tuple[int, int], ...] = ()
+    ) -> Propose:
         self._number += 1
         number = (self.record.epoch << _LEADERSHIP_BITS) + self._number
         return Propose(number, record, self.revision, generations)
 
-    def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
+    def _propose(
+        self, record: PartitionRecord, generations: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self._proposed = self._proposal(record, generations)
         self._unsettled = None
         if record.members not in self._sets:
@@ -553,9 +543,9 @@ class PartitionLeader:
                 self._adopt(proposed.record, revision)
         else:
             self._unsettled = outcome
-            self.out.append(Read())
+            self.out.append(ReadRecord())
 
-    def read(self, revision: int, record: Record) -> None:
+    def read(self, revision: int, record: PartitionRecord) -> None:
         """The record as it stands."""
         if self.over:
             return
@@ -566,16 +556,16 @@ class PartitionLeader:
         elif self._unsettled is Outcome.UNKNOWN:
             self._propose(touched(self.record))
 
-    def seen(self, revision: int, record: Record) -> None:
+    def seen(self, revision: int, record: PartitionRecord) -> None:
         """The record has changed."""
         if self.over or revision <= self.revision:
             return
-        if record.epoch != self.record.epoch or record.leader != self.seat:
+        if record.epoch != self.record.epoch or record.leader != self.leader_id:
             self.leave("the record names another leadership")
         else:
             self._adopt(record, revision)
 
-    def _adopt(self, record: Record, revision: int) -> None:
+    def _adopt(self, record: PartitionRecord, revision: int) -> None:
         """It is in force, and nothing that was proposed before can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None

@@ -29,9 +29,9 @@ class Extent(NamedTuple):
     end: int
     epochs: tuple[tuple[int, int], ...]
 
-    def end_of(self, place: int) -> int:
-        """Where the epoch at this place of the list ends."""
-        return self.epochs[place + 1][1] if place + 1 < len(self.epochs) else self.end
+    def end_of(self, index: int) -> int:
+        """Where the epoch at this index of the list ends."""
+        return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
 
 
 class Chain(NamedTuple):

@@ -48,7 +48,7 @@ class Stamped(NamedTuple):
     used_ns: int
 
 
-class Verdict(IntEnum):
+class SequenceVerdict(IntEnum):
     NEW = 1
     PENDING = 2
     STORED = 3
@@ -63,7 +63,7 @@ class Newest(NamedTuple):
 
 def judge(
     known: Known | None, newest: Newest | None, epoch: int, sequence: int, count: int
-) -> Verdict:
+) -> SequenceVerdict:
     """What a publish of `count` messages from `sequence` on is. Raises SequenceGap and
     ProducerFenced."""
     last_epoch, expected = _last(known, newest, epoch)
@@ -73,12 +73,12 @@ def judge(
         expected = 0
     end = sequence + count
     if sequence == expected:
-        return Verdict.NEW
+        return SequenceVerdict.NEW
     if end > expected:
         raise SequenceGap(expected)
     if known is not None and known.epoch == epoch and end <= known.next_sequence:
-        return Verdict.STORED
-    return Verdict.PENDING
+        return SequenceVerdict.STORED
+    return SequenceVerdict.PENDING
 
 
 def _last(known: Known | None, newest: Newest | None, epoch: int) -> tuple[int, int]:

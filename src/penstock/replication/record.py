@@ -39,7 +39,7 @@ class Member(NamedTuple):
     generation: int
 
 
-class Seat(NamedTuple):
+class LeaderId(NamedTuple):
     """Who leads. A restart of the process is another incarnation, and ends the leadership."""
 
     node: int
@@ -47,10 +47,10 @@ class Seat(NamedTuple):
     replica: int
 
 
-class Record(NamedTuple):
+class PartitionRecord(NamedTuple):
     identity: int  # of the topic: a topic that is made again has another
     epoch: int
-    leader: Seat | None
+    leader: LeaderId | None
     members: tuple[Member, ...]
     members_min: int
     wanted: tuple[int, ...]  # nodes that should have a replica, in order of preference
@@ -66,34 +66,36 @@ class Record(NamedTuple):
         return any(member.node == node and member.replica == replica for member in self.members)
 
 
-def elected(record: Record, seat: Seat, left_out: tuple[Member, ...] = ()) -> Record:
+def elected(
+    record: PartitionRecord, leader_id: LeaderId, left_out: tuple[Member, ...] = ()
+) -> PartitionRecord:
     members = tuple(member for member in record.members if member not in left_out)
-    return record._replace(epoch=record.epoch + 1, leader=seat, members=members)
+    return record._replace(epoch=record.epoch + 1, leader=leader_id, members=members)
 
 
-def resigned(record: Record) -> Record:
+def resigned(record: PartitionRecord) -> PartitionRecord:
     return record._replace(leader=None)
 
 
 def regrouped(
-    record: Record, gone: tuple[Member, ...] = (), added: tuple[Member, ...] = ()
-) -> Record:
+    record: PartitionRecord, gone: tuple[Member, ...] = (), added: tuple[Member, ...] = ()
+) -> PartitionRecord:
     """A node's older entry goes when a new one comes."""
     nodes = {member.node for member in (*gone, *added)}
     kept = tuple(member for member in record.members if member.node not in nodes)
     return record._replace(members=kept + added)
 
 
-def touched(record: Record) -> Record:
+def touched(record: PartitionRecord) -> PartitionRecord:
     return record
 
 
-def arranged(record: Record, wanted: tuple[int, ...], members_min: int) -> Record:
+def arranged(record: PartitionRecord, wanted: tuple[int, ...], members_min: int) -> PartitionRecord:
     """The minimum is raised as far as there are members."""
     return record._replace(wanted=wanted, members_min=min(members_min, len(record.members)))
 
 
-def superfluous(record: Record) -> tuple[int, ...]:
+def superfluous(record: PartitionRecord) -> tuple[int, ...]:
     """Nodes that the leader leaves out: members that are not wanted. Not while a wanted one is
     missing, for then there may be too few, and never the leader itself."""
     nodes = [member.node for member in record.members]
@@ -102,7 +104,7 @@ def superfluous(record: Record) -> tuple[int, ...]:
     return tuple(n for n in nodes if n not in record.wanted and n != record.leader.node)
 
 
-def successor(record: Record, steady: Collection[int]) -> int | None:
+def successor(record: PartitionRecord, steady: Collection[int]) -> int | None:
     """To whom the leader hands over: the first member in the order of preference, if that is not
     itself. `steady`: nodes that have been there for a while, so that a leadership does not move to
     a node that comes and goes."""

@@ -7,14 +7,14 @@
 
 The session is the life of the sending node, and `number` counts its batches in that life, so an
 answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in the
-log; the leader fills in its offset, ids, time and epoch, and answers with the place of its first
+log; the leader fills in its offset, ids, time and epoch, and answers with the position of its first
 message. `moved` 1: the messages were stored before, and only change their place (dead letters).
 
 The frames that fetch a corrupt range from another replica, and their bytes.
 
 | kind | | fields | then |
 |---|---|---|---|
-| 19 | AskRange | start u64, end u64 | |
+| 19 | RequestRange | start u64, end u64 | |
 | 20 | SendRange | start u64; chain; before u32, crc u32 | payload: batches, or none |
 
 The session is the number of the question, which the answer repeats. A chain is the batch before
@@ -38,16 +38,16 @@ The bytes of a channel journal's frames: fields and rest, as in the table of `fr
 | kind | | fields | then |
 |---|---|---|---|
 | 9 | HelloJournal | epoch u32 | |
-| 10 | TellPlace | epoch u32, replica u64, place | |
-| 11 | AskSnapshot | epoch u32 | |
-| 12 | AcknowledgePlace | epoch u32, replica u64, written place, synced place | |
-| 13 | SendRecord | epoch u32, place, held place; before u32, crc u32 | payload: the record |
-| 14 | SendHeld | epoch u32, held place | |
-| 16 | AskSync | epoch u32, place | |
+| 10 | ReportPosition | epoch u32, replica u64, position | |
+| 11 | RequestSnapshot | epoch u32 | |
+| 12 | AcknowledgePosition | epoch u32, replica u64, written position, synced position | |
+| 13 | SendRecord | epoch u32, position, held position; before u32, crc u32 | payload: the record |
+| 14 | SendHeld | epoch u32, held position | |
+| 16 | RequestSync | epoch u32, position | |
 
-A place is generation u64 and sequence u64. A record is as in the leader's file; the table of
+A position is generation u64 and sequence u64. A record is as in the leader's file; the table of
 `frames` explains how it is sent, and the last two fields of 13. The receiving file
-(`log.follower_journal`) refuses a record that is invalid or of another place.
+(`log.follower_journal`) refuses a record that is invalid or of another position.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from typing import Any, NamedTuple
 
 from penstock.log.fold import Position
 from penstock.replication.journal import (
-    AcknowledgePlace,
-    AskSnapshot,
-    AskSync,
+    AcknowledgePosition,
     HelloJournal,
+    ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
-    TellPlace,
 )
 from penstock.replication.matching import Chain
 
@@ -97,7 +97,7 @@ class BatchAnswered(NamedTuple):
     reason: str = ""
 
 
-class AskRange(NamedTuple):
+class RequestRange(NamedTuple):
     session: int
     start: int
     end: int
@@ -137,10 +137,16 @@ class HasTable(NamedTuple):
 
 
 ForwardFrame = SendBatch | BatchAnswered
-RangeFrame = AskRange | SendRange
+RangeFrame = RequestRange | SendRange
 TableFrame = SendTable | HasTable
 JournalFrame = (
-    HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendRecord | SendHeld | AskSync
+    HelloJournal
+    | ReportPosition
+    | RequestSnapshot
+    | AcknowledgePosition
+    | SendRecord
+    | SendHeld
+    | RequestSync
 )
 JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
@@ -148,7 +154,7 @@ JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 # --- the kinds as a table ---
 
 
-class Kind(NamedTuple):
+class FrameKind(NamedTuple):
     """How a frame becomes bytes, and is made of them again."""
 
     number: int
@@ -161,20 +167,20 @@ class Kind(NamedTuple):
     text: Callable[[Any], bytes] | None = None  # or as it is, of any length
 
 
-def flat(number: int, of: Any, name: str, layout: str) -> Kind:
+def flat(number: int, of: Any, name: str, layout: str) -> FrameKind:
     """Its fields are the numbers behind its session."""
     if of._fields[0] == "node":
-        return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
+        return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
                     lambda node, session, _, *numbers: of(node, session, *numbers))  # fmt: skip
-    return Kind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
+    return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
                 lambda node, session, _, *numbers: of(session, *numbers))  # fmt: skip
 
 
 def _of_journal(
     number: int, of: type, layout: str, numbers: Callable[[Any], Sequence[int]],
     make: Callable[..., Any],
-) -> Kind:  # fmt: skip
-    return Kind(number, of, _journals(number), struct.Struct(layout), numbers, make)
+) -> FrameKind:  # fmt: skip
+    return FrameKind(number, of, _journals(number), struct.Struct(layout), numbers, make)
 
 
 def _journals(number: int) -> str:
@@ -183,37 +189,37 @@ def _journals(number: int) -> str:
 
 SIDE_KINDS = (
     flat(9, HelloJournal, _journals(9), ">I"),
-    _of_journal(10, TellPlace, ">I3Q", lambda it: (it.epoch, it.replica, *it.place),
-                lambda _, session, __, epoch, replica, *place:
-                TellPlace(session, epoch, replica, Position(*place))),
-    flat(11, AskSnapshot, _journals(11), ">I"),
-    _of_journal(12, AcknowledgePlace, ">I5Q",
+    _of_journal(10, ReportPosition, ">I3Q", lambda it: (it.epoch, it.replica, *it.position),
+                lambda _, session, __, epoch, replica, *position:
+                ReportPosition(session, epoch, replica, Position(*position))),
+    flat(11, RequestSnapshot, _journals(11), ">I"),
+    _of_journal(12, AcknowledgePosition, ">I5Q",
                 lambda it: (it.epoch, it.replica, *it.written, *it.synced),
-                lambda _, session, __, epoch, replica, *two: AcknowledgePlace(
+                lambda _, session, __, epoch, replica, *two: AcknowledgePosition(
                     session, epoch, replica, Position(*two[:2]), Position(*two[2:]))),
-    Kind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
-         lambda it: (it.epoch, *it.place, *it.held),
+    FrameKind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
+         lambda it: (it.epoch, *it.position, *it.held),
          lambda node, session, record, epoch, *two: SendRecord(
              node, session, epoch, Position(*two[:2]), record, Position(*two[2:])), "record"),
     _of_journal(14, SendHeld, ">I2Q", lambda it: (it.epoch, *it.held),
                 lambda node, session, _, epoch, *held:
                 SendHeld(node, session, epoch, Position(*held))),
-    _of_journal(16, AskSync, ">I2Q", lambda it: (it.epoch, *it.place),
-                lambda node, session, _, epoch, *place:
-                AskSync(node, session, epoch, Position(*place))),
-    Kind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
+    _of_journal(16, RequestSync, ">I2Q", lambda it: (it.epoch, *it.position),
+                lambda node, session, _, epoch, *position:
+                RequestSync(node, session, epoch, Position(*position))),
+    FrameKind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
          lambda it: (it.epoch, it.end),
          lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),
     flat(18, HasTable, "an answer to a table", ">IQQ"),
-    flat(19, AskRange, "a question for a range", ">QQ"),
-    Kind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
+    flat(19, RequestRange, "a question for a range", ">QQ"),
+    FrameKind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
          lambda _, session, batches, start, *chain:
          SendRange(session, start, Chain(*chain), batches), "batches"),
-    Kind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
+    FrameKind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
          lambda it: (it.number, it.moved),
          lambda _, session, batch, number, moved: SendBatch(session, number, bool(moved), batch),
          "batch"),
-    Kind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
+    FrameKind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
          lambda _, session, reason, number, ending, offset, id: BatchAnswered(
              session, number, Ending(ending), offset, id, _reason(reason)),
          text=lambda it: _cut(it.reason)),

@@ -30,8 +30,7 @@ from penstock.errors import StorageError
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.kernel import Section, encode_batch
 from penstock.log.disk import Disk, read_file
-from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
-from penstock.log.fold import Entry as Kind
+from penstock.log.fold import ENTRY, ChannelState, EntryKind, Group, cursor_entry
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
@@ -327,8 +326,10 @@ def _sections(records: list[Record]) -> dict[int, dict[int, int | bytes]]:
 
 
 def _entries(state: ChannelState) -> bytes:
-    ranges = [ENTRY.pack(Kind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished]
-    return cursor_entry(Kind.CURSOR, state.low, state.next) + b"".join(ranges)
+    ranges = [
+        ENTRY.pack(EntryKind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished
+    ]
+    return cursor_entry(EntryKind.CURSOR, state.low, state.next) + b"".join(ranges)
 
 
 def _digest(record: Record) -> int:

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 
 from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
-from penstock.net.listener import Address, parse_address
+from penstock.net.listener import ListenAddress, parse_address
 from penstock.tools.app import group, opt, switch, verb
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, WrongUse
@@ -98,12 +98,12 @@ def demo(
             print(place.farewell(), end="", flush=True)
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> ListenAddress:
     """Not what curl or a browser could not be given: a unix socket, any port."""
     try:
         found = parse_address(text)
     except ConfigError:
-        found = Address("", 0, text)
+        found = ListenAddress("", 0, text)
     if found.path or not found.port:
         raise WrongUse(f"{text!r} is not host:port with a port of 1 to 65535")
     return found
@@ -122,7 +122,7 @@ def missing_spark() -> str:
     return ""
 
 
-def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
+def wait_until_it_listens(nsqd: Program, tcp: ListenAddress) -> bool:
     """As long as it lives. False: it has ended."""
     begun_s, told = time.monotonic(), 0
     while nsqd.state == "running":
@@ -141,9 +141,9 @@ def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
 @dataclass
 class Place:
     path: Path
-    tcp: Address
-    http: Address
-    admin: Address
+    tcp: ListenAddress
+    http: ListenAddress
+    admin: ListenAddress
     lacks_admin: str  # "off": nobody wants it
     lacks_spark: str
 
@@ -290,7 +290,7 @@ async def _show(
         before = len(shown)
 
 
-def _news_of(admin: Program, address: Address) -> str:
+def _news_of(admin: Program, address: ListenAddress) -> str:
     """When it answers or has ended; else "". It may take half a second."""
     if admin.state != "running":
         return f"No web UI: nsqadmin {admin.state}."

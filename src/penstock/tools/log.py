@@ -22,16 +22,16 @@ from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
 from penstock.log.inspect import (
     TOPICS,
-    Found,
+    FoundFiles,
     NothingThere,
-    Place,
+    PartitionDirectory,
     Row,
     dump_file,
     dump_partition,
     find,
 )  # fmt: skip
 from penstock.log.repair import Loss, find_losses, give_up
-from penstock.log.verify import Finding, PartitionSummary, Report, verify
+from penstock.log.verify import PartitionSummary, VerifyFinding, VerifyReport, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
 from penstock.tools.output import Output, WrongUse, confirm, when
 from penstock.trace.events import TOPIC, decode
@@ -48,7 +48,7 @@ app = group(
 )
 
 
-def _find(path: str, topic: str | None, partition: int | None) -> Found:
+def _find(path: str, topic: str | None, partition: int | None) -> FoundFiles:
     try:
         return find(OsDisk(), path, topic, partition)
     except NothingThere as error:
@@ -70,7 +70,7 @@ def verify_all(path: Path, topic: OneTopic = None, partition: Partition = None) 
     return Output(_report_json(report), _report_lines(report), FOUND if report.findings else SOUND)
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def _report_json(report: VerifyReport) -> dict[str, Any]:
     return {
         "sound": not report.findings,
         "findings": [finding._asdict() for finding in report.findings],
@@ -80,7 +80,7 @@ def _report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _report_lines(report: Report) -> Iterator[str]:
+def _report_lines(report: VerifyReport) -> Iterator[str]:
     for summary in report.partitions:
         yield _summary_line(summary)
     for note in report.notes:
@@ -101,7 +101,7 @@ def _summary_line(one: PartitionSummary) -> str:
     )
 
 
-def _finding_text(finding: Finding) -> str:
+def _finding_text(finding: VerifyFinding) -> str:
     where = finding.path if finding.position is None else f"{finding.path} at {finding.position}"
     if finding.from_offset is not None and finding.to_offset is not None:
         last = max(finding.to_offset - 1, 0)
@@ -125,8 +125,8 @@ def dump(
     """Show messages, or the content of another file."""
     disk, found_hole = OsDisk(), False
     found = _find(path, topic, partition)
-    sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
-               for place in found.places]  # fmt: skip
+    sources = [(directory.topic, directory.partition, dump_partition(disk, directory, from_offset))
+               for directory in found.directories]  # fmt: skip
     sources += [("", 0, dump_file(disk, file, from_offset)) for file in found.files]
     for name, number, rows in sources:
         if len(sources) > 1 and not as_json:
@@ -196,21 +196,25 @@ def repair(
         raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
     lock = lock_directory(disk, data_path)
     try:
-        return _give_up(disk, data_path, found.places, yes, as_json).print(as_json)
+        return _give_up(disk, data_path, found.directories, yes, as_json).print(as_json)
     finally:
         lock.release()
 
 
-def _give_up(disk: Disk, data_path: str, places: list[Place], yes: bool, as_json: bool) -> Output:
-    losses = {place: rows for place in places if (rows := find_losses(disk, place))}
+def _give_up(
+    disk: Disk, data_path: str, directories: list[PartitionDirectory], yes: bool, as_json: bool
+) -> Output:
+    losses = {
+        directory: rows for directory in directories if (rows := find_losses(disk, directory))
+    }
     every = [loss for rows in losses.values() for loss in rows]
     if not as_json:
         print("\n".join(_losses(every)))
     messages = sum(loss.messages for loss in every)
     confirm(yes or not every, f"give up {messages} messages", "lost")
     copies: list[str] = []
-    for place, rows in losses.items():
-        copies += give_up(disk, data_path, place, rows, time.time_ns())
+    for directory, rows in losses.items():
+        copies += give_up(disk, data_path, directory, rows, time.time_ns())
     lines = [f"copied to {copy}" for copy in copies]
     if every:
         rest = "all others are as they were. Start nsqd again."

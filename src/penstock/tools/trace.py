@@ -17,7 +17,7 @@ from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, dump_partition
-from penstock.log.inspect import find as find_places
+from penstock.log.inspect import find as find_in_data
 from penstock.nsqadmin import traces
 from penstock.nsqadmin.traces import Found, IdInvalid, Seeker, Wanted
 from penstock.tools import completion
@@ -81,11 +81,11 @@ def _wanted(message_id: str, trace_id: str, since: str) -> Wanted:
 def _cold_bodies(path: str, from_ms: int) -> Iterator[bytes]:
     disk = OsDisk()
     try:
-        places = find_places(disk, path, TOPIC).places
+        directories = find_in_data(disk, path, TOPIC).directories
     except NothingThere as error:
         raise PenstockError(f"{path} holds no topic {TOPIC}") from error
-    for place in places:
-        for row in dump_partition(disk, place):
+    for directory in directories:
+        for row in dump_partition(disk, directory):
             if "body" in row and row["timestamp_ns"] // limits.MS >= from_ms:
                 yield row["body"]
 

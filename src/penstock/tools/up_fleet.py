@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.net.listener import Address, listen, parse_address
+from penstock.net.listener import ListenAddress, listen, parse_address
 from penstock.tools import cluster
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
@@ -98,7 +98,7 @@ def daemon(name: str, module: str, directory: Path, *flags: str) -> Program:
     return Program(name, command, directory / f"{name}.log")
 
 
-def taken(addresses: Sequence[Address]) -> list[Address]:
+def taken(addresses: Sequence[ListenAddress]) -> list[ListenAddress]:
     """Those that somebody has."""
     found = []
     for one in addresses:

@@ -146,7 +146,7 @@ class Leader:
         self.cursors.begin(self.tail)
 
     def add(self, number: int, offset: int) -> Position:
-        """A channel; and the place that has to be held before it is confirmed."""
+        """A channel; and the position that has to be held before it is confirmed."""
         self.cursors.add(number, self.engine.window(self.tail, offset), offset)
         return self.cursors.written
 

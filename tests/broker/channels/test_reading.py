@@ -150,7 +150,7 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
     topic = world.broker.find_topic("news")
     sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
     letters = [DeadLetterContent(b"plain", {}), DeadLetterContent(b"carried", sections)]
-    topic.publish_letters(letters, lambda error, place: None)
+    topic.publish_dead_letters(letters, lambda error, position: None)
     world.turns()
     read = reader(world)
     assert run(read.find_id(77)) == run(read.find_value(Section.TRACE, 99)) == 11

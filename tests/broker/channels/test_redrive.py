@@ -173,7 +173,7 @@ def test_headers_of_its_own_come_back_without_the_origin(
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch")
     letter = DeadLetterContent(b"x", {Section.HEADERS: headers})
-    world.broker.find_topic("t").publish_letters([letter], lambda error, place: None)
+    world.broker.find_topic("t").publish_dead_letters([letter], lambda error, position: None)
     world.turns()
     requeue_all(consumer)
     world.turns()

@@ -9,7 +9,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.cluster_commit import producer_of
-from penstock.broker.replicas.forwarding import Answer
+from penstock.broker.replicas.forwarding import ForwardAnswer
 from penstock.errors import CommitUnfinished, Refused
 from penstock.kernel import decode_bodies, decode_header
 from penstock.replication.side_frames import Ending
@@ -29,10 +29,10 @@ class Leaders:
     def leader_of(self, topic: str, partition: int) -> object | None:
         return object() if self.led else None
 
-    def send(self, led: object, batch: bytes, done: Callable[[Answer], None]) -> None:
+    def send(self, led: object, batch: bytes, done: Callable[[ForwardAnswer], None]) -> None:
         self.batches.append(batch)
         ending = self.endings.pop(0) if self.endings else Ending.STORED
-        done(Answer(ending, reason="so it is"))
+        done(ForwardAnswer(ending, reason="so it is"))
 
     @property
     def numbers(self) -> list[tuple[int, int]]:

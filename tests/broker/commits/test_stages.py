@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.apps import Owner, Ref
+from penstock.broker.commits.apps import Ref, StageOwner
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
@@ -207,7 +207,7 @@ def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
 
 def staged(world: World, name: str, app: str, version: int = 0, attempt: str = "a") -> Any:
     """The error, or None."""
-    one = block(name, name.encode())._replace(owner=Owner(app, version, attempt))
+    one = block(name, name.encode())._replace(owner=StageOwner(app, version, attempt))
     return put(world, "t", one).told[0]
 
 
@@ -252,7 +252,7 @@ def test_one_that_is_being_committed_is_not_taken_away(start: Start) -> None:
     told = Told()
     world.threads.held = True
     world.broker.commits.commit("job", 7, [Ref("t", "x")], told)
-    one = block("y", b"y")._replace(owner=Owner("job", 7, "second"))
+    one = block("y", b"y")._replace(owner=StageOwner("job", 7, "second"))
     again = Told()
     world.broker.commits.stages.put(world.broker.topic("t"), one, again)
     world.threads.held = False

@@ -5,18 +5,18 @@ import random
 import pytest
 
 from cases import each, seeds
-from penstock.broker.partition.commit_state import MOVES, CommitState, Move, State
+from penstock.broker.partition.commit_state import MOVES, CommitMove, CommitPhase, CommitState
 from penstock.replication.authority import Permits
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain, Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 FAULTS = {  # moves that only a fault of the program can ask for
-    (State.LEADING, Move.BLOCK),
-    (State.LEADING, Move.UNBLOCK),
-    (State.LEADING, Move.RELEASE),
-    (State.HELD, Move.HOLD),
-    (State.BLOCKED, Move.HOLD),
+    (CommitPhase.LEADING, CommitMove.BLOCK),
+    (CommitPhase.LEADING, CommitMove.UNBLOCK),
+    (CommitPhase.LEADING, CommitMove.RELEASE),
+    (CommitPhase.HELD, CommitMove.HOLD),
+    (CommitPhase.BLOCKED, CommitMove.HOLD),
 }
 
 
@@ -41,9 +41,11 @@ class Line(CommitState):
 
     def __init__(self, end: int, waits: bool) -> None:
         self.log = Log(end)
-        seat, members = Seat(0, 0, 0), (Member(0, 0, 0),)
-        record = Record(0, 0, seat, members, 1, (0,))
-        super().__init__(PartitionLeader(self.log, record, 0, seat, 0, end, waits), is_alone=True)
+        leader_id, members = LeaderId(0, 0, 0), (Member(0, 0, 0),)
+        record = PartitionRecord(0, 0, leader_id, members, 1, (0,))
+        super().__init__(
+            PartitionLeader(self.log, record, 0, leader_id, 0, end, waits), is_alone=True
+        )
 
     def wrote(self, end: int) -> bool:
         self.log.end = end
@@ -64,12 +66,12 @@ def line(waits: bool = True) -> Line:
 
 
 def test_every_state_has_an_answer_to_every_move() -> None:
-    everything = {(state, move) for state in State for move in Move}
+    everything = {(state, move) for state in CommitPhase for move in CommitMove}
     assert set(MOVES) == everything - FAULTS
 
 
 @each(("state", "move"), sorted(FAULTS))
-def test_what_cannot_be_is_a_fault(state: State, move: Move) -> None:
+def test_what_cannot_be_is_a_fault(state: CommitPhase, move: CommitMove) -> None:
     one = line()
     one.state = state
     with pytest.raises(RuntimeError, match=f"{move.name} is no move of a partition that is"):
@@ -78,10 +80,10 @@ def test_what_cannot_be_is_a_fault(state: State, move: Move) -> None:
 
 
 def test_what_is_final_stays() -> None:
-    for move in Move:
-        assert MOVES[State.RETIRED, move] is State.RETIRED
-        assert MOVES[State.STOPPED, move] is (
-            State.RETIRED if move is Move.RETIRE else State.STOPPED
+    for move in CommitMove:
+        assert MOVES[CommitPhase.RETIRED, move] is CommitPhase.RETIRED
+        assert MOVES[CommitPhase.STOPPED, move] is (
+            CommitPhase.RETIRED if move is CommitMove.RETIRE else CommitPhase.STOPPED
         )
 
 
@@ -101,13 +103,15 @@ def test_any_story(seed: int) -> None:
             synced = dice.randrange(synced, written + 1)
             one.synced(synced)
         else:
-            moves = [move for move in Move if (one.state, move) in MOVES and move < Move.STOP]
+            moves = [
+                move for move in CommitMove if (one.state, move) in MOVES and move < CommitMove.STOP
+            ]
             if moves:
                 one.move(dice.choice(moves))
         one.validate()
         assert before <= one.rule.committed <= written
         assert not waits or one.rule.committed <= max(synced, before)
-        assert not (one.ready and one.state is not State.LEADING)
+        assert not (one.ready and one.state is not CommitPhase.LEADING)
 
 
 def test_a_breach_is_found() -> None:
@@ -122,9 +126,9 @@ def test_a_breach_is_found() -> None:
 
 
 def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:
-    seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
-    record = Record(0, 1, seat, members, 1, (0, 1))
-    rule = PartitionLeader(Log(10), record, 0, seat, 0, 10, waits=False)
+    leader_id, members = LeaderId(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
+    record = PartitionRecord(0, 1, leader_id, members, 1, (0, 1))
+    rule = PartitionLeader(Log(10), record, 0, leader_id, 0, 10, waits=False)
     shared = CommitState(rule, is_alone=False)
     assert shared.ready
     rule.permits = Permits(False, False, False)
@@ -141,6 +145,6 @@ def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_hando
     assert not shared.ready
     rule.keep_leadership()
     assert shared.permitted()
-    shared.move(Move.HOLD)  # a commit has the end, whatever is permitted
+    shared.move(CommitMove.HOLD)  # a commit has the end, whatever is permitted
     assert not shared.permitted()
     assert not shared.ready

@@ -15,7 +15,7 @@ from penstock import kernel
 from penstock.broker.partition.journal import Journal
 from penstock.kernel import Event
 from penstock.log.disk import OsDisk
-from penstock.log.fold import Entry, Group, cursor_entry, fold_entries, generation_of
+from penstock.log.fold import EntryKind, Group, cursor_entry, fold_entries, generation_of
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.journal_file import NAMES as ALL_NAMES
 from sim.clock import START_MONO_NS, START_WALL_NS
@@ -46,12 +46,12 @@ class Cursor:
 
     def move(self, count: int = 1) -> None:
         self.at += count
-        entry = cursor_entry(Entry.CURSOR, self.at, self.at)
+        entry = cursor_entry(EntryKind.CURSOR, self.at, self.at)
         self.journal.append(self.at, [Group(1, entry)], self.snapshot)
         self.journal.files.validate()
 
     def snapshot(self) -> tuple[int, list[Group]]:
-        return self.at, [Group(1, cursor_entry(Entry.CURSOR, self.at, self.at))]
+        return self.at, [Group(1, cursor_entry(EntryKind.CURSOR, self.at, self.at))]
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed(
     replica = FollowedJournal.open(empty_disk(), "/p")
     for count in range(30):
         cursor.at += 1
-        entry = cursor_entry(Entry.CURSOR, cursor.at, cursor.at)
+        entry = cursor_entry(EntryKind.CURSOR, cursor.at, cursor.at)
         record = journal.append(cursor.at, [Group(1, entry)], cursor.snapshot)
         is_snapshot = journal.files.written.sequence == 0
         assert is_snapshot == (count == 0) or journal.files.written.generation > generation_of(6, 0)

@@ -13,18 +13,18 @@ from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopic
 from penstock.broker.replicas.context import Membership, identity_number
 from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger
-from penstock.log.ledger import Node as LedgerNode
-from penstock.replication.authority import Heard
+from penstock.log.ledger import LedgerNode as LedgerNode
+from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target
 from penstock.replication.leader import Outcome as Settled
-from penstock.replication.record import Member, Record, Seat, elected
+from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 from sim.clock import FakeClock
 from sim.disk import SimDisk
 
@@ -50,7 +50,7 @@ class Known(NamedTuple):
     """A record, and the revision at which it was written."""
 
     revision: int
-    record: Record
+    record: PartitionRecord
 
 
 class Node(World):
@@ -69,9 +69,9 @@ class Node(World):
         self.incarnation, self.generation = incarnation, ledger.node.generation + 1
         ledger.set_node(ledger.node._replace(generation=self.generation, incarnation=incarnation))
         ledger.sync()
-        self.heard = Heard()
+        self.evidence = Evidence()
         membership = Membership(
-            number, incarnation, self.generation, ledger, self, self, self.heard
+            number, incarnation, self.generation, ledger, self, self, self.evidence
         )
         self.replica_host = self.broker.join(membership)
         self.broker.open()
@@ -79,7 +79,7 @@ class Node(World):
 
     # --- Peers and Records ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         data = b"".join(b"".join(parts) for parts in frames)
         self.cluster.sent.append((self.number, node, data))
 
@@ -187,8 +187,10 @@ class Cluster:
                     self.placed, partition, replica_on(node), "in_sync"
                 )
             members = tuple(Member(n, replica_on(n), self.nodes[n].generation) for n in on)
-            seat = Seat(leader, self.nodes[leader].incarnation, replica_on(leader))
-            record = Record(target().identity, 1, seat, members, min(2, len(on)), tuple(on))
+            leader_id = LeaderId(leader, self.nodes[leader].incarnation, replica_on(leader))
+            record = PartitionRecord(
+                target().identity, 1, leader_id, members, min(2, len(on)), tuple(on)
+            )
             self.write(target(partition), record)
         self.announce_channels()
         for node in self.nodes:
@@ -203,7 +205,7 @@ class Cluster:
                     IDENTITY, self.channels, lambda part, n, to=started: to.append((part, n))
                 )  # fmt: skip
 
-    def write(self, at: Target, record: Record) -> None:
+    def write(self, at: Target, record: PartitionRecord) -> None:
         """A record that is in force, for all to see."""
         self._revision += 1
         self.known[at] = Known(self._revision, record)
@@ -215,7 +217,7 @@ class Cluster:
         before, node = self.known[at].record, self.nodes[number]
         left_out = tuple(member for member in before.members if member.node in gone)
         self.write(
-            at, elected(before, Seat(number, node.incarnation, replica_on(number)), left_out)
+            at, elected(before, LeaderId(number, node.incarnation, replica_on(number)), left_out)
         )
         self.run()
 

@@ -10,8 +10,8 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.ports import Lane, Led
-from penstock.broker.replicas.forwarding import Answer, Forwarding
+from penstock.broker.ports import Led, PeerLane
+from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import Section, decode_header, encode_batch
 from penstock.replication.frames import Frames, Target
@@ -26,7 +26,7 @@ class Node:
 
     def __init__(self, number: int, led: Sequence[Led] = (), incarnation: int = 0) -> None:
         self.number = number
-        self.sent: list[tuple[Lane, bytes]] = []
+        self.sent: list[tuple[PeerLane, bytes]] = []
         self.links = {0, 1, 2} - {number}
         self.published: list[tuple[bytes, Any]] = []
         self.stamps: list[tuple[int, int, int]] = []
@@ -36,9 +36,9 @@ class Node:
             number, incarnation or 500 + number, self, lambda *_: led, self.links.__contains__,
             self._leader, lambda: None,
         )  # fmt: skip
-        self.heard: list[Answer] = []
+        self.heard: list[ForwardAnswer] = []
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Any]]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)
         self.sent.append((lane, data))
 
@@ -65,7 +65,7 @@ class Node:
         assert led is not None
         self.forwarding.send(led, BATCH, self.heard.append)
 
-    def pass_to(self, other: Node) -> list[Lane]:
+    def pass_to(self, other: Node) -> list[PeerLane]:
         """All that was sent; on which lanes."""
         sent, self.sent = self.sent, []
         for _, data in sent:
@@ -120,7 +120,7 @@ def test_what_is_refused_and_what_is_not_led_there_is_not_stored(here: Node, the
 def test_a_partition_that_is_led_here_takes_no_link(here: Node) -> None:
     here.forwarding.send(Led(0, TARGET), BATCH, here.heard.append)
     here.published[0][1](None)
-    assert (here.sent, here.heard) == ([], [Answer(Ending.STORED, 100, 7 << 12)])
+    assert (here.sent, here.heard) == ([], [ForwardAnswer(Ending.STORED, 100, 7 << 12)])
 
 
 def test_a_batch_of_an_idempotent_producer_is_published_as_one(here: Node, there: Node) -> None:

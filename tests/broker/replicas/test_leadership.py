@@ -13,16 +13,16 @@ from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
-from penstock.broker.ports import Lane, Syncs
+from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import CatchUp
-from penstock.broker.replicas.leadership import Leadership, Post, end_of
+from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replicated_journal import ElectedJournal
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.log.fold import (
     PARTITION,
-    Entry,
+    EntryKind,
     Group,
     cursor_entry,
     encode_record,
@@ -31,11 +31,11 @@ from penstock.log.fold import (
 )
 from penstock.log.follower_journal import FollowedJournal
 from penstock.nsqd.http.deps import unavailable
-from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
-from penstock.replication.frames import Frames, Row, Target
+from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
+from penstock.replication.frames import Frames, RowFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
@@ -43,15 +43,15 @@ from ..world import World
 
 Start = Callable[..., World]
 EPOCH = 5
-SEAT = Seat(1, 11, 101)
+LEADER_ID = LeaderId(1, 11, 101)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))
 
 
 class Wire:
     def __init__(self) -> None:
-        self.sent: list[tuple[int, Lane, Any]] = []
+        self.sent: list[tuple[int, PeerLane, Any]] = []
 
-    def send(self, node: int, lane: Lane, frames: Any) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Any) -> None:
         reader = Frames(1)
         for parts in frames:
             self.sent += [(node, lane, frame) for _, frame in reader.feed(b"".join(parts))]
@@ -78,11 +78,11 @@ class Shared:
         log = self.leader.log
         self.wire = Wire()
         self.catch_up = CatchUp(1)
-        record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
+        record = PartitionRecord(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
-        machine = PartitionLeader(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
+        machine = PartitionLeader(LogView(log), record, 1, LEADER_ID, 1, log.written_end, waits)
         self.leadership = Leadership(
-            log, machine, Post(Target(9, 0), self.wire, self.wire, self.catch_up)
+            log, machine, LeadershipPorts(Target(9, 0), self.wire, self.wire, self.catch_up)
         )
         self.group = GroupCommit(
             world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,
@@ -97,7 +97,7 @@ class Shared:
         (hello,) = self.wire.take()
         assert isinstance(hello, Hello)
         self.session = hello.session
-        self.leadership.receive(2, Tell(hello.session, EPOCH, 102, 1, extent, 0))
+        self.leadership.receive(2, ReportExtent(hello.session, EPOCH, 102, 1, extent, 0))
         (match,) = self.wire.take()
         assert isinstance(match, MatchAt)
         self.leadership.receive(2, Matched(hello.session, match.end))
@@ -124,7 +124,7 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     shared.world.threads.held = True
     answers = shared.publish(b"one", b"two")
     (row,) = shared.wire.take()
-    assert isinstance(row, Row)
+    assert isinstance(row, RowFrame)
     assert (row.start, row.epoch, end_of(row.batches)) == (0, EPOCH, 2)
     shared.world.threads.held = False
     shared.world.threads.run()
@@ -195,7 +195,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     (row,) = shared.link()
     assert (row.start, end_of(row.batches)) == (0, 1)
     answers = shared.publish(b"live")
-    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.BULK]  # behind what was sent
+    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.BULK]  # behind what was sent
     shared.wire.take()
     shared.acknowledge(2)
     shared.acknowledge(3)
@@ -204,7 +204,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.leadership.announce_committed()
     assert shared.wire.take()[-1].committed == 4
     shared.publish(b"next")
-    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.LIVE]
+    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.LIVE]
     assert topic.leader() is shared.leader
 
 
@@ -236,21 +236,19 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.link()
     shared.publish(b"one")
     shared.acknowledge(1)
-    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+    assert shared.catch_up.request(3, other, 1, 100, lambda: None)
     shared.wire.take()
     shared.leadership.linked(3)
     (hello,) = shared.wire.take()
-    shared.leadership.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    shared.leadership.receive(3, ReportExtent(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
     (match,) = shared.wire.take()
     shared.leadership.receive(3, Matched(hello.session, match.end))
-    assert shared.wire.take() == []  # the place on node 3 is taken
+    assert shared.wire.take() == []  # the slot on node 3 is taken
     shared.catch_up.leave(3, other)
     (row,) = shared.wire.take()
     assert (row.start, end_of(row.batches)) == (0, 1)
     shared.leadership.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
-    assert shared.catch_up.ask(
-        3, other, 1, 100, lambda: None
-    )  # it has all, and gave its place back
+    assert shared.catch_up.request(3, other, 1, 100, lambda: None)  # the first has all: it is free
     shared.catch_up.validate()
 
 
@@ -261,12 +259,12 @@ NODE, OTHER = 2, 3
 
 
 class Desk:
-    def __init__(self, places: int = 2) -> None:
-        self.catch_up = CatchUp(places)
+    def __init__(self, slots: int = 2) -> None:
+        self.catch_up = CatchUp(slots)
         self.called: list[int] = []
 
     def ask(self, number: int, spare: int = 1, missing: int = 100, node: int = NODE) -> bool:
-        answer = self.catch_up.ask(
+        answer = self.catch_up.request(
             node, Target(number, 0), spare, missing, lambda: self.called.append(number)
         )
         self.catch_up.validate()
@@ -281,7 +279,7 @@ class Desk:
 
 
 def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
-    desk = Desk(places=1)
+    desk = Desk(slots=1)
     desk.catch_up.tick(0)
     assert desk.ask(1)
     assert not desk.ask(2)
@@ -298,7 +296,7 @@ def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
 
 @each("seed", seeds(3, 20))
 def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
-    dice, desk = random.Random(seed), Desk(places=3)
+    dice, desk = random.Random(seed), Desk(slots=3)
     for step in range(400):
         number, node = dice.randrange(8), dice.choice((NODE, OTHER))
         match dice.randrange(5):
@@ -337,7 +335,7 @@ class Lab:
         self.followed = FollowedJournal.open(self.disk, "/p")
         groups = [
             Group(PARTITION, start_entry(4)),
-            Group(1, cursor_entry(Entry.CURSOR, 5, 9)),
+            Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
         ]
         self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, groups))
         self.context = Context()

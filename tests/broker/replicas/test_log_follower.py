@@ -15,7 +15,7 @@ from penstock.errors import PartitionStopped
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
     PARTITION,
-    Entry,
+    EntryKind,
     Group,
     Position,
     cursor_entry,
@@ -24,11 +24,17 @@ from penstock.log.fold import (
     start_entry,
 )
 from penstock.log.follower_journal import NOTHING, FollowedJournal
-from penstock.log.ledger import Ledger, Node, ReplicaEntry
+from penstock.log.ledger import Ledger, LedgerNode, ReplicaEntry
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import read_replica
-from penstock.replication.effects import Acknowledge, Hello, Refuse, Tell
-from penstock.replication.journal import AskSnapshot, AskSync, HelloJournal, SendHeld, SendRecord
+from penstock.replication.effects import Acknowledge, Hello, Refuse, ReportExtent
+from penstock.replication.journal import (
+    HelloJournal,
+    RequestSnapshot,
+    RequestSync,
+    SendHeld,
+    SendRecord,
+)
 from sim.disk import Fault
 from sim.threads import Threads
 
@@ -51,9 +57,9 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab.epoch_ledger.flush()
     assert lab.wire.take() == []  # the sync has ended, and nobody has looked
     lab.syncs.settle()
-    (tell,) = lab.wire.take()
-    assert isinstance(tell, Tell)
-    assert (tell.epoch, tell.replica, tell.generation) == (6, 99, 4)
+    (report,) = lab.wire.take()
+    assert isinstance(report, ReportExtent)
+    assert (report.epoch, report.replica, report.generation) == (6, 99, 4)
     lab.disk.crash(random.Random(1))
     lab.open()
     assert lab.epoch_ledger.epoch(KEY) == 6
@@ -128,8 +134,8 @@ def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
     lab.disk.faults.remove(fault)
     lab.followed.settle()
     assert lab.turn() == [Refuse(SESSION, 1)]
-    (tell,) = lab.hello(session=SESSION + 1)
-    assert tell.extent.end == 1
+    (report,) = lab.hello(session=SESSION + 1)
+    assert report.extent.end == 1
 
 
 def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
@@ -232,8 +238,8 @@ def test_a_hello_waits_for_a_mark_that_is_being_written() -> None:
     assert lab.hello(session=SESSION + 1) == []
     lab.threads.held = False
     lab.threads.run()
-    (tell,) = lab.turn()
-    assert isinstance(tell, Tell)
+    (report,) = lab.turn()
+    assert isinstance(report, ReportExtent)
     assert lab.own.state == "copying"
 
 
@@ -297,12 +303,12 @@ def at(sequence: int, number: int = 0) -> Position:
     return Position(generation_of(EPOCH, number), sequence)
 
 
-def record(place: Position, cursor: int, start: int = 0) -> bytes:
-    flags = FLAG_SNAPSHOT if place.sequence == 0 else 0
-    groups = [Group(1, cursor_entry(Entry.CURSOR, cursor, cursor))]
+def record(position: Position, cursor: int, start: int = 0) -> bytes:
+    flags = FLAG_SNAPSHOT if position.sequence == 0 else 0
+    groups = [Group(1, cursor_entry(EntryKind.CURSOR, cursor, cursor))]
     if start:
         groups.append(Group(PARTITION, start_entry(start)))
-    return encode_record(flags, *place, cursor, groups)
+    return encode_record(flags, *position, cursor, groups)
 
 
 class ChannelsLab:
@@ -310,7 +316,7 @@ class ChannelsLab:
 
     def __init__(self) -> None:
         self.disk = new_disk()
-        ledger = Ledger.create(self.disk, "data", Node(generation=4, incarnation=5))
+        ledger = Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5))
         ledger.put(KEY, ReplicaEntry(EPOCH, b""))
         self.threads, self.wire, self.health = Threads(), Wire(), Health()
         self.syncs = Syncs(self.threads)
@@ -336,13 +342,13 @@ class ChannelsLab:
         return self.turn()
 
     def record(
-        self, place: Position, cursor: int, start: int = 0, held: Position = NOTHING
+        self, position: Position, cursor: int, start: int = 0, held: Position = NOTHING
     ) -> list[Any]:
-        data = record(place, cursor, start)
-        return self.send(SendRecord(3, SESSION, EPOCH, place, data, held))
+        data = record(position, cursor, start)
+        return self.send(SendRecord(3, SESSION, EPOCH, position, data, held))
 
-    def ask(self, place: Position) -> list[Any]:
-        return self.send(AskSync(3, SESSION, EPOCH, place))
+    def ask(self, position: Position) -> list[Any]:
+        return self.send(RequestSync(3, SESSION, EPOCH, position))
 
     @property
     def cursor(self) -> int:
@@ -364,7 +370,7 @@ def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsL
     assert lab.record(at(2), 7) == []
     assert "what its leader says of channels cannot be stored" in lab.health.text
     lab.channels.settle(sync=True)
-    assert lab.turn() == [AskSnapshot(SESSION, EPOCH)]
+    assert lab.turn() == [RequestSnapshot(SESSION, EPOCH)]
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")
 
@@ -373,7 +379,7 @@ def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) 
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
         lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
         assert lab.cursor == 6
-        assert lab.channels.machine.place == NOTHING
+        assert lab.channels.machine.position == NOTHING
         assert "the channel journal is not continued" in lab.health.text
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")

@@ -12,7 +12,7 @@ from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Topic
 from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
-from penstock.replication.record import Seat, elected, regrouped
+from penstock.replication.record import LeaderId, elected, regrouped
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
@@ -133,7 +133,7 @@ def test_what_several_turns_finish_is_one_record(cluster: Cluster, order: str) -
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
     before, node = cluster.known[target()].record, cluster.nodes[1]
-    record = elected(before, Seat(1, node.incarnation, replica_on(1)), ())
+    record = elected(before, LeaderId(1, node.incarnation, replica_on(1)), ())
     node.replica_host.assign(target(), 3, record)
     cluster.run()
     assert node.role() == "Follower"  # an older revision says nothing
@@ -243,7 +243,7 @@ def small(kernel: ModuleType) -> Cluster:
 
 
 def permit(cluster: Cluster, permits: Permits) -> None:
-    """As `tick` says it when the leader has heard from its set, or has not."""
+    """As `tick` says it when the leader has evidence from its set, or has not."""
     leader = cluster.nodes[0].leader()
     leader.leadership.machine.permits = permits
     leader.leadership.moved()
@@ -328,7 +328,7 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     cluster = small(kernel)
     node = cluster.nodes[0]
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.replica_host.tick(cluster.clock.mono_ns())
     assert node.leader().acts
     cluster.clock.pass_ns(3 * limits.SECOND)
@@ -360,7 +360,7 @@ def test_while_all_nodes_answer_a_leadership_is_left_alone(
     monkeypatch.setattr(ReplicatedPartition, "tick", counted)
     for _ in range(40):
         for other in (1, 2):
-            node.heard.answered(other, cluster.clock.mono_ns())
+            node.evidence.answered(other, cluster.clock.mono_ns())
         pass_ticks(1)
     assert cluster.clock.mono_ns() - looked_at_ns[-1] > limits.AUTHORITY_NS // 2
     pass_ticks(19)
@@ -376,7 +376,7 @@ def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleTyp
     node.replica_host.tick(cluster.clock.mono_ns())
     assert not node.leader().acts
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.leader().leadership.machine.tick(cluster.clock.mono_ns())
     for _ in range(10):
         node.replica_host.tick(cluster.clock.mono_ns())
@@ -407,7 +407,7 @@ def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     for other in (1, 2):
-        node.heard.answered(other, cluster.clock.mono_ns())
+        node.evidence.answered(other, cluster.clock.mono_ns())
     node.replica_host.tick(cluster.clock.mono_ns())
     with pytest.raises(SequenceGap):
         node.put_stamped(5, b"x")

@@ -21,11 +21,11 @@ from penstock.cluster.coordinator import (
     Coordinator,
     CreatedIs,
     Delete,
-    Entry,
     Exists,
     Granted,
+    KeyPage,
+    KeyValue,
     LeaseGone,
-    Page,
     Put,
     Reading,
     RevisionIs,
@@ -35,7 +35,7 @@ from penstock.cluster.coordinator import (
 )
 from penstock.errors import TransactionTooLarge
 from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
-from penstock.net.etcd.address import Address
+from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replication.leader import Outcome
 from sim.memory import MemoryCoordinator
@@ -79,12 +79,12 @@ class Desk:
         assert isinstance(settled, Settled)
         return settled
 
-    async def read(self, key: str) -> Entry | None:
+    async def read(self, key: str) -> KeyValue | None:
         reading = await self.ask(self.coordinator.read, key)
         assert isinstance(reading, Reading)
         return reading.entry
 
-    async def list(self, prefix: str) -> list[Page]:
+    async def list(self, prefix: str) -> list[KeyPage]:
         pages: list[Any] = []
         self.coordinator.list(prefix, pages.append)
         await self.until(lambda: pages and pages[-1].is_last)
@@ -104,7 +104,7 @@ _clusters = iter(range(1 << 30))
 
 
 @asynccontextmanager
-async def etcd_desk(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
+async def etcd_desk(address: EtcdAddress, secrets: Secrets = NO_SECRETS) -> AsyncIterator[Desk]:
     faults: list[Exception] = []
     coordinator = EtcdCoordinator(address, secrets, faults.append)
     try:
@@ -119,7 +119,7 @@ async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
     if kind == "memory":
         yield Desk(MemoryCoordinator(Store(), SystemClock().mono_ns))
         return
-    address = Address((etcd.endpoint,), f"test-{next(_clusters)}")
+    address = EtcdAddress((etcd.endpoint,), f"test-{next(_clusters)}")
     async with etcd_desk(address) as desk:
         yield desk
 
@@ -169,7 +169,7 @@ async def test_keys_go_with_their_lease(desk: Desk) -> None:
     assert granted.ttl_ns >= LEASE_NS
     put = Put("alive", b"", granted.lease)
     made = (await desk.transact(put, Put("kept", b""))).revision
-    assert await desk.read("alive") == Entry("alive", b"", made, made, granted.lease)
+    assert await desk.read("alive") == KeyValue("alive", b"", made, made, granted.lease)
     assert await desk.ask(desk.coordinator.keep, granted.lease) == granted
     changes: list[Any] = []
     desk.coordinator.watch("", made + 1, changes.append)
@@ -180,7 +180,7 @@ async def test_keys_go_with_their_lease(desk: Desk) -> None:
     gone = await desk.ask(desk.coordinator.keep, granted.lease)
     assert gone == LeaseGone(granted.lease)
     refused = await desk.transact(RevisionIs("kept", made), put)
-    there = (Entry("kept", b"", made, made),)
+    there = (KeyValue("kept", b"", made, made),)
     assert refused == Settled(Outcome.REFUSED, changes[0].revision, there)
 
 
@@ -195,12 +195,12 @@ async def test_a_watch_says_all_in_order(desk: Desk) -> None:
     events = [(e.revision, e.key, e.entry) for one in answers for e in one.events]
     last = first + 2
     assert sorted(events[:2]) == [
-        (first, "k/a", Entry("k/a", b"1", first, first)),
-        (first, "k/b", Entry("k/b", b"1", first, first)),
+        (first, "k/a", KeyValue("k/a", b"1", first, first)),
+        (first, "k/b", KeyValue("k/b", b"1", first, first)),
     ]
     assert sorted(events[2:]) == [
         (last, "k/a", None),
-        (last, "k/c", Entry("k/c", b"2", last, last)),
+        (last, "k/c", KeyValue("k/c", b"2", last, last)),
     ]
     assert answers[-1].revision == last
 
@@ -210,13 +210,13 @@ async def test_a_watch_says_how_far_it_is(desk: Desk) -> None:
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []
     watch = desk.coordinator.watch("", made + 1, answers.append)
-    watch.ask_progress()
+    watch.request_progress()
     await desk.until(lambda: answers)
     assert answers[-1].revision >= made
     assert answers[-1].events == ()
     watch.cancel()
     count = len(answers)
-    watch.ask_progress()
+    watch.request_progress()
     await desk.transact(Put("a", b"2"))
     await desk.turn()
     assert len(answers) == count
@@ -227,7 +227,7 @@ async def test_a_watch_of_the_future_says_that_it_is_behind(desk: Desk) -> None:
     """As after a backup was put back: nothing would come for a long time."""
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []
-    desk.coordinator.watch("", made + 1000, answers.append).ask_progress()
+    desk.coordinator.watch("", made + 1000, answers.append).request_progress()
     await desk.until(lambda: answers)
     assert answers[-1].revision < made + 999
 
@@ -297,7 +297,7 @@ def at(part: tuple[Any, int], begun: int) -> Any:
     return one
 
 
-def shifted(entry: Entry, begun: int) -> Entry:
+def shifted(entry: KeyValue, begun: int) -> KeyValue:
     return entry._replace(revision=entry.revision - begun, created=entry.created - begun)
 
 

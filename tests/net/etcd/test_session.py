@@ -17,7 +17,7 @@ from net.etcd.test_coordinators import Desk, etcd_desk
 from penstock.cluster.coordinator import UNKNOWN, Changes, Failed, Granted, Put
 from penstock.errors import ConfigError
 from penstock.limits import SECOND
-from penstock.net.etcd.address import Address, parse_address
+from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replication.leader import Outcome
 
@@ -56,7 +56,7 @@ async def answered(desk: Desk, put: Put) -> None:
 
 
 async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
-    async with etcd_desk(Address((server.endpoint,))) as desk:
+    async with etcd_desk(EtcdAddress((server.endpoint,))) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made + 1, answers.append)
@@ -87,7 +87,7 @@ async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
 
 async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> None:
     """Nothing tells of it but time. Its watch would be silent for ever."""
-    address = Address(tuple(member.endpoint for member in members))
+    address = EtcdAddress(tuple(member.endpoint for member in members))
     async with etcd_desk(address) as desk:
         coordinator = desk.coordinator
         assert isinstance(coordinator, EtcdCoordinator)
@@ -101,7 +101,7 @@ async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> N
         assert hung == members[0].endpoint
         members[0].pause()
         while not isinstance(answers[-1], Failed):
-            watch.ask_progress()  # a question, unless something has come since the last one
+            watch.request_progress()  # a question, unless something has come since the last one
             await asyncio.sleep(0.2)
         assert coordinator.endpoint == members[1].endpoint
         await answered(desk, Put("a", b"3"))
@@ -113,7 +113,7 @@ async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> N
 
 
 async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> None:
-    async with etcd_desk(Address((members[0].endpoint,))) as desk:
+    async with etcd_desk(EtcdAddress((members[0].endpoint,))) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made + 1, answers.append)
@@ -129,7 +129,7 @@ async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> No
 
 
 async def test_an_endpoint_that_refuses_is_left_at_once(steady: Etcd) -> None:
-    async with etcd_desk(Address(("127.0.0.1:1", steady.endpoint))) as desk:
+    async with etcd_desk(EtcdAddress(("127.0.0.1:1", steady.endpoint))) as desk:
         assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
         assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
 
@@ -141,16 +141,16 @@ async def test_users_and_a_token_that_etcd_has_forgotten(
     request.addfinalizer(server.kill)
     secrets = Secrets("hunter2")
     await make_user(server.endpoint, "root", "hunter2")
-    async with etcd_desk(Address((server.endpoint,), user="root"), secrets) as desk:
+    async with etcd_desk(EtcdAddress((server.endpoint,), user="root"), secrets) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
         desk.coordinator.watch("", made, answers.append)
         await desk.until(lambda: answers)
         await asyncio.sleep(2.5)  # the token is over
         assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
-    async with etcd_desk(Address((server.endpoint,))) as desk:
+    async with etcd_desk(EtcdAddress((server.endpoint,))) as desk:
         assert await desk.transact(Put("a", b"3")) == UNKNOWN
-    async with etcd_desk(Address((server.endpoint,), user="root"), Secrets("no")) as desk:
+    async with etcd_desk(EtcdAddress((server.endpoint,), user="root"), Secrets("no")) as desk:
         failed = await desk.ask(desk.coordinator.read, "a")
         assert isinstance(failed, Failed)
         assert "authentication failed" in failed.reason
@@ -183,7 +183,7 @@ async def test_over_tls_with_certificates_of_both_sides(
     )  # fmt: skip
     server = Etcd(tmp_path / "etcd", files, "https").start()
     request.addfinalizer(server.kill)
-    address = Address((server.endpoint,), is_secure=True)
+    address = EtcdAddress((server.endpoint,), is_secure=True)
     ca, key = authority.cert_pem.bytes(), mine.private_key_pem.bytes()
     secrets = Secrets("", ca, mine.cert_chain_pems[0].bytes(), key)
     async with etcd_desk(address, secrets) as desk:
@@ -194,7 +194,7 @@ async def test_over_tls_with_certificates_of_both_sides(
 
 async def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:
     faults: list[Exception] = []
-    coordinator = EtcdCoordinator(Address((steady.endpoint,)), Secrets(), faults.append)
+    coordinator = EtcdCoordinator(EtcdAddress((steady.endpoint,)), Secrets(), faults.append)
 
     def broken(_: object) -> None:
         raise RuntimeError("of the caller")
@@ -209,7 +209,7 @@ async def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:
 
 @each("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
 async def test_a_lease_is_never_shorter_than_asked_for(steady: Etcd, ttl_ns: int) -> None:
-    async with etcd_desk(Address((steady.endpoint,))) as desk:
+    async with etcd_desk(EtcdAddress((steady.endpoint,))) as desk:
         granted = await desk.ask(desk.coordinator.grant, ttl_ns)
         assert isinstance(granted, Granted)
         assert granted.ttl_ns >= ttl_ns

@@ -5,22 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.net.peers.handshake import (
     GREETING_BYTES,
     Dialling,
     Greeting,
-    Kind,
+    HandshakeKind,
+    HandshakeState,
     Listening,
     Own,
     PeerRefused,
     Reason,
-    State,
     decode,
     refusal,
 )
-from penstock.net.peers.links import Link, Session
+from penstock.net.peers.links import PeerLink, PeerSession
 
 ONE = Own(1, 0x11, 0xC1, (b"a secret of ours",))
 TWO = Own(2, 0x22, 0xC1, (b"a secret of ours",))
@@ -29,7 +29,7 @@ NONCES = b"d" * 32, b"l" * 32
 
 def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = None) -> Dialling:
     """Both handshakes to their end. Raises what the dialling node finds out."""
-    dialling = Dialling(one, target, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(one, target, PeerLane.LIVE, 7, NONCES[0])
     listening = Listening(two, NONCES[1], lambda node, incarnation, session: may)
     try:
         welcome = listening.feed(dialling.begin())
@@ -41,7 +41,7 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
     except PeerRefused as refused:
         dialling.feed(refused.answer)
         raise
-    assert (listening.state, listening.lane) == (State.OPEN, Lane.LIVE)
+    assert (listening.state, listening.lane) == (HandshakeState.OPEN, PeerLane.LIVE)
     assert (listening.greeting.source, listening.greeting.incarnation) == (
         one.node,
         one.incarnation,
@@ -50,13 +50,16 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
 
 
 def test_without_a_secret_nothing_is_proven() -> None:
-    assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is State.OPEN
+    assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is HandshakeState.OPEN
 
 
 def test_secrets_are_changed_one_node_after_the_other() -> None:
     both = (b"a newer secret..", *ONE.secrets)
-    assert meet(ONE, TWO._replace(secrets=(*ONE.secrets, both[0]))).state is State.OPEN
-    assert meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state is State.OPEN
+    assert meet(ONE, TWO._replace(secrets=(*ONE.secrets, both[0]))).state is HandshakeState.OPEN
+    assert (
+        meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state
+        is HandshakeState.OPEN
+    )
 
 
 @each(
@@ -81,7 +84,7 @@ def test_who_does_not_belong_together(
 
 def test_the_listening_node_believes_no_proof_but_of_its_nonce() -> None:
     """What was heard on one connection opens no other."""
-    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0])
     listening = Listening(TWO, NONCES[1], lambda *_: None)
     proof = dialling.feed(listening.feed(dialling.begin()))
     another = Listening(TWO, b"x" * 32, lambda *_: None)
@@ -93,14 +96,14 @@ def test_the_listening_node_believes_no_proof_but_of_its_nonce() -> None:
 def test_a_proof_cannot_be_sent_back() -> None:
     """Of a node that has no secret, and lets the other one prove it."""
     listening = Listening(TWO, NONCES[1], lambda *_: None)
-    greeting = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0]).begin()
+    greeting = Dialling(ONE._replace(secrets=()), 2, PeerLane.LIVE, 7, NONCES[0]).begin()
     welcome = decode(listening.feed(greeting))
     with pytest.raises(PeerRefused, match="the secrets differ"):
         listening.feed(welcome.proof)
 
 
 def test_frames_may_come_right_behind() -> None:
-    dialling = Dialling(ONE, 2, Lane.BULK, 7, NONCES[0])
+    dialling = Dialling(ONE, 2, PeerLane.BULK, 7, NONCES[0])
     listening = Listening(TWO, NONCES[1], lambda *_: None)
     welcome = listening.feed(dialling.begin())
     for at in range(len(welcome) - 1):  # a byte at a time
@@ -113,11 +116,11 @@ def test_frames_may_come_right_behind() -> None:
 
 def test_another_version_is_refused_by_its_number() -> None:
     listening = Listening(TWO, NONCES[1], lambda *_: None)
-    greeting = Greeting(Kind.GREETING, 1, 0xC1, 1, 2, 0x11, 7, version=9)
+    greeting = Greeting(HandshakeKind.GREETING, 1, 0xC1, 1, 2, 0x11, 7, version=9)
     with pytest.raises(PeerRefused, match="another version") as caught:
         listening.feed(greeting.encode())
-    assert decode(caught.value.answer).kind is Kind.REFUSAL
-    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    assert decode(caught.value.answer).kind is HandshakeKind.REFUSAL
+    dialling = Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0])
     with pytest.raises(PeerRefused, match="another version"):
         dialling.feed(refusal(Reason.VERSION, 7))
 
@@ -125,15 +128,15 @@ def test_another_version_is_refused_by_its_number() -> None:
 @each(
     ("answer", "fault"),
     [
-        (Greeting(Kind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),
-        (Greeting(Kind.WELCOME, 2, 0xC1, 2, 1, 0x22, 7), "a welcome to another greeting"),
-        (Greeting(Kind.WELCOME, 1, 0xC1, 3, 1, 0x22, 7), "another node"),
-        (Greeting(Kind.GREETING, 1, 0xC1, 2, 1, 0x22, 7), "another version"),
-        (Greeting(Kind.REFUSAL, 99, 0, 0, 0, 0, 7), "for reason 99"),
+        (Greeting(HandshakeKind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),
+        (Greeting(HandshakeKind.WELCOME, 2, 0xC1, 2, 1, 0x22, 7), "a welcome to another greeting"),
+        (Greeting(HandshakeKind.WELCOME, 1, 0xC1, 3, 1, 0x22, 7), "another node"),
+        (Greeting(HandshakeKind.GREETING, 1, 0xC1, 2, 1, 0x22, 7), "another version"),
+        (Greeting(HandshakeKind.REFUSAL, 99, 0, 0, 0, 0, 7), "for reason 99"),
     ],
 )
 def test_an_answer_that_makes_no_sense(answer: Greeting, fault: str) -> None:
-    dialling = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0])
+    dialling = Dialling(ONE._replace(secrets=()), 2, PeerLane.LIVE, 7, NONCES[0])
     with pytest.raises(PeerFault, match=fault):
         dialling.feed(answer.encode())
 
@@ -143,19 +146,19 @@ def test_what_a_stranger_sends_is_no_greeting(data: bytes) -> None:
     with pytest.raises(PeerFault):
         Listening(TWO, NONCES[1], lambda *_: None).feed(data)
     with pytest.raises(PeerFault):
-        Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).feed(data)
+        Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0]).feed(data)
 
 
 @given(st.integers(0, GREETING_BYTES - 1), st.integers(1, 255))
 def test_a_byte_that_changed_on_the_way_is_noticed(at: int, flip: int) -> None:
-    data = bytearray(Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).begin())
+    data = bytearray(Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0]).begin())
     data[at] ^= flip
     with pytest.raises(PeerFault):
         decode(bytes(data))
 
 
 def test_a_lane_that_is_not_known() -> None:
-    greeting = Greeting(Kind.GREETING, 9, 0xC1, 1, 2, 0x11, 7)
+    greeting = Greeting(HandshakeKind.GREETING, 9, 0xC1, 1, 2, 0x11, 7)
     with pytest.raises(PeerFault, match="lane 9"):
         Listening(TWO, NONCES[1], lambda *_: None).feed(greeting.encode())
     with pytest.raises(PeerFault, match="a greeting of 3 bytes"):
@@ -165,7 +168,7 @@ def test_a_lane_that_is_not_known() -> None:
 # --- two connections make a link, and a newer session ends an older one first ---
 
 
-FIRST, SECOND, RESTARTED = Session(1, 5), Session(1, 6), Session(2, 1)
+FIRST, SECOND, RESTARTED = PeerSession(1, 5), PeerSession(1, 6), PeerSession(2, 1)
 
 
 class Wire:
@@ -187,12 +190,12 @@ class Wire:
 class Desk:
     def __init__(self) -> None:
         self.story: list[str] = []
-        self.link = Link(
+        self.link = PeerLink(
             3, lambda node, incarnation: self.story.append(f"linked {incarnation}"),
             lambda node: self.story.append("unlinked"),
         )  # fmt: skip
 
-    def open(self, session: Session, lane: Lane, name: str, incarnation: int = 9) -> Wire:
+    def open(self, session: PeerSession, lane: PeerLane, name: str, incarnation: int = 9) -> Wire:
         wire = Wire(self.story, name)
         self.link.opened(session, lane, incarnation, wire)
         return wire
@@ -205,9 +208,9 @@ class Desk:
 
 def whole() -> tuple[Desk, Wire, Wire]:
     desk = Desk()
-    bulk = desk.open(FIRST, Lane.BULK, "bulk")
+    bulk = desk.open(FIRST, PeerLane.BULK, "bulk")
     assert desk.told() == []
-    live = desk.open(FIRST, Lane.LIVE, "live")
+    live = desk.open(FIRST, PeerLane.LIVE, "live")
     assert desk.told() == ["linked 9", "go on bulk", "go on live"]
     return desk, bulk, live
 
@@ -220,46 +223,46 @@ def test_a_link_needs_both_lanes() -> None:
 
 def test_a_newer_session_ends_the_older_before_it_begins() -> None:
     desk, bulk, live = whole()
-    desk.open(SECOND, Lane.LIVE, "new live")
+    desk.open(SECOND, PeerLane.LIVE, "new live")
     assert desk.told() == ["close bulk", "close live", "unlinked"]
     desk.link.closed(bulk)
     desk.link.closed(live)  # late: they are of no link any more
-    desk.open(SECOND, Lane.BULK, "new bulk")
+    desk.open(SECOND, PeerLane.BULK, "new bulk")
     assert desk.told() == ["linked 9", "go on new live", "go on new bulk"]
 
 
-@pytest.mark.parametrize("late", [FIRST, Session(1, 4)])
-def test_an_older_session_comes_too_late(late: Session) -> None:
+@pytest.mark.parametrize("late", [FIRST, PeerSession(1, 4)])
+def test_an_older_session_comes_too_late(late: PeerSession) -> None:
     desk, _, _ = whole()
-    desk.open(late, Lane.LIVE, "late")
+    desk.open(late, PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
     desk.link.end()
     desk.told()
-    desk.open(Session(1, 4), Lane.LIVE, "late")
+    desk.open(PeerSession(1, 4), PeerLane.LIVE, "late")
     assert desk.told() == ["close late"]
 
 
 def test_a_process_that_was_started_again_begins_at_one() -> None:
     desk, _, _ = whole()
-    desk.open(RESTARTED, Lane.BULK, "new", incarnation=10)
+    desk.open(RESTARTED, PeerLane.BULK, "new", incarnation=10)
     assert desk.told() == ["close bulk", "close live", "unlinked"]
 
 
 def test_half_a_link_that_ends_was_never_one() -> None:
     desk = Desk()
-    desk.link.closed(desk.open(FIRST, Lane.BULK, "bulk"))
+    desk.link.closed(desk.open(FIRST, PeerLane.BULK, "bulk"))
     assert desk.told() == ["close bulk"]
 
 
 def test_the_other_process_ended_between_two_lanes() -> None:
     desk = Desk()
-    desk.open(FIRST, Lane.BULK, "bulk", incarnation=9)
-    desk.open(FIRST, Lane.LIVE, "live", incarnation=10)
+    desk.open(FIRST, PeerLane.BULK, "bulk", incarnation=9)
+    desk.open(FIRST, PeerLane.LIVE, "live", incarnation=10)
     assert desk.told() == ["close live", "close bulk"]
     assert not desk.link.is_whole
 
 
 def test_two_nodes_of_one_cluster() -> None:
     dialling = meet()
-    assert dialling.state is State.OPEN
+    assert dialling.state is HandshakeState.OPEN
     assert dialling.incarnation == TWO.incarnation

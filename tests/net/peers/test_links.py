@@ -12,12 +12,19 @@ import pytest
 import trustme
 import uvloop
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
-from penstock.net.peers.handshake import GREETING_BYTES, Greeting, Kind, Own, Reason, decode
-from penstock.net.peers.links import PeerLinks, Place
+from penstock.net.peers.handshake import (
+    GREETING_BYTES,
+    Greeting,
+    HandshakeKind,
+    Own,
+    Reason,
+    decode,
+)
+from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.effects import Refuse
-from penstock.replication.frames import Frames, Row, Target, encode
+from penstock.replication.frames import Frames, RowFrame, Target, encode
 from penstock.replication.matching import NO_BATCH
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
@@ -51,8 +58,8 @@ class Node:
         self.port = await self.links.listen("127.0.0.1", port)
 
     @property
-    def place(self) -> Place:
-        return Place("127.0.0.1", self.port, self.incarnation)
+    def address(self) -> PeerAddress:
+        return PeerAddress("127.0.0.1", self.port, self.incarnation)
 
     # --- events ---
 
@@ -71,7 +78,7 @@ class Node:
 
     # --- what tests do ---
 
-    def send(self, node: int, *sessions: int, lane: Lane = Lane.LIVE) -> None:
+    def send(self, node: int, *sessions: int, lane: PeerLane = PeerLane.LIVE) -> None:
         frames = [one for session in sessions for one in encode(TARGET, Refuse(session, 1))]
         self.links.send(node, lane, frames)
 
@@ -79,7 +86,7 @@ class Node:
         self.links.tick(time.monotonic_ns())
         if not self.silent:
             for node in self.links.links:  # a heartbeat
-                self.links.send(node, Lane.LIVE, encode(TARGET, Refuse(0, 0)))
+                self.links.send(node, PeerLane.LIVE, encode(TARGET, Refuse(0, 0)))
 
     def told(self) -> list[tuple[Any, ...]]:
         """What was heard, but for heartbeats."""
@@ -91,9 +98,9 @@ class World:
         self.nodes = list(nodes)
 
     def introduce(self) -> None:
-        places = {node.number: node.place for node in self.nodes}
+        addresses = {node.number: node.address for node in self.nodes}
         for node in self.nodes:
-            node.links.know(places, places)
+            node.links.know(addresses, addresses)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(ANSWER_S):
@@ -150,11 +157,11 @@ async def test_three_nodes_link_and_frames_come_in_order() -> None:
 async def test_large_frames_on_the_bulk_lane() -> None:
     async with two_linked() as (world, one, two):
         two.story.clear()
-        row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
+        row = RowFrame(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
         data = encode(TARGET, row)
         assert one.links.has_room(2)
-        one.links.send(2, Lane.BULK, data)
-        one.links.send(2, Lane.BULK, data)
+        one.links.send(2, PeerLane.BULK, data)
+        one.links.send(2, PeerLane.BULK, data)
         assert not one.links.has_room(2)
         await world.until(lambda: len(two.told()) == 2)
         assert two.told() == [(1, row), (1, row)]
@@ -208,9 +215,9 @@ async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
     async with two_linked() as (world, one, two):
         for connection in two.links.links[1].lanes.values():
             connection._transport.pause_reading()  # type: ignore[attr-defined]
-        row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
+        row = RowFrame(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
         for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
-            one.links.send(2, Lane.LIVE, encode(TARGET, row))
+            one.links.send(2, PeerLane.LIVE, encode(TARGET, row))
         await world.until(lambda: ("unlinked", 2) in one.story)
         assert "bytes wait for it" in caplog.text
 
@@ -233,7 +240,7 @@ async def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: 
 
 async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
     async with two_linked() as (world, one, two):
-        one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
+        one.links.send(2, PeerLane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
         await world.until(lambda: ("unlinked", 1) in two.story)
         assert "does not have its checksum" in caplog.text
         await world.until(world.are_linked)  # and they try again
@@ -276,9 +283,9 @@ async def test_strangers_that_say_nothing_or_nonsense() -> None:
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         asking, asked = await asyncio.open_connection("127.0.0.1", one.port)
-        asked.write(Greeting(Kind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
+        asked.write(Greeting(HandshakeKind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
         answer = decode(await asking.readexactly(GREETING_BYTES))
-        assert (answer.kind, answer.lane) == (Kind.REFUSAL, Reason.CLUSTER)
+        assert (answer.kind, answer.lane) == (HandshakeKind.REFUSAL, Reason.CLUSTER)
         assert await asking.read() == b""
         await world.until(lambda: not one.links._strangers)  # the silent one is given up
         assert not one.story
@@ -313,7 +320,7 @@ async def test_over_tls_with_certificates_of_both_sides() -> None:
 async def test_a_link_is_quick_to_come_back() -> None:
     async with two_linked() as (world, one, two):
         begun = time.monotonic_ns()
-        one.links.links[2].lanes[Lane.LIVE].close()
+        one.links.links[2].lanes[PeerLane.LIVE].close()
         two.links.links[1].end()
         await world.until(lambda: ("unlinked", 2) in one.story)
         await world.until(world.are_linked)

@@ -159,8 +159,8 @@ def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
     }
     topic = nsqd.daemon.broker.topics["full"]
     nsqd.call(
-        lambda: topic.publish_letters(
-            [DeadLetterContent(b"x", sections)], lambda error, place: None
+        lambda: topic.publish_dead_letters(
+            [DeadLetterContent(b"x", sections)], lambda error, position: None
         )
     )
     assert nsqd.request("POST", "/pub?topic=full", b"y").status == 200

@@ -9,7 +9,7 @@ import pytest
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Page, Put, Reading, Transaction
+from penstock.cluster.coordinator import KeyPage, Put, Reading, Transaction
 from penstock.cluster.documents import (
     ACTIVE,
     CHANNEL,
@@ -22,7 +22,7 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Membership,
-    Node,
+    NodeDocument,
     Topic,
 )
 from penstock.cluster.metadata_topics import (
@@ -37,7 +37,7 @@ from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.cluster_state import NodeStates
 from penstock.nsqd.http.restore import Restoring, memory_of, told_by
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.store import Store
 
@@ -45,7 +45,7 @@ SETTINGS = as_settings(TopicSettings(durability="disk"), **{CREATED: 5, EXTENDED
 ORDERS = Topic(7, 3, 1, True, SETTINGS, False, ())
 WORK = Channel(7, 4, False, as_settings(ChannelSettings(), **{CREATED: 6}), False)
 MEMBERS = Member(1, 101, 1), Member(2, 102, 1)
-LED = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 2))
+LED = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 2))
 PLACE = keys.PartitionName("orders", 0)
 
 
@@ -70,7 +70,7 @@ class Desk:
         self.put(keys.channel("orders", "work"), CHANNEL.encode(WORK))
         self.put(keys.partition(*PLACE), RECORD.encode(LED))
         self.view.meet(Reading(self.store.revision, self.store.entries[keys.CLUSTER]))
-        self.view.page(Page(self.store.revision, tuple(self.store.entries.values()), True))
+        self.view.page(KeyPage(self.store.revision, tuple(self.store.entries.values()), True))
         self.view.apply(10)
         self.memories = [
             json.loads(msgspec.json.encode(told_by(node, self.view, ()))) for node in (1, 2)
@@ -192,7 +192,7 @@ class NodesDesk:
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))
-        self.view.page(Page(self.store.revision, tuple(self.store.entries.values()), True))
+        self.view.page(KeyPage(self.store.revision, tuple(self.store.entries.values()), True))
         self.view.apply(10)
 
     def ask(self, query: str) -> tuple[int, str]:
@@ -238,8 +238,8 @@ def test_what_is_wrong_is_named(desk: NodesDesk) -> None:
 
 
 def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: NodesDesk) -> None:
-    node = Node(7, "h", 1, 2, "h", 3, "1", "", 0, 0)
-    record = Record(5, 1, None, (Member(2, 2, 1),), 1, (2,))
+    node = NodeDocument(7, "h", 1, 2, "h", 3, "1", "", 0, 0)
+    record = PartitionRecord(5, 1, None, (Member(2, 2, 1),), 1, (2,))
     desk.put(keys.partition("t", 0), RECORD.encode(record))
     reason = "node 2 has a replica of t/0: drain it first"
     assert desk.ask("node=2&state=removed") == (409, f"NODE_HAS_REPLICAS: {reason}")

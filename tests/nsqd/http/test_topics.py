@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.context import Change
+from penstock.broker.context import TopicChange
 from penstock.broker.topics.topic import Topic
 from penstock.nsqd.dialogue import commands_of
 
@@ -141,11 +141,11 @@ def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(here: Running) -> N
     post(here, "/topic/create?topic=t&partition_num=2")
     topic = find(here, "t")
     here.call(lambda: here.daemon.broker.grow_topic(topic, 3))
-    assert commands_of(Change.TOPIC_RESHAPED, topic, None, True) == [
+    assert commands_of(TopicChange.TOPIC_RESHAPED, topic, None, True) == [
         "REGISTER t 0", "REGISTER t 1", "REGISTER t 2",
         "META t partition_num=3 extend_support=false",
     ]  # fmt: skip
-    assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
+    assert commands_of(TopicChange.TOPIC_RESHAPED, topic, None, False) == []
 
 
 def test_headers_can_be_had_later(here: Running) -> None:

@@ -1,7 +1,7 @@
 """One channel: a name, settings, consumers, and the kernel's windows that hold its cursors.
 
 There is a window for each partition that is led here. A request about the channel is carried out on
-all of them, and numbers are sums; a place in a log (`seek`) is a place in one partition.
+all of them, and numbers are sums; a position in a log (`seek`) is a position in one partition.
 
 How fast a channel is sent to its consumers, in bytes a second. Off unless an operator says so,
 and until the next start.
@@ -203,8 +203,8 @@ class Channel:
     def check(self, changes: Mapping[str, Any]) -> ChannelSettings:
         """The settings with these changes. Raises Refused."""
         changed = msgspec.structs.replace(self.settings, **changes)
-        no_letters = self.ephemeral or self.topic.ephemeral
-        if changed.max_attempts and no_letters and changed.poison != Poison.HOLD:
+        no_dead_letters = self.ephemeral or self.topic.ephemeral
+        if changed.max_attempts and no_dead_letters and changed.poison != Poison.HOLD:
             raise Refused("an ephemeral topic or channel has no dead letters")
         self._check_name(changed)
         return changed
@@ -294,10 +294,10 @@ class Channel:
         OffsetBeyondEnd."""
         self.seek_all({partition: offset})
 
-    def seek_all(self, places: Mapping[int, int]) -> None:
+    def seek_all(self, offsets: Mapping[int, int]) -> None:
         """The same in several partitions; all of them or none."""
         topic = self.topic
-        for partition, offset in places.items():
+        for partition, offset in offsets.items():
             leader = topic.leader(partition)
             handed_end, start_offset = leader.tail.handed_end, leader.log.start_offset
             if offset < start_offset:
@@ -305,7 +305,7 @@ class Channel:
             if offset > handed_end:
                 raise OffsetBeyondEnd(offset, handed_end)
         topic.set_time()
-        for partition, offset in places.items():
+        for partition, offset in offsets.items():
             self.windows[partition].seek(offset)
         topic.age_bound.set(topic.effective.max_age_ns)  # what is too old is to be looked up anew
         topic.depth_bound.renew()

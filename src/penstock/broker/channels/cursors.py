@@ -12,8 +12,9 @@ lost a segment. While the journal cannot be stored that rule is suspended: on a 
 keep the very segments whose removal makes room.
 
 Where there are other replicas, each record goes to them as it was written (`on_record`), and who
-must not be answered before they have it waits for its place, `written` (`replica.journalline`): a
-channel's start, a seek, an empty, and the start of the log, which is a record there.
+must not be answered before they have it waits for its position, `written`
+(`penstock.replication.journal`): a channel's start, a seek, an empty, and the start of the log,
+which is a record there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from penstock.kernel import Tail, Window
 from penstock.log.fold import (
     PARTITION,
     ChannelState,
-    Entry,
+    EntryKind,
     Folded,
     Group,
     Position,
@@ -146,7 +147,7 @@ class Cursors:
         so the first word about it is to forget."""
         self._windows[number] = window
         window.take_journal()
-        self.append([Group(number, cursor_entry(Entry.RESET, start_offset, start_offset))])
+        self.append([Group(number, cursor_entry(EntryKind.RESET, start_offset, start_offset))])
 
     def adopt(self, number: int, window: Window) -> None:
         """A channel that is already in the journal."""
@@ -195,12 +196,12 @@ class Cursors:
 
     @property
     def written(self) -> Position:
-        """The place of the last record."""
+        """The position of the last record."""
         return self._journal.files.written
 
     @property
     def synced(self) -> Position:
-        """The place of the last record that is on the disk for certain."""
+        """The position of the last record that is on the disk for certain."""
         return self._journal.files.synced
 
     @property

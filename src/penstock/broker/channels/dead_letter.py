@@ -89,7 +89,7 @@ def origin(stored: Stored) -> Origin | None:
         return None  # a client published it there
 
 
-def live_letter(stored: Stored) -> DeadLetterContent:
+def redriven_content(stored: Stored) -> DeadLetterContent:
     """A dead letter on its way back: itself, with its attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)

@@ -7,9 +7,9 @@ and only when that publish is as safe as the topic's durability says is the mess
 channel. If any step fails the message waits, and is tried again about once a second. A kill between
 publish and finish makes a second dead letter, never none.
 
-While a letter is being written, a change of the channel's order may put its message behind others,
-be it to be exhausted once more; so it may be when a scheduled message comes due. A change of
-`max_attempts` may have it wait to be sent again. The letters under way are remembered: none is
+While a dead letter is being written, a change of the channel's order may put its message behind
+others, be it to be exhausted once more; so it may be when a scheduled message comes due. A change
+of `max_attempts` may have it wait to be sent again. Dead letters under way are remembered: none is
 written twice, and once it is safe its message is done, unless a consumer has that by then.
 
 A dead letter keeps its body, its id and its timestamp. Where it comes from, how often it was sent
@@ -19,7 +19,7 @@ drop dead letters. How an attempt ended is known in memory only, a byte of what 
 each message that was requeued or timed out: after a restart it is not known.
 
 In a cluster the dead-letter topic is made in its metadata, with as many replicas as the topic has.
-A letter goes to a partition of it that is led here, or to the leader of one
+A dead letter goes to a partition of it that is led here, or to the leader of one
 (`forwarding.py`). Where that one's answer is lost with a link or a leadership, it is sent again:
 such a failover may make a second dead letter, too.
 
@@ -47,12 +47,12 @@ from penstock.broker.channels.dead_letter import (
     Reader,
     Stored,
     dead_letter,
-    live_letter,
     origin,
+    redriven_content,
 )
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.partition.rows import Place
+from penstock.broker.partition.rows import MessagePosition
 from penstock.broker.ports import NewTopic
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.settings import Poison
@@ -114,12 +114,12 @@ def _held_in(channel: Channel) -> str:
     """How many, and which is the first to look at."""
     partition, window = next(one for one in channel.windows.items() if one[1].exhausted)
     first = window.stray_records(Stray.EXHAUSTED, 1)[0]
-    place = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
-    return f"{channel.held} in channel {channel.name} ({place})"
+    position = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
+    return f"{channel.held} in channel {channel.name} ({position})"
 
 
 def _settle(window: Window, id: int) -> bool:
-    """Its letter is safe. By a change of the channel it may wait to be sent again."""
+    """Its dead letter is safe. By a change of the channel it may wait to be sent again."""
     return window.settle_exhausted(id, True) or window.settle_stray(id, -1)
 
 
@@ -133,13 +133,13 @@ class DeadLetters:
         self._topics = topics
         self._topic = topic  # made when it is not there
         self._retries: dict[Channel, None] = {}
-        self._under_way: dict[Window, set[int]] = {}  # ids whose letters are being written
+        self._under_way: dict[Window, set[int]] = {}  # ids whose dead letters are being written
         self._redrives: dict[Channel, Redrive] = {}
         self._holding: dict[Channel, None] = {}  # channels with messages that stay
 
     def validate(self) -> None:
         if not all(self._under_way.values()):
-            raise RuntimeError("a window without letters under way is kept")
+            raise RuntimeError("a window without dead letters under way is kept")
         for channel, redrive in self._redrives.items():
             if redrive.ended:
                 raise RuntimeError(f"{channel.topic.name}:{channel.name}: an ended redrive is kept")
@@ -183,75 +183,77 @@ class DeadLetters:
         if not records:
             return
         try:
-            letters = self._letters(channel, window, records)
-            self._publish(channel, window, letters)
+            dead_letters = self._dead_letters(channel, window, records)
+            self._publish(channel, window, dead_letters)
         except PenstockError as error:
             self._put_back(channel, window, [record.id for record in records], error)
 
-    def _letters(
+    def _dead_letters(
         self, channel: Channel, window: Window, records: list[StrayRecord]
     ) -> dict[int, DeadLetterContent]:
         """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
         be too much at a time is offered again."""
         leader: Leader = window.tail.owner
         reader = Reader(leader.log)
-        letters: dict[int, DeadLetterContent] = {}
+        dead_letters: dict[int, DeadLetterContent] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
             if bytes_left <= 0:
                 window.settle_exhausted(record.id, False)
                 continue
             try:
-                letter = letters[record.id] = dead_letter(
+                content = dead_letters[record.id] = dead_letter(
                     reader.read(record.offset), record, channel
                 )
-                bytes_left -= len(letter.body)
+                bytes_left -= len(content.body)
             except LogDamaged as error:
                 if leader.passable(error, record.offset) > record.offset:
                     leader.load(window, Source.STRAY, record.offset)
                 else:  # another replica may have it
                     self._put_back(channel, window, [record.id], error)
-        return letters
+        return dead_letters
 
     def _publish(
-        self, channel: Channel, window: Window, letters: dict[int, DeadLetterContent]
+        self, channel: Channel, window: Window, dead_letters: dict[int, DeadLetterContent]
     ) -> None:
         def done(error: PenstockError | None) -> None:
-            self._end(window, letters)
+            self._end(window, dead_letters)
             if error is not None:
-                self._put_back(channel, window, list(letters), error)
+                self._put_back(channel, window, list(dead_letters), error)
                 return
             self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
-            for id in letters if channel.has(window) else ():
+            for id in dead_letters if channel.has(window) else ():
                 channel.dead_letter_count += _settle(window, id)
             self.collect(channel)
 
-        if letters:
-            self._under_way.setdefault(window, set()).update(letters)
+        if dead_letters:
+            self._under_way.setdefault(window, set()).update(dead_letters)
             try:
-                self._send(channel, list(letters.values()), done)
+                self._send(channel, list(dead_letters.values()), done)
             except PenstockError:
-                self._end(window, letters)
+                self._end(window, dead_letters)
                 raise
             self._context.engine.wake()
 
-    def _send(self, channel: Channel, letters: list[DeadLetterContent], done: MetadataDone) -> None:
+    def _send(
+        self, channel: Channel, dead_letters: list[DeadLetterContent], done: MetadataDone
+    ) -> None:
         """To the dead-letter topic. Raises PenstockError instead of a call of `done`, too."""
         metadata, name = channel.topic.metadata, channel.dead_letter_topic
         if metadata is None:
             topic = self._topic(name)
             topic.channel(REDRIVE_CHANNEL)
-            topic.publish_letters(letters, lambda error, _: done(error))
+            topic.publish_dead_letters(dead_letters, lambda error, _: done(error))
         elif (topic_here := self._topics.get(name)) is not None and not topic_here.replicated:
             raise Refused(f"topic {name} is of this node alone, not of the cluster")
         else:
-            self._send_placed(channel, metadata, letters, done)
+            self._send_placed(channel, metadata, dead_letters, done)
 
     def _send_placed(
         self,
         channel: Channel,
         metadata: ClusterMetadata,
-        letters: list[DeadLetterContent],
+        dead_letters: list[DeadLetterContent],
         done: MetadataDone,
     ) -> None:
         """The topic and its channel are made first, if they are not there."""
@@ -267,7 +269,7 @@ class DeadLetters:
             try:
                 if error is not None:
                     raise error
-                self._publish_placed(name, letters, done)
+                self._publish_placed(name, dead_letters, done)
             except PenstockError as failure:
                 done(failure)
 
@@ -275,19 +277,19 @@ class DeadLetters:
         metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
 
     def _publish_placed(
-        self, name: str, letters: list[DeadLetterContent], done: MetadataDone
+        self, name: str, dead_letters: list[DeadLetterContent], done: MetadataDone
     ) -> None:
         """Into a partition that is led here, or else by another node."""
         topic, replica_host = self._topics.get(name), self._context.replica_host
         if topic is not None and topic.leaders:
-            topic.publish_letters(letters, lambda error, _: done(error))
+            topic.publish_dead_letters(dead_letters, lambda error, _: done(error))
         elif replica_host is not None:
-            replica_host.forwarding.carry(name, letters, done)
+            replica_host.forwarding.carry(name, dead_letters, done)
 
-    def _end(self, window: Window, letters: Iterable[int]) -> None:
+    def _end(self, window: Window, dead_letters: Iterable[int]) -> None:
         """They are written, or refused."""
         under_way = self._under_way[window]
-        under_way.difference_update(letters)
+        under_way.difference_update(dead_letters)
         if not under_way:
             del self._under_way[window]
 
@@ -324,8 +326,8 @@ class DeadLetters:
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
     ) -> None:
-        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it,
-        or the one with this id. `done` hears how many, and what went wrong. Raises Refused and
+        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to
+        it, or the one with this id. `done` hears how many, and what went wrong. Raises Refused and
         NotFound."""
         if self._context.draining:
             raise Refused("draining")
@@ -456,21 +458,25 @@ class Redrive:
 
     def _publish(self, window: Window, found: list[Stored]) -> None:
         topic = self._channel.topic
-        letters = [live_letter(stored) for stored in found]
-        topic.publish_letters(letters, partial(self._published, window, found))
+        dead_letters = [redriven_content(stored) for stored in found]
+        topic.publish_dead_letters(dead_letters, partial(self._published, window, found))
         self._context.engine.wake()
 
     def _published(
-        self, window: Window, found: list[Stored], error: PenstockError | None, place: Place
+        self,
+        window: Window,
+        found: list[Stored],
+        error: PenstockError | None,
+        position: MessagePosition,
     ) -> None:
         if error is not None:
             self._finish(error)
             return
         topic = self._channel.topic
-        start, end = place.offset, place.offset + len(found)
+        start, end = position.offset, position.offset + len(found)
         for channel in topic.channels.values():
-            if channel is not self._channel and place.partition in channel.windows:
-                channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
+            if channel is not self._channel and position.partition in channel.windows:
+                channel.windows[position.partition].skip(start, end, 0)  # never theirs: no event
         topic.store_cursors()
         self._settle(window, found)
         self._count += len(found)

@@ -63,8 +63,8 @@ def latency_row(counts: Counts, quantiles: Iterable[float]) -> Row:
 
     def value(quantile: float) -> int:
         rank = ceil(quantile * total)
-        place = next((i for i, below in enumerate(sums) if below >= rank), None)
-        return 0 if place is None else middle_ns(ordered[place][0])
+        index = next((i for i, below in enumerate(sums) if below >= rank), None)
+        return 0 if index is None else middle_ns(ordered[index][0])
 
     return {
         "count": total,

@@ -9,7 +9,7 @@ Work that may be long is a generator which yields after each piece, so that whoe
 others have their turn. Between two pieces anything can happen: retention takes segments away, the
 topic is deleted. So each piece looks again.
 
-Places in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
+Positions in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
 
 The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered by
 messages from its beginning, so it is the same as `msgcount` and `offset`.
@@ -24,8 +24,8 @@ messages from its beginning, so it is the same as `msgcount` and `offset`.
     earliest            all that is stored
     latest              the end
 
-Each partition has a log of its own. A time and the two ends are a place in every one of them, an id
-in the one that has the message; an offset or a number of messages needs its partition named.
+Each partition has a log of its own. A time and the two ends are a position in every one of them, an
+id in the one that has the message; an offset or a number of messages needs its partition named.
 
 One message of a topic, in whichever of its partitions it is.
 
@@ -246,10 +246,10 @@ class Position(NamedTuple):
     value: int = 0
 
 
-Places = dict[int, int]  # offsets by partition
+Offsets = dict[int, int]  # offsets by partition
 
 
-class Move(NamedTuple):
+class CursorMove(NamedTuple):
     """What setting a channel's cursor to `offset` does in one partition."""
 
     offset: int
@@ -278,9 +278,9 @@ def parse_position(text: str, now_ns: int) -> Position:
 
 def resolve(
     topic: Topic, position: Position, partitions: Sequence[int] = (0,)
-) -> Generator[None, None, Places]:
-    """The place in each of these partitions; of an id, in the one that has it. Raises OffsetGone,
-    OffsetBeyondEnd, NotFound, StorageError."""
+) -> Generator[None, None, Offsets]:
+    """The position in each of these partitions; of an id, in the one that has it. Raises
+    OffsetGone, OffsetBeyondEnd, NotFound, StorageError."""
     if position.kind != "id":
         return {number: _resolve(topic, position, number) for number in partitions}
     readers = [TopicReader(topic, number) for number in partitions]
@@ -312,32 +312,32 @@ def _resolve(topic: Topic, position: Position, partition: int) -> int:
     return value
 
 
-def move_of(channel: Channel, offset: int, partition: int = 0) -> Move:
+def move_of(channel: Channel, offset: int, partition: int = 0) -> CursorMove:
     window = channel.windows[partition]
     next_offset = window.next
     again, skipped = max(next_offset - offset, 0), max(offset - next_offset, 0)
-    return Move(offset, again, skipped, window.unfinished_below(offset))
+    return CursorMove(offset, again, skipped, window.unfinished_below(offset))
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     partition: int
     offset: int
 
 
-def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, Found | None]:
+def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, FoundMessage | None]:
     for reader in readers:
         offset = reader.find_own_id(id)
         if offset is not None:
-            return Found(reader.partition, offset)
+            return FoundMessage(reader.partition, offset)
     return (yield from find_value(readers, Section.ID, id))
 
 
 def find_value(
     readers: Sequence[TopicReader], section: Section, value: int
-) -> Generator[None, None, Found | None]:
+) -> Generator[None, None, FoundMessage | None]:
     """The first message with this value in a section, by partition and offset."""
     for reader in readers:
         offset = yield from reader.find_value(section, value)
         if offset is not None:
-            return Found(reader.partition, offset)
+            return FoundMessage(reader.partition, offset)
     return None

@@ -12,9 +12,9 @@ The stages of one partition, as its replica has them.
 A partition's stages are part of its state, like its log: the next leader of the partition needs
 them, and a recreated topic has none of those of its predecessor. The files of all of them are in
 one directory of the node, and a client's name for a stage does not contain the topic's identity;
-`stages.py` keeps both in step with the shelves.
+`stages.py` keeps both in step with `PartitionStages`.
 
-A shelf outlives its topic while it has stages: the next sweep gives them up.
+That outlives its topic while it has stages: the next sweep gives them up.
 
 The list of a commit's stages, when it arrives in parts: reading a long one would hold up the loop.
 
@@ -42,13 +42,13 @@ class Ref(NamedTuple):
     partition: int = 0
 
 
-class Owner(NamedTuple):
+class StageOwner(NamedTuple):
     app: str = ""
     version: int = -1  # of the app, to be committed
     attempt: str = ""
 
 
-NOBODY = Owner()
+NOBODY = StageOwner()
 
 
 class Stage:
@@ -70,8 +70,8 @@ class Stage:
         return Ref(self.head.topic, self.head.name, self.head.partition)
 
     @property
-    def place(self) -> Place:
-        return Place(self.head.topic, self.head.identity, self.head.partition)
+    def partition_key(self) -> PartitionKey:
+        return PartitionKey(self.head.topic, self.head.identity, self.head.partition)
 
     @property
     def length(self) -> int:
@@ -79,8 +79,8 @@ class Stage:
         return self.body_at + self.head.bytes
 
 
-def owner_of(head: StageHead) -> Owner:
-    return Owner(head.app, head.app_version, head.attempt)
+def owner_of(head: StageHead) -> StageOwner:
+    return StageOwner(head.app, head.app_version, head.attempt)
 
 
 class AppSummary(NamedTuple):
@@ -125,7 +125,7 @@ class StageApps:
             app.bytes -= stage.head.bytes
             self._drop_empty(stage.head.app, app)
 
-    def begin(self, owner: Owner) -> list[Stage]:
+    def begin(self, owner: StageOwner) -> list[Stage]:
         """One is to be written. The stages that its attempt takes the place of; StageSuperseded
         when a newer attempt has taken its own place."""
         app = self._apps.setdefault(owner.app, _App())
@@ -137,13 +137,13 @@ class StageApps:
         app.writing += 1
         return list(self._older(app, owner.version)) if is_new and attempts else []
 
-    def end(self, owner: Owner) -> None:
+    def end(self, owner: StageOwner) -> None:
         """It is written, or it cannot be."""
         app = self._apps[owner.app]
         app.writing -= 1
         self._drop_empty(owner.app, app)
 
-    def _meet(self, app: _App, owner: Owner) -> None:
+    def _meet(self, app: _App, owner: StageOwner) -> None:
         attempts = app.attempts.setdefault(owner.version, [])
         if owner.attempt not in attempts:
             attempts.append(owner.attempt)
@@ -163,7 +163,7 @@ class StageApps:
 
     # --- bounds ---
 
-    def refusal_of(self, owner: Owner) -> str:
+    def refusal_of(self, owner: StageOwner) -> str:
         """Why this app may not stage the one that it has begun; "" when it may."""
         app = self._apps.get(owner.app)
         most = limits.STAGES_APP_MAX if owner.app else limits.STAGES_NAMELESS_MAX
@@ -243,7 +243,7 @@ def refused_for_all(count: int) -> Refused:
     return Refused(f"{count} stages of all apps are waiting already. {HOW_TO_ABORT}")
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition of one topic. Another topic of that name has another identity."""
 
     topic: str
@@ -252,10 +252,10 @@ class Place(NamedTuple):
 
 
 class PartitionStages:
-    __slots__ = ("bytes", "place", "stages")
+    __slots__ = ("bytes", "key", "stages")
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
         self.stages: dict[str, Stage] = {}  # by file name: as they were staged
         self.bytes = 0
 
@@ -275,24 +275,24 @@ class StagesByPartition:
     """Of all partitions that have stages, and of those whose replicas ask."""
 
     def __init__(self) -> None:
-        self._stages_by_partition: dict[Place, PartitionStages] = {}
+        self._stages_by_partition: dict[PartitionKey, PartitionStages] = {}
 
     def __iter__(self) -> Iterator[PartitionStages]:
         return iter(self._stages_by_partition.values())
 
-    def at(self, place: Place) -> PartitionStages:
-        partition_stages = self._stages_by_partition.get(place)
+    def at(self, key: PartitionKey) -> PartitionStages:
+        partition_stages = self._stages_by_partition.get(key)
         if partition_stages is None:
-            partition_stages = self._stages_by_partition[place] = PartitionStages(place)
+            partition_stages = self._stages_by_partition[key] = PartitionStages(key)
         return partition_stages
 
     def release(self, partition_stages: PartitionStages) -> None:
         """Its replica is gone. What still lies there keeps it until it is given up."""
         if (
             not partition_stages
-            and self._stages_by_partition.get(partition_stages.place) is partition_stages
+            and self._stages_by_partition.get(partition_stages.key) is partition_stages
         ):
-            del self._stages_by_partition[partition_stages.place]
+            del self._stages_by_partition[partition_stages.key]
 
 
 _Key = tuple[str, int]  # app, version

@@ -38,7 +38,7 @@ from penstock.errors import CommitUnfinished, Refused
 from penstock.replication.side_frames import Ending
 
 if TYPE_CHECKING:
-    from penstock.broker.replicas.forwarding import Answer, Forwarding
+    from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 
 _EPOCHS = 1 << 16
 
@@ -107,7 +107,7 @@ class ClusterCommitRun(CommitRun):
         forwarding = self._forwarding
         while batches:
             led = forwarding.leader_of(part.topic, part.partition)
-            answers: dict[int, Answer] = {}
+            answers: dict[int, ForwardAnswer] = {}
             if led is not None:
                 for index, batch in enumerate(batches):
                     forwarding.send(led, batch, partial(self._answered, answers, index))
@@ -125,7 +125,9 @@ class ClusterCommitRun(CommitRun):
             if batches:
                 yield  # about a second: `Commits.housekeeping`
 
-    def _answered(self, answers: dict[int, Answer], index: int, answer: Answer) -> None:
+    def _answered(
+        self, answers: dict[int, ForwardAnswer], index: int, answer: ForwardAnswer
+    ) -> None:
         answers[index] = answer
         self.advance()
 

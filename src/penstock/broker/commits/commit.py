@@ -36,7 +36,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.commits.apps import Ref, Stage
-from penstock.broker.commits.record import CommitFile, Part, RecordJob
+from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.commits.stage_file import ReadJob, Sound, read_head
 from penstock.broker.ports import Job
 from penstock.errors import (
@@ -313,7 +313,7 @@ class CommitRun:
 
     def _decide(self) -> Steps:
         self.file.parts = [
-            Part(
+            CommitPart(
                 topic=target.topic.name,
                 identity=target.topic.identity,
                 from_offset=target.leader.log.written_end,
@@ -486,7 +486,7 @@ class CommitRun:
             target.group.reserved_count += target.count
         yield from self._finish()
 
-    def _found_target(self, topic: Topic, part: Part) -> _Target:
+    def _found_target(self, topic: Topic, part: CommitPart) -> _Target:
         stages = []
         for name in part.stages:
             stage = self._stages.of_file(name)

@@ -64,7 +64,7 @@ class _App(NamedTuple):
     once: bool  # it has committed once only
 
 
-class _Waiting(NamedTuple):
+class _WaitingCommit(NamedTuple):
     app: str
     version: int
     refs: list[Ref]
@@ -80,7 +80,7 @@ class Commits:
         self._path = os.path.join(data_path, COMMITS)
         self._notes = CommitNotes(context, self._path, self._next)
         self._apps: dict[str, _App] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingCommit] = deque()
         self._running: CommitRun | None = None
         self._asker: dict[CommitRun, CommitDone] = {}
         self._unfinished: dict[str, CommitRun] = {}  # by app
@@ -163,7 +163,7 @@ class Commits:
         """`done` hears what came of it. Raises Refused when too many are waiting."""
         if len(self._waiting) >= limits.COMMITS_WAITING_MAX:
             raise Refused(f"{limits.COMMITS_WAITING_MAX} commits are waiting already")
-        self._waiting.append(_Waiting(app, version, refs, done))
+        self._waiting.append(_WaitingCommit(app, version, refs, done))
         self._next()
 
     def _next(self) -> None:
@@ -176,7 +176,7 @@ class Commits:
         finally:
             self._starting = False
 
-    def _begin(self, asked: _Waiting) -> None:
+    def _begin(self, asked: _WaitingCommit) -> None:
         unfinished = self._unfinished.get(asked.app)
         last = self.last(asked.app)
         if last is not None and asked.version <= last:

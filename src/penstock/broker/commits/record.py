@@ -24,7 +24,7 @@ SUFFIX = ".json"
 PROBE_NAMES = ("probe.json.tmp", "probed.json.tmp")  # a start removes them
 
 
-class Part(msgspec.Struct, forbid_unknown_fields=True):
+class CommitPart(msgspec.Struct, forbid_unknown_fields=True):
     """What goes to one partition."""
 
     topic: str
@@ -42,7 +42,7 @@ class CommitFile(msgspec.Struct, forbid_unknown_fields=True):
     messages: int
     used_ns: int
     before: int | None = None  # the version before this one
-    parts: list[Part] = []  # empty once it is done
+    parts: list[CommitPart] = []  # empty once it is done
     format: int = 1
 
 

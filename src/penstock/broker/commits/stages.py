@@ -28,10 +28,10 @@ from penstock import limits
 from penstock.broker.commits.apps import (
     HOW_TO_ABORT,
     NOBODY,
-    Owner,
     Ref,
     Stage,
     StageApps,
+    StageOwner,
     refused_for_all,
 )
 from penstock.broker.commits.retry import StageRetry
@@ -72,7 +72,7 @@ class Block(NamedTuple):
     name: str
     body: bytes
     messages: int
-    owner: Owner = NOBODY
+    owner: StageOwner = NOBODY
     partition: int = 0
 
 
@@ -151,15 +151,18 @@ class Stages:
         self._found[stage.ref] = stage
         self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
-        self._stages_by_partition.at(stage.place).add(stage)
+        self._stages_by_partition.at(stage.partition_key).add(stage)
         self.apps.add(stage)
 
     def _forget(self, stage: Stage) -> None:
-        if self._stages_by_partition.at(stage.place).stages.get(stage.file_name) is not stage:
+        if (
+            self._stages_by_partition.at(stage.partition_key).stages.get(stage.file_name)
+            is not stage
+        ):
             return
         self._numbers.pop(stage.file_name, None)
         self.bytes -= stage.head.bytes
-        self._stages_by_partition.at(stage.place).remove(stage)
+        self._stages_by_partition.at(stage.partition_key).remove(stage)
         self.apps.remove(stage)
         if self._found.get(stage.ref) is stage:
             del self._found[stage.ref]
@@ -342,7 +345,7 @@ class Stages:
         stale: list[Stage] = []
         unowned: list[PartitionStages] = []
         for partition_stages in self._stages_by_partition:
-            is_known_here = is_known(partition_stages.place.topic, partition_stages.place.identity)
+            is_known_here = is_known(partition_stages.key.topic, partition_stages.key.identity)
             if not is_known_here:
                 unowned.append(partition_stages)
             for stage in partition_stages.stages.values():

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 NONE = -1  # no row is in flight
 
 
-class State(IntEnum):
+class CommitPhase(IntEnum):
     LEADING = 1
     HELD = 2
     BLOCKED = 3
@@ -63,7 +63,7 @@ class State(IntEnum):
     RETIRED = 5
 
 
-class Move(IntEnum):
+class CommitMove(IntEnum):
     """What makes a state another one."""
 
     HOLD = 1  # a commit of stages takes the log's end
@@ -75,19 +75,23 @@ class Move(IntEnum):
 
 
 _FINAL = {
-    **{(State.STOPPED, move): State.STOPPED for move in Move},
-    **{(State.RETIRED, move): State.RETIRED for move in Move},
-    **{(state, Move.STOP): State.STOPPED for state in State if state != State.RETIRED},
-    **{(state, Move.RETIRE): State.RETIRED for state in State},
+    **{(CommitPhase.STOPPED, move): CommitPhase.STOPPED for move in CommitMove},
+    **{(CommitPhase.RETIRED, move): CommitPhase.RETIRED for move in CommitMove},
+    **{
+        (state, CommitMove.STOP): CommitPhase.STOPPED
+        for state in CommitPhase
+        if state != CommitPhase.RETIRED
+    },
+    **{(state, CommitMove.RETIRE): CommitPhase.RETIRED for state in CommitPhase},
 }
-MOVES: dict[tuple[State, Move], State] = {
-    (State.LEADING, Move.HOLD): State.HELD,
-    (State.HELD, Move.BLOCK): State.BLOCKED,
-    (State.BLOCKED, Move.BLOCK): State.BLOCKED,  # for another reason
-    (State.HELD, Move.UNBLOCK): State.HELD,
-    (State.BLOCKED, Move.UNBLOCK): State.HELD,
-    (State.HELD, Move.RELEASE): State.LEADING,
-    (State.BLOCKED, Move.RELEASE): State.LEADING,
+MOVES: dict[tuple[CommitPhase, CommitMove], CommitPhase] = {
+    (CommitPhase.LEADING, CommitMove.HOLD): CommitPhase.HELD,
+    (CommitPhase.HELD, CommitMove.BLOCK): CommitPhase.BLOCKED,
+    (CommitPhase.BLOCKED, CommitMove.BLOCK): CommitPhase.BLOCKED,  # for another reason
+    (CommitPhase.HELD, CommitMove.UNBLOCK): CommitPhase.HELD,
+    (CommitPhase.BLOCKED, CommitMove.UNBLOCK): CommitPhase.HELD,
+    (CommitPhase.HELD, CommitMove.RELEASE): CommitPhase.LEADING,
+    (CommitPhase.BLOCKED, CommitMove.RELEASE): CommitPhase.LEADING,
     **_FINAL,
 }
 
@@ -100,11 +104,11 @@ class CommitState:
     def __init__(self, rule: PartitionLeader, is_alone: bool) -> None:
         self.rule = rule
         self.is_alone = is_alone
-        self.state = State.LEADING
+        self.state = CommitPhase.LEADING
         self.in_flight_end = NONE
         self.ready = self._is_ready
 
-    def move(self, move: Move) -> None:
+    def move(self, move: CommitMove) -> None:
         state = MOVES.get((self.state, move))
         if state is None:
             raise RuntimeError(f"{move.name} is no move of a partition that is {self.state.name}")
@@ -115,8 +119,12 @@ class CommitState:
         self.ready = self._is_ready
 
     @property
+    def is_retired(self) -> bool:
+        return self.state is CommitPhase.RETIRED
+
+    @property
     def _is_ready(self) -> bool:
-        if self.state is not State.LEADING or self.in_flight_end != NONE:
+        if self.state is not CommitPhase.LEADING or self.in_flight_end != NONE:
             return False
         return self.is_alone or self.rule.takes_rows
 

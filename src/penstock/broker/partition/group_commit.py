@@ -28,7 +28,7 @@ from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
-from penstock.broker.partition.commit_state import NONE, CommitState, DirectPublish, Move, State
+from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
 from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
@@ -113,7 +113,7 @@ class GroupCommit:
         self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
-            self.state.move(Move.STOP)
+            self.state.move(CommitMove.STOP)
             context.health.report(label, Trouble.STOPPED, self.stopped)
         leadership.on_change = self._look
 
@@ -448,7 +448,7 @@ class GroupCommit:
             return
         row, tail = self._row, self.tail
         self.leadership.let_go()
-        self.state.move(Move.STOP)
+        self.state.move(CommitMove.STOP)
         self.state.failed()
         self.stopped = reason
         if tail.sealed_count:
@@ -483,14 +483,14 @@ class GroupCommit:
         publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
         if self._gate is not None:
             raise RuntimeError(f"{self._label}: two commits want the log's end")
-        self.state.move(Move.HOLD)
+        self.state.move(CommitMove.HOLD)
         self._gate = gate
         self.sync()
 
     def _pass_gate(self) -> None:
         if self._gate is None:
             return
-        if not (self.quiet or self.busy or self.stopped or self.state.state is State.RETIRED):
+        if not (self.quiet or self.busy or self.stopped or self.state.is_retired):
             self.sync()
         self._gate()
 
@@ -515,7 +515,7 @@ class GroupCommit:
         Without a reason: it goes on."""
         if reason == self.blocked:
             return
-        self.state.move(Move.BLOCK if reason else Move.UNBLOCK)
+        self.state.move(CommitMove.BLOCK if reason else CommitMove.UNBLOCK)
         self.blocked = reason
         self._on_trouble()
         if reason:
@@ -524,10 +524,10 @@ class GroupCommit:
     def release(self, count: int, size: int) -> None:
         """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
         self._gate = None
-        if self.state.state is State.RETIRED:
+        if self.state.is_retired:
             return
         self.block("")
-        self.state.move(Move.RELEASE)
+        self.state.move(CommitMove.RELEASE)
         if count:
             self.tail.adopt(count, size)
         self.write(self._context.clock.wall_ns())
@@ -536,7 +536,7 @@ class GroupCommit:
 
     def stop(self, reason: str) -> None:
         """No more writes. What had gathered is refused."""
-        self.state.move(Move.STOP)
+        self.state.move(CommitMove.STOP)
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
             self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
@@ -562,7 +562,7 @@ class GroupCommit:
     def retire(self) -> None:
         """The topic is being deleted: what was published before is answered as published, and goes
         with it."""
-        self.state.move(Move.RETIRE)
+        self.state.move(CommitMove.RETIRE)
         self._syncs.wait_for(lambda: self.busy)
         tail = self.tail
         if tail.sealed_count:

@@ -17,7 +17,7 @@ from penstock import limits
 from penstock.broker.partition.rows import Encode, Sections, Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
-from penstock.replication.producers import Known, Newest, Verdict, judge
+from penstock.replication.producers import Known, Newest, SequenceVerdict, judge
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -80,8 +80,8 @@ class StampedPublishes:
         columns = _columns(len(bodies), due_ns, sections)
 
         def encode(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
-            place = offset, id, wall_ns, synced_end, epoch
-            return encode_batch(bodies, *place, *stamp, columns)
+            fields = offset, id, wall_ns, synced_end, epoch
+            return encode_batch(bodies, *fields, *stamp, columns)
 
         self.publish_batch(stamp, len(bodies), sum(map(len, bodies)), encode, done)
 
@@ -125,16 +125,16 @@ class StampedPublishes:
         pending = self._pending.get(stamp.producer_id)
         newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
         verdict = self._judge(known, newest, stamp, count)
-        if verdict is Verdict.NEW:
+        if verdict is SequenceVerdict.NEW:
             self._check_room(known is None and not pending)
             return None
-        if verdict is Verdict.STORED:
+        if verdict is SequenceVerdict.STORED:
             return known
         return self._covering(pending, stamp.epoch, stamp.sequence + count)
 
     def _judge(
         self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
-    ) -> Verdict:
+    ) -> SequenceVerdict:
         """A leader that may have been replaced does not know what was committed since, so it cannot
         call anything a gap. A process that stood still hears its clients before it
         looks at the time, so that is done here."""

@@ -8,7 +8,7 @@ may not have heard, does not matter any more.
 Where a channel begins in a partition whose journal does not know it.
 
 A leader that makes a channel's window writes where it begins into the journal, and confirms the
-channel when that record is held (`replica.journalline`). So what a new leader's journal does not
+channel when that record is held (`replication.journal`). So what a new leader's journal does not
 know was never confirmed by this partition: the channel's promises here begin now, and not before.
 
 | the channel is | it begins at | else it would |

@@ -498,25 +498,25 @@ class OrderGates:
         self._channels = channels
         self._when_held = when_held
         self._has_others = has_others
-        self._said: dict[Channel, int] = {}  # records about it, while it has this order
+        self._record_counts: dict[Channel, int] = {}  # records about it, while it has this order
 
     def note(self, numbers: set[int]) -> None:
         """A record is written about the channels with these numbers, or would have been: what the
-        disk refuses counts as said, and is held when it could be written."""
+        disk refuses counts as written, and is held when it could be written."""
         for channel in self._channels():
             if channel.number not in numbers or self._partition not in channel.windows:
                 continue
             if channel.settings.order != ChannelOrder.STRICT or not self._has_others():
-                self._said.pop(channel, None)
+                self._record_counts.pop(channel, None)
                 channel.open_gate(self._partition)
                 continue
-            said = self._said[channel] = self._said.get(channel, 0) + 1
+            count = self._record_counts[channel] = self._record_counts.get(channel, 0) + 1
             channel.close_gate(self._partition)
-            self._when_held(partial(self._held, channel, said))
+            self._when_held(partial(self._held, channel, count))
 
-    def _held(self, channel: Channel, said: int, error: PenstockError | None) -> None:
+    def _held(self, channel: Channel, count: int, error: PenstockError | None) -> None:
         window = channel.windows.get(self._partition)
-        if error is not None or window is None or self._said.get(channel) != said:
-            return  # the leadership is over, or more was said since
+        if error is not None or window is None or self._record_counts.get(channel) != count:
+            return  # the leadership is over, or more was written since
         if not window.in_flight and not window.journal_dirty:
             channel.open_gate(self._partition)

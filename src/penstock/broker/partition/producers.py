@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 
-class Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class StoredProducer(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """One producer, as stored."""
 
     producer_id: int
@@ -67,7 +67,7 @@ class Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 class ProducersFile(msgspec.Struct, forbid_unknown_fields=True):
     end: int  # all below it is in the table
-    producers: list[Entry]
+    producers: list[StoredProducer]
     version: int = 1
 
 
@@ -87,7 +87,7 @@ def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
 
 def encode_table(end: int, table: dict[int, Known]) -> bytes:
     """The file, and what a learner is sent."""
-    entries = [Entry(producer_id, *known) for producer_id, known in sorted(table.items())]
+    entries = [StoredProducer(producer_id, *known) for producer_id, known in sorted(table.items())]
     return seal(msgspec.json.encode(ProducersFile(end, entries)))
 
 

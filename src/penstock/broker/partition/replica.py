@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.apps import Place
+from penstock.broker.commits.apps import PartitionKey
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
@@ -68,7 +68,9 @@ class Replica:
         self._damage_count = 0  # of ranges, when retention was last looked at
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
-        self.stages = context.stages_by_partition.at(Place(topic.name, topic.identity, number))
+        self.stages = context.stages_by_partition.at(
+            PartitionKey(topic.name, topic.identity, number)
+        )
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
         self.replicated: ReplicatedPartition | None = None

@@ -24,14 +24,14 @@ PublishDone = Callable[[PenstockError | None], None]
 Encode = Callable[[int, int, int, int, int], bytes]
 
 
-class Place(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message lies in its topic."""
 
     partition: int
     offset: int
 
 
-PlacedDone = Callable[[PenstockError | None, Place], None]
+PositionDone = Callable[[PenstockError | None, MessagePosition], None]
 
 
 class Gathered(NamedTuple):
@@ -165,15 +165,15 @@ def publish_headed(
 
 
 def publish_moved(
-    group: GroupCommit | Outbox, letters: Sequence[DeadLetterContent], done: TracedDone
+    group: GroupCommit | Outbox, dead_letters: Sequence[DeadLetterContent], done: TracedDone
 ) -> None:
     """The same for messages that bring their trailers along."""
 
     def append() -> None:
-        for letter in letters:
-            group.tail.append(letter.body, 0, letter.sections)
+        for dead_letter in dead_letters:
+            group.tail.append(dead_letter.body, 0, dead_letter.sections)
 
-    _publish_by(group, append, len(letters), sum(len(one.body) for one in letters), done)
+    _publish_by(group, append, len(dead_letters), sum(len(one.body) for one in dead_letters), done)
 
 
 def _publish_by(

@@ -11,7 +11,7 @@ ended, when none of its methods is running and no sync thread has its files. A n
 hundred at once, and its disk may be slow: nothing waits for that, and the next leader's hello is
 answered afterwards.
 
-The roles of a replica among several: how it uses its files, and its place in the record.
+The roles of a replica among several: how it uses its files, and what the record lists it as.
 
 | role | frames of a leader | commits wait for it | it trusts |
 |---|---|---|---|
@@ -33,16 +33,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.broker.replicas.leadership import Leadership, Post, Records
-from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, Watch
+from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, Records
+from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, LogWatch
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.record import Record, Seat
+from penstock.replication.record import LeaderId, PartitionRecord
 
 if TYPE_CHECKING:
     from penstock.broker.health import Health
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class Beside(NamedTuple):
     """What is kept beside the log, and goes from role to role with it."""
 
-    watch: Watch
+    watch: LogWatch
     is_free: Callable[[], bool]  # no thread has its files: a leadership may begin to serve
     stir: Callable[[], None]  # `turn` is to be called
 
@@ -78,7 +78,7 @@ class Assignment:
         self._beside = beside
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
-        self.record: Record | None = None
+        self.record: PartitionRecord | None = None
         self.revision = 0
         self._restorations = 0
         self.target = target_of(files.key)
@@ -102,9 +102,9 @@ class Assignment:
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
     @property
-    def seat(self) -> Seat:
+    def leader_id(self) -> LeaderId:
         replication = self._replication
-        return Seat(replication.node, replication.incarnation, self.files.own.replica)
+        return LeaderId(replication.node, replication.incarnation, self.files.own.replica)
 
     @property
     def leadership(self) -> Leadership | None:
@@ -158,7 +158,7 @@ class Assignment:
     def is_news(self, revision: int, restorations: int = 0) -> bool:
         return (restorations, revision) > (self._restorations, self.revision)
 
-    def assign(self, revision: int, record: Record, restorations: int = 0) -> None:
+    def assign(self, revision: int, record: PartitionRecord, restorations: int = 0) -> None:
         """The record, newly read. An older one changes nothing. `restorations`: of the metadata;
         with each of them revisions begin again."""
         if not self.is_news(revision, restorations):
@@ -168,16 +168,16 @@ class Assignment:
         if self.leadership is not None:
             self.leadership.seen(revision, record)
             self.turn()
-        place = place_in(record, self.seat)
-        if place is Place.LEADER:
+        recorded = recorded_role(record, self.leader_id)
+        if recorded is RecordedRole.LEADER:
             self._promise(record.epoch)
-        self._list(record, place)
+        self._list(record, recorded)
 
-    def _list(self, record: Record, place: Place) -> None:
+    def _list(self, record: PartitionRecord, recorded: RecordedRole) -> None:
         follower = self.follower
         if follower is None:
             return
-        is_listed = place is not Place.OTHER
+        is_listed = recorded is not RecordedRole.OTHER
         follower.record_seen(is_listed, record.unclean_epoch)
         if is_listed and isinstance(self.role, Learner):
             self.role = Follower(follower)
@@ -206,15 +206,18 @@ class Assignment:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
             return
         free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not free or place_in(record, self.seat) is not Place.LEADER:
+        if not free or recorded_role(record, self.leader_id) is not RecordedRole.LEADER:
             return
         machine = PartitionLeader(
-            LogView(self.files.log), record, self.revision, self.seat, self._replication.generation,
-            self.committed, self._waits, heard=self._replication.heard,
-            isolation=self._replication.isolation, beside=self._beside is not None,
+            LogView(self.files.log), record, self.revision, self.leader_id,
+            self._replication.generation, self.committed, self._waits,
+            evidence=self._replication.evidence, isolation=self._replication.isolation,
+            beside=self._beside is not None,
         )  # fmt: skip
-        post = Post(self.target, self._replication.peers, self._records, self._replication.catch_up)
-        leadership = Leadership(self.files.log, machine, post)
+        ports = LeadershipPorts(
+            self.target, self._replication.peers, self._records, self._replication.catch_up
+        )
+        leadership = Leadership(self.files.log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
         self.role = Elected(leadership)
         self._sync()
@@ -288,7 +291,10 @@ class Assignment:
             if self._is_busy(self.role):
                 return  # `restless`: the turn in which its sync job has ended goes on
             self._clear(leadership)
-            if self.record is not None and place_in(self.record, self.seat) is Place.LEADER:
+            if (
+                self.record is not None
+                and recorded_role(self.record, self.leader_id) is RecordedRole.LEADER
+            ):
                 self._promise(self.record.epoch)  # of an election that it has won meanwhile
         self._look()
         if self._due_epoch:
@@ -377,7 +383,7 @@ class Assignment:
         if leadership is not None:
             if hello.epoch <= leadership.machine.record.epoch:
                 refusal = Refuse(hello.session, leadership.machine.record.epoch)
-                self._replication.peers.send(node, Lane.LIVE, encode(self.target, refusal))
+                self._replication.peers.send(node, PeerLane.LIVE, encode(self.target, refusal))
                 return False
             leadership.leave("another leader has a higher epoch")
             leadership.on_change()
@@ -395,10 +401,10 @@ class Assignment:
             self._committed, None if self._beside is None else self._beside.watch,
         )  # fmt: skip
         record = self.record
-        place = Place.OTHER if record is None else place_in(record, self.seat)
-        self.role = Learner(follower) if place is Place.OTHER else Follower(follower)
+        recorded = RecordedRole.OTHER if record is None else recorded_role(record, self.leader_id)
+        self.role = Learner(follower) if recorded is RecordedRole.OTHER else Follower(follower)
         unclean_epoch = 0 if record is None else record.unclean_epoch
-        follower.record_seen(place is not Place.OTHER, unclean_epoch)
+        follower.record_seen(recorded is not RecordedRole.OTHER, unclean_epoch)
 
     def _stop(self, reason: str) -> None:
         self.role = Stopped(reason)
@@ -457,17 +463,19 @@ class Stopped:
 Role = Unassigned | Learner | Follower | Elected | Leading | Stopped
 
 
-class Place(IntEnum):
-    """Of a replica in its partition's record."""
+class RecordedRole(IntEnum):
+    """What its partition's record lists a replica as."""
 
     LEADER = 1
     MEMBER = 2
     OTHER = 3
 
 
-def place_in(record: Record, seat: Seat) -> Place:
-    """`seat`: the replica, on its node, in its process. A leader's seat of another incarnation is
-    an leadership that is over."""
-    if record.leader == seat:
-        return Place.LEADER
-    return Place.MEMBER if record.has(seat.node, seat.replica) else Place.OTHER
+def recorded_role(record: PartitionRecord, leader_id: LeaderId) -> RecordedRole:
+    """`leader_id`: of the replica, as its node and process would lead. The id of another
+    incarnation is of a leadership that is over."""
+    if record.leader == leader_id:
+        return RecordedRole.LEADER
+    return (
+        RecordedRole.MEMBER if record.has(leader_id.node, leader_id.replica) else RecordedRole.OTHER
+    )

@@ -8,17 +8,18 @@ ones; a crash must not undo that.
 
 **Catching up.** After an outage of an hour every partition of a node has to be fed. All at once
 would share the link and the disk so that none of them becomes level for long, and publishers would
-wait for the rest. Each node therefore has PLACES, and a learner needs one to be fed from its
+wait for the rest. Each node therefore has SLOTS, and a learner needs one to be fed from its
 leader's log.
 
 | a replica that | |
 |---|---|
-| has a place | keeps it until it receives new rows, or its session or the leadership ends |
+| has a slot | keeps it until it receives new rows, or its session or the leadership ends |
 | waits | queues by fewest members of its partition above the minimum, then by the least lack |
-| acknowledges nothing for CATCH_UP_STALL_NS | gives its place to the next, and waits behind all |
+| acknowledges nothing for CATCH_UP_STALL_NS | gives its slot to the next, and waits behind all |
 | is a member | needs none: commits wait for it |
 
-No clock is read: `tick` brings the time. `again` repeats what `ask` refused, when there is a place.
+No clock is read: `tick` brings the time. `again` repeats what `request` refused, when there is a
+slot.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.ports import Peers
 from penstock.errors import StorageError
-from penstock.limits import CATCH_UP_PLACES, CATCH_UP_STALL_NS
+from penstock.limits import CATCH_UP_SLOTS, CATCH_UP_STALL_NS
 from penstock.log.ledger import ReplicaEntry, ReplicaKey
-from penstock.replication.authority import Heard, Isolation
+from penstock.replication.authority import Evidence, Isolation
 from penstock.replication.frames import Target
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Need(NamedTuple):
     missing_bytes: int
 
 
-class _Waiting(NamedTuple):
+class _WaitingLearner(NamedTuple):
     need: Need
     again: Callable[[], None]
 
@@ -58,14 +59,14 @@ class _Waiting(NamedTuple):
 class CatchUp:
     """Of one node, for all partitions that it leads."""
 
-    def __init__(self, places_max: int = CATCH_UP_PLACES) -> None:
-        self.places_max = places_max
+    def __init__(self, slots_max: int = CATCH_UP_SLOTS) -> None:
+        self.slots_max = slots_max
         self._now_ns = 0
         self._fed: dict[int, dict[Target, int]] = {}  # by node: since when nothing came
-        self._waiting: dict[int, dict[Target, _Waiting]] = {}
+        self._waiting: dict[int, dict[Target, _WaitingLearner]] = {}
         self._stalled: set[tuple[int, Target]] = set()
 
-    def ask(
+    def request(
         self,
         node: int,
         target: Target,
@@ -79,8 +80,8 @@ class CatchUp:
             return True
         waiting = self._waiting.setdefault(node, {})
         need = Need((node, target) in self._stalled, members_spare, missing_bytes)
-        waiting[target] = _Waiting(need, again)
-        if len(fed) >= self.places_max or _neediest(waiting) != target:
+        waiting[target] = _WaitingLearner(need, again)
+        if len(fed) >= self.slots_max or _neediest(waiting) != target:
             return False
         self._begin(node, target)
         return True
@@ -93,7 +94,7 @@ class CatchUp:
             fed[target] = self._now_ns
 
     def leave(self, node: int, target: Target) -> None:
-        """It needs no place, or not any more."""
+        """It needs no slot, or not any more."""
         self._stalled.discard((node, target))
         self._waiting.get(node, {}).pop(target, None)
         if self._fed.get(node, {}).pop(target, None) is not None:
@@ -114,9 +115,9 @@ class CatchUp:
             self._fill(node)
 
     def _fill(self, node: int) -> None:
-        """Places that are free go to the neediest."""
+        """Slots that are free go to the neediest."""
         fed, waiting = self._fed.get(node, {}), self._waiting.get(node, {})
-        while waiting and len(fed) < self.places_max:
+        while waiting and len(fed) < self.slots_max:
             target = _neediest(waiting)
             again = waiting[target].again
             self._begin(node, target)
@@ -129,15 +130,15 @@ class CatchUp:
     def validate(self) -> None:
         for node, fed in self._fed.items():
             waiting = self._waiting.get(node, {})
-            if len(fed) > self.places_max:
+            if len(fed) > self.slots_max:
                 raise RuntimeError(f"node {node} is fed {len(fed)} learners at a time")
             if fed.keys() & waiting.keys():
                 raise RuntimeError(f"a learner on node {node} is fed, and waits for it")
-            if waiting and len(fed) < self.places_max:
-                raise RuntimeError(f"a learner waits, and node {node} has a free place")
+            if waiting and len(fed) < self.slots_max:
+                raise RuntimeError(f"a learner waits, and node {node} has a free slot")
 
 
-def _neediest(waiting: dict[Target, _Waiting]) -> Target:
+def _neediest(waiting: dict[Target, _WaitingLearner]) -> Target:
     """Of those that need it equally, the one that has waited longest."""
     return min(waiting, key=lambda target: waiting[target].need)
 
@@ -241,7 +242,7 @@ class Membership(NamedTuple):
     ledger: Ledger
     peers: Peers
     records: Records
-    heard: Heard  # shared with the cluster's `Proposals`
+    evidence: Evidence  # shared with the cluster's `Proposals`
     isolation: Isolation = Isolation()
 
 
@@ -252,7 +253,8 @@ class ReplicationContext:
     generation: int  # of its start, durable
     epoch_ledger: EpochLedger
     peers: Peers
-    heard: Heard = field(default_factory=Heard)  # by which leaderships know that they are in force
+    # By it leaderships know that they are in force.
+    evidence: Evidence = field(default_factory=Evidence)
     isolation: Isolation = field(default_factory=Isolation)
     catch_up: CatchUp = field(default_factory=CatchUp)
 

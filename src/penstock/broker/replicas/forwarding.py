@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import put_in_place, sound_header
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.ports import Lane, Led, MetadataDone, Peers
+from penstock.broker.ports import Led, MetadataDone, PeerLane, Peers
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
 from penstock.replication.frames import Target, encode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
 
 
-class Answer(NamedTuple):
+class ForwardAnswer(NamedTuple):
     ending: Ending
     offset: int = 0
     id: int = 0
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
         return Refused(self.reason)
 
 
-Answered = Callable[[Answer], None]
+Answered = Callable[[ForwardAnswer], None]
 
 
 class _Sent(NamedTuple):
@@ -112,9 +112,11 @@ class Forwarding:
         except ValueError as error:
             raise Refused(str(error)) from error
         self._sent[self._number] = _Sent(led.node, done)
-        self._peers.send(led.node, Lane.BULK, frames)
+        self._peers.send(led.node, PeerLane.BULK, frames)
 
-    def carry(self, topic: str, letters: Sequence[DeadLetterContent], done: MetadataDone) -> None:
+    def carry(
+        self, topic: str, dead_letters: Sequence[DeadLetterContent], done: MetadataDone
+    ) -> None:
         """Dead letters to the leader of some partition. Raises Refused where none can be
         reached."""
         reached = [one for one in self._led(topic, None) if self._is_reached(one)]
@@ -122,10 +124,10 @@ class Forwarding:
             raise Refused(f"no leader of a partition of topic {topic} can be reached")
         led = reached[self._number % len(reached)]
         sections: dict[int, dict[int, int | bytes]] = {}
-        for index, letter in enumerate(letters):
-            for section, value in letter.sections.items():
+        for index, dead_letter in enumerate(dead_letters):
+            for section, value in dead_letter.sections.items():
                 sections.setdefault(section, {})[index] = value
-        batch = encode_batch([one.body for one in letters], 0, 0, 0, sections=sections)
+        batch = encode_batch([one.body for one in dead_letters], 0, 0, 0, sections=sections)
         self.send(led, batch, lambda answer: done(answer.error(topic)), moved=True)
 
     def _answered(self, node: int, frame: BatchAnswered) -> None:
@@ -134,13 +136,13 @@ class Forwarding:
             return  # to an earlier incarnation, or of a link that has ended meanwhile
         del self._sent[frame.number]
         reason = f"node {node}: {frame.reason}"
-        sent.done(Answer(frame.ending, frame.offset, frame.id, reason))
+        sent.done(ForwardAnswer(frame.ending, frame.offset, frame.id, reason))
 
     def unlinked(self, node: int) -> None:
         lost = [number for number, sent in self._sent.items() if sent.node == node]
         for sent in [self._sent.pop(number) for number in lost]:
             reason = f"the link to node {node}, which led it, has ended"
-            sent.done(Answer(Ending.UNKNOWN, reason=reason))
+            sent.done(ForwardAnswer(Ending.UNKNOWN, reason=reason))
 
     # --- the node that leads ---
 
@@ -150,21 +152,21 @@ class Forwarding:
             return
         session, number = frame.session, frame.number
 
-        def done(answer: Answer) -> None:
-            said = BatchAnswered(session, number, *answer)
-            self._peers.send(node, Lane.LIVE, encode(target, said))
+        def done(answer: ForwardAnswer) -> None:
+            reply = BatchAnswered(session, number, *answer)
+            self._peers.send(node, PeerLane.LIVE, encode(target, reply))
 
         self._take(target, bytes(frame.batch), frame.moved, done)
 
     def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
         leader = self._leader(target)
         if leader is None or leader.topic.exiting:
-            done(Answer(Ending.NOT_LED, reason="it does not lead the partition"))
+            done(ForwardAnswer(Ending.NOT_LED, reason="it does not lead the partition"))
             return
         try:
             _publish(leader, batch, moved, done)
         except PenstockError as error:
-            done(Answer(Ending.REFUSED, reason=str(error)))
+            done(ForwardAnswer(Ending.REFUSED, reason=str(error)))
         self._wake()
 
 
@@ -180,20 +182,20 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
-    place = (0, 0)
+    first = (0, 0)
 
     def encode_here(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
-        nonlocal place
-        place = offset, id
+        nonlocal first
+        first = offset, id
         placed = bytearray(batch)
         put_in_place(placed, offset, id, wall_ns, synced_end, epoch, stamp)
         return bytes(placed)
 
     def ended(error: PenstockError | None, stored: object = None) -> None:
         if error is None:
-            done(Answer(Ending.STORED, *place))
+            done(ForwardAnswer(Ending.STORED, *first))
         else:
-            done(Answer(_ending_of(error), reason=str(error)))
+            done(ForwardAnswer(_ending_of(error), reason=str(error)))
 
     if stamp.producer_id:
         leader.stamped.publish_batch(stamp, header.count, len(batch), encode_here, ended)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import limits
-from penstock.broker.ports import Lane, Peers
+from penstock.broker.ports import PeerLane, Peers
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
@@ -35,17 +35,18 @@ from penstock.replication.effects import (
     MatchAt,
     Matched,
     Propose,
-    Read,
+    ReadRecord,
     Refuse,
-    Tell,
+    ReportExtent,
 )
-from penstock.replication.frames import Frame, Row, Target, encode
-from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
+from penstock.replication.frames import Frame, RowFrame, Target, encode
+from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Chain
-from penstock.replication.record import Member, Record, Seat
+from penstock.replication.peer import UNMATCHED
+from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 if TYPE_CHECKING:
-    from penstock.broker.partition.rows import Row as WrittenRow
+    from penstock.broker.partition.rows import Row
     from penstock.log.partition import PartitionLog
 
 
@@ -56,7 +57,7 @@ class Records(Protocol):
     def read(self, target: Target) -> None: ...
 
 
-class Post(NamedTuple):
+class LeadershipPorts(NamedTuple):
     """Where a leadership that is not alone sends to."""
 
     target: Target
@@ -65,7 +66,7 @@ class Post(NamedTuple):
     catch_up: CatchUp
 
 
-class _Part(NamedTuple):
+class _NextBatches(NamedTuple):
     """What a follower is sent next. `previous`: the batch before it; None: none ends there."""
 
     previous: Chain | None
@@ -73,13 +74,13 @@ class _Part(NamedTuple):
     payload: Payload | None  # of a row in flight, cut already
 
 
-_ALONE = Seat(0, 0, 0)
+_ALONE = LeaderId(0, 0, 0)
 _MEMBERS = (Member(0, 0, 0),)
 
 
-def alone(epoch: int) -> Record:
+def alone(epoch: int) -> PartitionRecord:
     """Of a partition that is kept on this node, and nowhere else."""
-    return Record(0, epoch, _ALONE, _MEMBERS, 1, (0,))
+    return PartitionRecord(0, epoch, _ALONE, _MEMBERS, 1, (0,))
 
 
 _RECORD = alone(0)
@@ -95,7 +96,7 @@ class Leadership:
         "_has_news",
         "_in_turn",
         "_live",
-        "_post",
+        "_ports",
         "is_alone",
         "log",
         "machine",
@@ -105,16 +106,18 @@ class Leadership:
         "row",
     )
 
-    def __init__(self, log: PartitionLog, machine: PartitionLeader, post: Post | None) -> None:
+    def __init__(
+        self, log: PartitionLog, machine: PartitionLeader, ports: LeadershipPorts | None
+    ) -> None:
         self.log = log
         self.machine = machine
         self.on_change: Callable[[], None] = _nothing
         self.on_over: Callable[[], None] = _nothing
         self.reason = ""  # why it is over
-        self.is_alone = post is None
-        self.row: WrittenRow | None = None  # in flight: its buffers are valid
-        self._live: _Part | None = None  # of the row
-        self._post = post
+        self.is_alone = ports is None
+        self.row: Row | None = None  # in flight: its buffers are valid
+        self._live: _NextBatches | None = None  # of the row
+        self._ports = ports
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
         self._has_news = False  # of a committed end, for the peers
@@ -179,11 +182,11 @@ class Leadership:
         self.machine.unlinked(node)
         self._changed()
 
-    def seen(self, revision: int, record: Record) -> None:
+    def seen(self, revision: int, record: PartitionRecord) -> None:
         self.machine.seen(revision, record)
         self._changed()
 
-    def read(self, revision: int, record: Record) -> None:
+    def read(self, revision: int, record: PartitionRecord) -> None:
         self.machine.read(revision, record)
         self._changed()
 
@@ -213,8 +216,8 @@ class Leadership:
                 case Acknowledge():
                     self.acknowledged(node, frame)
                     return
-                case Tell(session, _, replica, generation, extent, _):
-                    machine.told(node, session, replica, generation, extent)
+                case ReportExtent(session, _, replica, generation, extent, _):
+                    machine.extent_reported(node, session, replica, generation, extent)
                 case Matched(session, end):
                     machine.matched(node, session, end)
                     self._has_news = True  # it may lack nothing but the committed end
@@ -239,22 +242,22 @@ class Leadership:
             self._changed()
 
     def _note_progress(self, node: int, has_all: bool) -> None:
-        if self._post is None:
+        if self._ports is None:
             return
         if has_all:
             self._leave_bulk(node)  # it takes part in rows as they come
             self._has_news = True
         else:
-            self._post.catch_up.progressed(node, self._post.target)
+            self._ports.catch_up.progressed(node, self._ports.target)
 
     def _leave_bulk(self, node: int) -> None:
         self._bulk.discard(node)
         self._in_turn.discard(node)
-        if self._post is not None:
-            self._post.catch_up.leave(node, self._post.target)
+        if self._ports is not None:
+            self._ports.catch_up.leave(node, self._ports.target)
 
     def _feed_again(self, node: int) -> None:
-        """It has a place now."""
+        """It has a slot now."""
         self.machine.feed(node)
         self.work()
 
@@ -266,13 +269,13 @@ class Leadership:
 
     def work(self) -> None:
         machine = self.machine
-        if self._post is None:  # alone: the caller looks how far all is committed
+        if self._ports is None:  # alone: the caller looks how far all is committed
             machine.out.clear()
             return
         while machine.out:
             effects, machine.out = machine.out, []
             for effect in effects:
-                _EFFECTS[type(effect)](self, self._post, effect)
+                _EFFECTS[type(effect)](self, self._ports, effect)
 
     def note_beside(self, node: int, session: int, complete: bool) -> None:
         self.machine.note_beside(node, session, complete)
@@ -280,8 +283,8 @@ class Leadership:
 
     def announce_committed(self) -> None:
         """To those that have heard nothing since the committed end has moved."""
-        post = self._post
-        if not self._has_news or post is None:
+        ports = self._ports
+        if not self._has_news or ports is None:
             return
         self._has_news = False
         machine = self.machine
@@ -292,21 +295,21 @@ class Leadership:
                 continue  # the row that went out meanwhile has said it
             previous = machine.log.chain_before(peer.sent)
             if previous is not None:
-                row = Row(
+                row = RowFrame(
                     peer.session, machine.record.epoch, previous, peer.sent, b"", machine.committed
                 )
                 self._announced[node] = peer.session, machine.committed
-                post.peers.send(node, Lane.LIVE, encode(post.target, row))
+                ports.peers.send(node, PeerLane.LIVE, encode(ports.target, row))
 
-    def _send_handshake(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
-        post.peers.send(effect.node, Lane.LIVE, encode(post.target, effect))
+    def _send_handshake(self, ports: LeadershipPorts, effect: Hello | MatchAt | BeginAt) -> None:
+        ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
 
-    def _feed(self, post: Post, effect: Feed) -> None:
+    def _feed(self, ports: LeadershipPorts, effect: Feed) -> None:
         node, session, start, committed = effect
         machine, row = self.machine, self.row
         if row is not None and not self._is_live(row, node, start):
             row = None
-        if row is None and not self._has_place(post, node, start):
+        if row is None and not self._has_slot(ports, node, start):
             machine.fed(node, start)
             return
         try:
@@ -317,63 +320,65 @@ class Leadership:
         if part.previous is None:
             machine.linked(node)
             return
-        frame = Row(session, machine.record.epoch, part.previous, start, part.batches, committed)
-        lane = Lane.BULK if row is None else Lane.LIVE
-        post.peers.send(node, lane, encode(post.target, frame, part.payload))
+        frame = RowFrame(
+            session, machine.record.epoch, part.previous, start, part.batches, committed
+        )
+        lane = PeerLane.BULK if row is None else PeerLane.LIVE
+        ports.peers.send(node, lane, encode(ports.target, frame, part.payload))
         if row is not None:
             self._announced[node] = session, committed
         machine.fed(node, end_of(part.batches) if row is None else row.end)
 
-    def _in_flight(self, row: WrittenRow) -> _Part:
+    def _in_flight(self, row: Row) -> _NextBatches:
         """From memory: joined, cut and named once, for all."""
         if self._live is None:
             previous = self.machine.log.chain_before(row.base_offset)
             batches = b"".join(row.buffers)
-            self._live = _Part(previous, batches, cut(batches, is_row=True))
+            self._live = _NextBatches(previous, batches, cut(batches, is_row=True))
         return self._live
 
-    def _from_log(self, node: int, start: int) -> _Part:
+    def _from_log(self, node: int, start: int) -> _NextBatches:
         previous = self.machine.log.chain_before(start)
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return _Part(previous, b"", None)
-        return _Part(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
+            return _NextBatches(previous, b"", None)
+        return _NextBatches(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
 
-    def _is_live(self, row: WrittenRow, node: int, start: int) -> bool:
+    def _is_live(self, row: Row, node: int, start: int) -> bool:
         """It can be sent the row in flight, from memory."""
         if row.base_offset != start or node in self._bulk:
             return False
         return row.length <= limits.FEED_ROW_BYTES_MAX
 
-    def _has_place(self, post: Post, node: int, start: int) -> bool:
+    def _has_slot(self, ports: LeadershipPorts, node: int, start: int) -> bool:
         """Commits wait for a member; a learner is fed from the log in its turn."""
         record = self.machine.record
         if any(one.node == node for members in self.machine.possible_sets for one in members):
-            post.catch_up.leave(node, post.target)
+            ports.catch_up.leave(node, ports.target)
             return True
         spare = len(record.members) - record.members_min
         missing_bytes = self.machine.log.bytes_from(max(start, self.log.start_offset))
         again = partial(self._feed_again, node)
         self._in_turn.add(node)
-        return post.catch_up.ask(node, post.target, spare, missing_bytes, again)
+        return ports.catch_up.request(node, ports.target, spare, missing_bytes, again)
 
-    def _commit_to(self, post: Post, effect: CommitTo) -> None:
+    def _commit_to(self, ports: LeadershipPorts, effect: CommitTo) -> None:
         self._has_news = True
 
-    def _permit(self, post: Post, effect: Authority) -> None:
+    def _permit(self, ports: LeadershipPorts, effect: Authority) -> None:
         """`PartitionLeader.permits` says it to whoever asks; rows that gathered may go now."""
         self.on_change()
 
-    def _propose(self, post: Post, effect: Propose) -> None:
-        post.records.propose(post.target, effect)
+    def _propose(self, ports: LeadershipPorts, effect: Propose) -> None:
+        ports.records.propose(ports.target, effect)
 
-    def _read(self, post: Post, effect: Read) -> None:
-        post.records.read(post.target)
+    def _read(self, ports: LeadershipPorts, effect: ReadRecord) -> None:
+        ports.records.read(ports.target)
 
-    def _leave(self, post: Post, effect: Leave) -> None:
+    def _leave(self, ports: LeadershipPorts, effect: Leave) -> None:
         self.reason = effect.reason
-        post.catch_up.leave_all(post.target)
+        ports.catch_up.leave_all(ports.target)
         self.on_over()
 
 
@@ -399,6 +404,6 @@ _EFFECTS: dict[type, Any] = {
     CommitTo: Leadership._commit_to,
     Authority: Leadership._permit,
     Propose: Leadership._propose,
-    Read: Leadership._read,
+    ReadRecord: Leadership._read,
     Leave: Leadership._leave,
 }

@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError, WriteRefused
@@ -41,18 +41,18 @@ from penstock.replication.effects import (
     Append,
     Begin,
     BeginAt,
-    Cut,
     Hello,
     MatchAt,
     Matched,
     Refuse,
+    ReportExtent,
     SaveEpoch,
     Stop,
     Sync,
-    Tell,
+    Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.frames import Frame, Row, encode
+from penstock.replication.frames import Frame, RowFrame, encode
 from penstock.replication.matching import NO_BATCH, Chain
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Files(NamedTuple):
     own: ReplicaFileStore
 
 
-class Watch(NamedTuple):
+class LogWatch(NamedTuple):
     """Who keeps something beside the log, and has to know what happens to that."""
 
     appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of a row
@@ -105,7 +105,7 @@ class LogFollower:
         waits: bool,
         on_stop: Callable[[str], None],
         committed: int = 0,
-        watch: Watch | None = None,
+        watch: LogWatch | None = None,
     ) -> None:
         self._watch = watch
         self.files = files
@@ -162,11 +162,11 @@ class LogFollower:
             self._effects.clear()
             self._awaited = Awaited.NOTHING
         waits = self._working or self._awaited is not Awaited.NOTHING
-        if isinstance(frame, Row) and (waits or self._events or self._effects):
+        if isinstance(frame, RowFrame) and (waits or self._events or self._effects):
             frame = _kept(frame)
         self._take(partial(receiver, self, node, frame))
-        for place, (one, effect) in enumerate(self._effects):
-            self._effects[place] = one, _kept(effect)
+        for index, (one, effect) in enumerate(self._effects):
+            self._effects[index] = one, _kept(effect)
 
     def unlinked(self, node: int) -> None:
         self._take(partial(self._unlink, node))
@@ -258,7 +258,7 @@ class LogFollower:
         if node == self.leader:
             self.machine.begin_at(frame.session, frame.start)
 
-    def _on_row(self, node: int, frame: Row) -> None:
+    def _on_row(self, node: int, frame: RowFrame) -> None:
         if node == self.leader:
             self._previous = frame.previous
             self.machine.row(*frame)
@@ -275,8 +275,8 @@ class LogFollower:
             self._acknowledged = frame
             self._answer(node, frame)
 
-    def _answer(self, node: int, frame: Tell | Matched | Acknowledge | Refuse) -> None:
-        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
+    def _answer(self, node: int, frame: ReportExtent | Matched | Acknowledge | Refuse) -> None:
+        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
 
     def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
         self._awaited = Awaited.EPOCH
@@ -287,7 +287,7 @@ class LogFollower:
             self._awaited = Awaited.NOTHING
             self._work()
 
-    def _cut(self, node: int, effect: Cut) -> None:
+    def _cut(self, node: int, effect: Truncate) -> None:
         if self._job is not None:
             self._awaited = Awaited.SYNC
             return
@@ -426,7 +426,7 @@ class LogFollower:
 def _kept(one: Any) -> Any:
     """With batches of its own, if it has any: the buffer of the link that brought them is used
     again."""
-    if isinstance(one, Row | Append) and isinstance(one.batches, memoryview):
+    if isinstance(one, RowFrame | Append) and isinstance(one.batches, memoryview):
         return one._replace(batches=bytes(one.batches))
     return one
 
@@ -450,12 +450,12 @@ _RECEIVERS: dict[type, Any] = {
     Hello: LogFollower._on_hello,
     MatchAt: LogFollower._on_match_at,
     BeginAt: LogFollower._on_begin_at,
-    Row: LogFollower._on_row,
+    RowFrame: LogFollower._on_row,
 }
 _EFFECTS: dict[type, Any] = {
     SaveEpoch: LogFollower._save_epoch,
-    Tell: LogFollower._answer,
-    Cut: LogFollower._cut,
+    ReportExtent: LogFollower._answer,
+    Truncate: LogFollower._cut,
     Begin: LogFollower._begin,
     Matched: LogFollower._answer,
     Append: LogFollower._append,

@@ -53,7 +53,7 @@ class LogView:
         name = log.name_before(offset)
         if name is not None:
             return Chain(*name)
-        place = log.batch_at(offset - 1)
-        if place.end_offset != offset:
+        batch = log.batch_at(offset - 1)
+        if batch.end_offset != offset:
             return None
-        return Chain(place.epoch, place.base_offset, place.crc)
+        return Chain(batch.epoch, batch.base_offset, batch.crc)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.broker.partition.rows import PublishDone, Sections
 from penstock.broker.ports import Led
-from penstock.broker.replicas.forwarding import Answer
+from penstock.broker.replicas.forwarding import ForwardAnswer
 from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
 from penstock.kernel import Pack, Tail
 from penstock.replication.side_frames import Ending
@@ -134,9 +134,9 @@ class Outbox:
         try:
             self._forwarding.send(led, self._row, self._answered)
         except Refused as error:
-            self._answered(Answer(Ending.REFUSED, reason=str(error)))
+            self._answered(ForwardAnswer(Ending.REFUSED, reason=str(error)))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: ForwardAnswer) -> None:
         self._is_sent = False
         if not self._row:
             return  # it was closed meanwhile, and its publishers have heard

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.errors import StorageError
 from penstock.replication.frames import encode
@@ -47,7 +47,7 @@ class ProducerTableSender:
         self._sent[node] = session
         table = self._replica.producers.snapshot(committed)
         frame = SendTable(session, self._epoch, committed, table)
-        self._replication.peers.send(node, Lane.BULK, encode(self._target, frame))
+        self._replication.peers.send(node, PeerLane.BULK, encode(self._target, frame))
 
     def receive(self, node: int, frame: HasTable) -> None:
         if frame.epoch == self._epoch:
@@ -96,4 +96,4 @@ class ProducerTableReceiver:
         self._came = None
         self._context.health.clear(replica.label, Trouble.PRODUCERS)
         answer = HasTable(session, frame.epoch, own, frame.end)
-        self._replication.peers.send(node, Lane.LIVE, encode(self._target, answer))
+        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, answer))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.partition.producers import headers_of
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import LogDamaged, StorageError
@@ -37,7 +37,7 @@ from penstock.log.damage import joined
 from penstock.log.epochs import BatchName
 from penstock.replication.frames import Target, encode
 from penstock.replication.matching import NO_BATCH, Chain
-from penstock.replication.side_frames import AskRange, SendRange, lacking
+from penstock.replication.side_frames import RequestRange, SendRange, lacking
 
 if TYPE_CHECKING:
     from penstock.broker.partition.replica import Replica
@@ -47,7 +47,7 @@ _log = logging.getLogger("penstock.broker")
 Concede = Callable[[int, int], None]  # from offset, to offset: no replica has these
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     number: int
     node: int
     start: int
@@ -61,7 +61,7 @@ class Repairing:
         self._target = target
         self._replica = replica
         self._number = 0  # of the last question
-        self._asked: _Asked | None = None
+        self._request: _Request | None = None
         self._looks = 0  # since then, or since all have been asked
         self._without: dict[int, set[int]] = {}  # by a range's start, nodes that do not have it
         self._lacking: dict[int, dict[int, int]] = {}  # of those, up to where they lack it for good
@@ -69,22 +69,22 @@ class Repairing:
     def settle(self, committed: int, nodes: Collection[int]) -> None:
         """About once a second. `nodes`: those that are linked."""
         if not len(self._replica.log.damage):
-            self._asked = None
+            self._request = None
             self._begin_round()
             return
         self._looks += 1
-        if self._asked is not None:
+        if self._request is not None:
             if self._looks < limits.REPAIR_PATIENCE:
                 return
-            self._miss(self._asked)
-        self._ask(committed, nodes)
+            self._miss(self._request)
+        self._request_next(committed, nodes)
 
-    def _ask(self, committed: int, nodes: Collection[int]) -> None:
-        self._asked = None
+    def _request_next(self, committed: int, nodes: Collection[int]) -> None:
+        self._request = None
         for start, end in joined(self._replica.log.damage):
             left = sorted(set(nodes) - self._without.get(start, set()))
             if start < committed and left:
-                self._ask_for(start, min(end, committed), left[0])
+                self._send_request(start, min(end, committed), left[0])
                 return
         if self._looks >= limits.REPAIR_PAUSE:
             self._looks = 0
@@ -94,14 +94,14 @@ class Repairing:
         self._without.clear()
         self._lacking.clear()
 
-    def _ask_for(self, start: int, end: int, node: int) -> None:
+    def _send_request(self, start: int, end: int, node: int) -> None:
         self._looks, self._number = 0, self._number + 1
-        self._asked = _Asked(self._number, node, start)
-        frame = AskRange(self._number, start, end)
-        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
+        self._request = _Request(self._number, node, start)
+        frame = RequestRange(self._number, start, end)
+        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
 
-    def _miss(self, asked: _Asked) -> None:
-        self._without.setdefault(asked.start, set()).add(asked.node)
+    def _miss(self, request: _Request) -> None:
+        self._without.setdefault(request.start, set()).add(request.node)
 
     def concede(self, others: Collection[int], concede: Concede) -> None:
         """What every one of `others`, the record's other nodes, lacks, and is given up here."""
@@ -116,14 +116,14 @@ class Repairing:
     # --- what comes ---
 
     def receive(self, node: int, frame: SendRange, committed: int, nodes: Collection[int]) -> None:
-        asked = self._asked
-        if asked is None or asked != (frame.session, node, frame.start):
+        request = self._request
+        if request is None or request != (frame.session, node, frame.start):
             return
         if not self._restore(frame, committed):
-            self._miss(asked)
+            self._miss(request)
             if frame.lacks_until > frame.start:
                 self._lacking.setdefault(frame.start, {})[node] = frame.lacks_until
-        self._ask(committed, nodes)
+        self._request_next(committed, nodes)
 
     def _restore(self, frame: SendRange, committed: int) -> bool:
         replica, batches = self._replica, bytes(frame.batches)
@@ -139,7 +139,7 @@ class Repairing:
         replica.refresh_damage()
         return True
 
-    def answer(self, node: int, frame: AskRange, committed: int) -> None:
+    def answer(self, node: int, frame: RequestRange, committed: int) -> None:
         """What another replica has asked for, as far as it is known here."""
         end = min(frame.end, committed)
         try:
@@ -151,7 +151,7 @@ class Repairing:
         except StorageError:
             previous, batches = NO_BATCH, b""
         sent = SendRange(frame.session, frame.start, previous, batches)
-        self._replication.peers.send(node, Lane.BULK, encode(self._target, sent))
+        self._replication.peers.send(node, PeerLane.BULK, encode(self._target, sent))
 
     def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
         log = self._replica.log

@@ -55,7 +55,7 @@ from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import ASIDE_KEPT_NS, AUTHORITY_NS
 from penstock.log.replica_file import ReplicaFile, State, replica_id, write_replica
 from penstock.replication.effects import Acknowledge
-from penstock.replication.frames import Row, Target
+from penstock.replication.frames import RowFrame, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
     from penstock.replication.frames import Frame
     from penstock.replication.leader import Outcome, PartitionLeader
-    from penstock.replication.record import Record
+    from penstock.replication.record import PartitionRecord
 
-STEADY_FRAMES = (Row, Acknowledge)  # of publishes, where nothing else changes
+STEADY_FRAMES = (RowFrame, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
 Owns = Mapping[int, ReplicaFileStore]
@@ -96,10 +96,10 @@ class ReplicaHost:
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        node, incarnation, generation, ledger, peers, records, heard, isolation = membership
+        node, incarnation, generation, ledger, peers, records, evidence, isolation = membership
         epoch_ledger = EpochLedger(ledger, context.syncs)
         self.replication = ReplicationContext(
-            node, incarnation, generation, epoch_ledger, peers, heard, isolation
+            node, incarnation, generation, epoch_ledger, peers, evidence, isolation
         )
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
@@ -291,15 +291,15 @@ class ReplicaHost:
         the way of another. Returns where to. Raises StorageError, and then it stays."""
         path, name = self._files.path(topic), topic
         if partition is None:
-            place = self._aside.move(path, name)
+            moved_to = self._aside.move(path, name)
             del self._context.set_aside[topic]
         else:
             path, name = directories.partition_directory(path, partition), f"{topic}/{partition}"
-            place = self._aside.move(path, f"{topic}-{partition}")
+            moved_to = self._aside.move(path, f"{topic}-{partition}")
             identity = identity_number(self._topics[topic].identity)
             del self._set_aside[Target(identity, partition)]
         self._context.health.forget(name)
-        return place
+        return moved_to
 
     # --- topics without a replica here ---
 
@@ -364,7 +364,7 @@ class ReplicaHost:
         self,
         target: Target,
         revision: int,
-        record: Record,
+        record: PartitionRecord,
         restorations: int = 0,
         remembered: Callable[[], bytes] | None = None,
     ) -> None:
@@ -379,7 +379,9 @@ class ReplicaHost:
         else:
             act()
 
-    def _assign(self, target: Target, revision: int, record: Record, restorations: int) -> None:
+    def _assign(
+        self, target: Target, revision: int, record: PartitionRecord, restorations: int
+    ) -> None:
         replicated = self._replicas.get(target)  # it may have been released meanwhile
         if replicated is not None:
             replicated.assignment.assign(revision, record, restorations)
@@ -420,7 +422,7 @@ class ReplicaHost:
             replicated.leadership.outcome(number, outcome, revision)
             self._came(replicated)
 
-    def read(self, target: Target, revision: int, record: Record) -> None:
+    def read(self, target: Target, revision: int, record: PartitionRecord) -> None:
         """The record that the leadership wanted to be read."""
         replicated = self._replicas.get(target)
         if replicated is not None and replicated.leadership is not None:
@@ -484,8 +486,8 @@ class ReplicaHost:
         its authority before its turn comes, a tenth of them and those that do not serve yet. Those
         that rest are left out then: these answers are all that their authority depends on."""
         known = tuple(self._linked)
-        heard_ns = self.replication.heard.from_all(known)
-        is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
+        answered_ns = self.replication.evidence.from_all(known)
+        is_steady = known == self._ticked and answered_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
         if not is_steady:
             return list(self._led_here.values())

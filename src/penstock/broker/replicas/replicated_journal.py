@@ -16,8 +16,8 @@ The generation that it begins when it serves is the next one of the same epoch.
 `JournalReceiver`, of a follower: the leader sends its hello for the journal when this replica's log
 is level, so the log's machine has durably promised the epoch in it: a frame of any other epoch is
 dropped. Records are written as they arrive, and synced when the leader or housekeeping requests it.
-If the disk refuses a record, or its bytes are not a valid record of the place that the frame names,
-a snapshot is requested at housekeeping. A failed sync ends the replica.
+If the disk refuses a record, or its bytes are not a valid record of the position that the frame
+names, a snapshot is requested at housekeeping. A failed sync ends the replica.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
@@ -35,21 +35,21 @@ from penstock.replication.chunks import Payload, cut
 from penstock.replication.effects import Leave, Stop
 from penstock.replication.frames import Encoded, encode
 from penstock.replication.journal import (
-    AcknowledgePlace,
-    Answer,
-    AskSnapshot,
-    AskSync,
+    AcknowledgePosition,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
+    ReportPosition,
+    RequestSnapshot,
+    RequestSync,
     SendHeld,
     SendRecord,
     SyncJournal,
     SyncOwn,
     TakeRecord,
     TakeSnapshot,
-    TellPlace,
 )
 from penstock.replication.side_frames import JournalFrame
 
@@ -148,11 +148,13 @@ class JournalSender:
 
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
-            case TellPlace(session, epoch, replica, place) if epoch == self.epoch:
-                self.machine.told(node, session, replica, place)
-            case AskSnapshot(session, epoch) if epoch == self.epoch:
-                self.machine.asked(node, session)
-            case AcknowledgePlace(session, epoch, replica, written, synced) if epoch == self.epoch:
+            case ReportPosition(session, epoch, replica, position) if epoch == self.epoch:
+                self.machine.position_reported(node, session, replica, position)
+            case RequestSnapshot(session, epoch) if epoch == self.epoch:
+                self.machine.snapshot_requested(node, session)
+            case AcknowledgePosition(session, epoch, replica, written, synced) if (
+                epoch == self.epoch
+            ):
                 self.machine.acknowledged(node, session, replica, written, synced)
             case _:
                 return  # of another leadership, or for a follower
@@ -167,7 +169,7 @@ class JournalSender:
 
     def _do(self, effect: Any) -> None:
         match effect:
-            case HelloJournal() | SendHeld() | AskSync():
+            case HelloJournal() | SendHeld() | RequestSync():
                 self._send(effect.node, encode(self._target, effect))
             case SendRecord(node, _, _, _, record, _):
                 if record is not self._record:
@@ -175,7 +177,7 @@ class JournalSender:
                 self._send(node, encode(self._target, effect, self._payload))
             case SyncOwn():
                 self._cursors.sync()
-            case Answer((then, _)):
+            case ReportHeld((then, _)):
                 then()
             case DropBelow(start):
                 self._drop_below(start)
@@ -185,7 +187,7 @@ class JournalSender:
                 raise RuntimeError(f"nothing is known of {effect}")
 
     def _send(self, node: int, frames: Sequence[Encoded]) -> None:
-        self._replication.peers.send(node, Lane.LIVE, frames)
+        self._replication.peers.send(node, PeerLane.LIVE, frames)
 
     def leave(self) -> int:
         """The leadership is over. Returns for how much the outcome is unknown."""
@@ -304,7 +306,9 @@ class JournalReceiver:
         self._drop_below = drop_below
         self._on_stop = on_stop
         self._job: JournalSync | None = None
-        self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
+        self._acknowledged: AcknowledgePosition | None = (
+            None  # the last one: an equal one is no news
+        )
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
 
@@ -322,12 +326,12 @@ class JournalReceiver:
                     self.leader = node
                     self._acknowledged = None
                     self.machine.hello(session, epoch)
-            case SendRecord(_, session, epoch, place, record, held) if node == self.leader:
-                self.machine.record(session, epoch, place, record, held)
+            case SendRecord(_, session, epoch, position, record, held) if node == self.leader:
+                self.machine.record(session, epoch, position, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
                 self.machine.held(session, epoch, held)
-            case AskSync(_, session, epoch, place) if node == self.leader:
-                self.machine.ask_sync(session, epoch, place)
+            case RequestSync(_, session, epoch, position) if node == self.leader:
+                self.machine.sync_requested(session, epoch, position)
             case _:
                 return  # for a leader, or of another one
         self._work()
@@ -355,11 +359,11 @@ class JournalReceiver:
                 self._sync()
             case DropBelow(start):
                 self._drop_below(start)
-            case AcknowledgePlace():
+            case AcknowledgePosition():
                 if effect != self._acknowledged:
                     self._acknowledged = effect
                     self._send(effect)
-            case TellPlace() | AskSnapshot():
+            case ReportPosition() | RequestSnapshot():
                 self._send(effect)
             case Stop(reason):
                 self._stop(reason)
@@ -367,7 +371,7 @@ class JournalReceiver:
                 raise RuntimeError(f"{self._label}: nothing is known of {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
-        self._replication.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(self.leader, PeerLane.LIVE, encode(self._target, frame))
 
     def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
         try:

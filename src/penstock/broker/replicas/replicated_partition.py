@@ -35,7 +35,7 @@ from penstock.broker.replicas.assignment import (
 )
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
-from penstock.broker.replicas.log_follower import Files, Watch
+from penstock.broker.replicas.log_follower import Files, LogWatch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
@@ -49,11 +49,12 @@ from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.ledger import ReplicaKey
 from penstock.replication.effects import Acknowledge
-from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
+from penstock.replication.leader import PartitionLeader
+from penstock.replication.peer import UNMATCHED, Peer
 from penstock.replication.side_frames import (
-    AskRange,
     HasTable,
     JournalFrame,
+    RequestRange,
     SendRange,
     SendTable,
 )
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.log.truncation import Removed
-    from penstock.replication.frames import Frame, Row
-    from penstock.replication.record import Record
+    from penstock.replication.frames import Frame, RowFrame
+    from penstock.replication.record import PartitionRecord
 
 
 NO_SESSION = -1
@@ -94,7 +95,9 @@ class ReplicatedPartition:
         self._confirmed: set[int] = set()
         self.held_starts: set[int] = set()
         self._start = 0  # all below it may be removed
-        self._settled: Record | None = None  # of a leadership in which all followers have all
+        self._settled: PartitionRecord | None = (
+            None  # of a leadership in which all followers have all
+        )
         self.channels = self._follow()
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership
@@ -110,7 +113,7 @@ class ReplicatedPartition:
             self.topic.durability == "disk",
             self._serve,
             self._cease,
-            Beside(Watch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
+            Beside(LogWatch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
         )
         replica.producers.learn(self.assignment.committed)
 
@@ -301,7 +304,7 @@ class ReplicatedPartition:
 
     def receive(self, node: int, frame: Frame) -> None:
         self._end_inherited()
-        if isinstance(frame, AskRange | SendRange):
+        if isinstance(frame, RequestRange | SendRange):
             self._repair(node, frame)
         elif isinstance(frame, SendTable):
             self._table.came(node, frame)
@@ -316,7 +319,7 @@ class ReplicatedPartition:
             led.receive(node, frame)
             led.settle()
 
-    def receive_steady(self, node: int, frame: Row | Acknowledge) -> bool:
+    def receive_steady(self, node: int, frame: RowFrame | Acknowledge) -> bool:
         """True: this has changed nothing that `refresh` looks at but what a leader is permitted,
         which is renewed."""
         role = self.assignment.role
@@ -337,11 +340,11 @@ class ReplicatedPartition:
         """What this leadership sends of the journal."""
         return self._inherited[2] if self._inherited is not None else self.led
 
-    def _repair(self, node: int, frame: AskRange | SendRange) -> None:
+    def _repair(self, node: int, frame: RequestRange | SendRange) -> None:
         assignment = self.assignment
         if isinstance(assignment.role, Stopped):
             return
-        if isinstance(frame, AskRange):
+        if isinstance(frame, RequestRange):
             self._repairing.answer(node, frame, assignment.committed)
         else:
             self._repairing.receive(node, frame, assignment.committed, assignment.linked_nodes)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from penstock.broker.partition.idempotent import Stamp, StampedDone
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.rows import (
-    Place,
-    PlacedDone,
+    MessagePosition,
+    PositionDone,
     PublishDone,
     Sections,
     Stored,
@@ -67,7 +67,7 @@ PARTITION = 0  # the number of the first one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 
-class Publishing:
+class TopicPublishing:
     """Of one topic, which sets the attributes."""
 
     name: str
@@ -256,19 +256,19 @@ class Publishing:
         if group.held_count:
             self.depth_bound.renew()
 
-    def publish_letters(
-        self, letters: Sequence[DeadLetterContent], done: PlacedDone, partition: int = ANY
+    def publish_dead_letters(
+        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
     ) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
         it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
-        self.depth_bound.check(len(letters))
+        self.depth_bound.check(len(dead_letters))
         leader = self.route() if partition == ANY else self.taker(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
-        publish_moved(leader.group, letters, partial(_placed, leader.number, done))
+        publish_moved(leader.group, dead_letters, partial(_report_position, leader.number, done))
 
     def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
         """A batch of another node for a partition that is led here. Raises Refused."""
@@ -348,11 +348,11 @@ class Publishing:
         self.refusal = always or self.trouble
 
 
-def _placed(partition: int, done: PlacedDone, answer: PenstockError | Stored) -> None:
+def _report_position(partition: int, done: PositionDone, answer: PenstockError | Stored) -> None:
     if isinstance(answer, Stored):
-        done(None, Place(partition, answer.offset))
+        done(None, MessagePosition(partition, answer.offset))
     else:
-        done(answer, Place(partition, 0))
+        done(answer, MessagePosition(partition, 0))
 
 
 UNBOUNDED = 1 << 62
@@ -382,8 +382,8 @@ class DepthBound:
         first = asked if asked and sum(asked.values()) <= room else {}
         # so that all together take no more than the room
         share, rest = divmod(room - sum(first.values()), len(tails))
-        for place, tail in enumerate(tails):
-            end = tail.written_end + tail.open_count + share + (place < rest)
+        for index, tail in enumerate(tails):
+            end = tail.written_end + tail.open_count + share + (index < rest)
             tail.append_end_max = min(end + first.get(tail.partition, 0), _OFFSET_MAX)
         return room
 

@@ -22,14 +22,14 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.channels.channel import NOT_KEPT, Channel
-from penstock.broker.context import Change, Context
+from penstock.broker.context import Context, TopicChange
 from penstock.broker.options import Durability
 from penstock.broker.partition.commit_state import SyncPace
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.replicas.replica_file import ReplicaFileStore
-from penstock.broker.topics.publishing import DepthBound, Publishing
+from penstock.broker.topics.publishing import DepthBound, TopicPublishing
 from penstock.broker.topics.retention import AgeBound, is_log_ahead
 from penstock.broker.topics.settings import Effective, effective, is_internal, sample_below
 from penstock.broker.topics.topic_file import (
@@ -49,7 +49,7 @@ _log = logging.getLogger("penstock.broker")
 _TOLD_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
 
 
-class Topic(Publishing):
+class Topic(TopicPublishing):
     def __init__(
         self,
         context: Context,
@@ -159,7 +159,7 @@ class Topic(Publishing):
         self.refresh_refusal()
         self.touch()
         if replicas:
-            self._context.changed(Change.TOPIC_RESHAPED, self)
+            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def extend(self) -> None:
         """Its messages have headers from now on. Raises StorageError, and then nothing has
@@ -169,7 +169,7 @@ class Topic(Publishing):
             self.extended = True
             self.store_or(lambda: setattr(self, "extended", False))
             self.prepare_route()
-            self._context.changed(Change.TOPIC_RESHAPED, self)
+            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def _begin(self, leader: Leader) -> None:
         """The channels have windows of it, and the consumers are subscribed to these."""
@@ -192,7 +192,7 @@ class Topic(Publishing):
         self.apply_settings()
         self.refresh_refusal()
         self.touch()
-        self._context.changed(Change.TOPIC_RESHAPED, self)
+        self._context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def add_channel(self, channel: Channel) -> None:
         """One that the cluster has made."""
@@ -200,7 +200,7 @@ class Topic(Publishing):
         self.channel_number_next = max(self.channel_number_next, channel.number + 1)
         for leader in self.leaders:
             leader.add_window(channel, kept=True)
-        self._context.changed(Change.CHANNEL_CREATED, self, channel)
+        self._context.changed(TopicChange.CHANNEL_CREATED, self, channel)
 
     @property
     def wall_ns(self) -> int:
@@ -252,7 +252,7 @@ class Topic(Publishing):
             self._context.bounded[channel] = None
         self.update_handing()
         self.touch()
-        self._context.changed(Change.CHANNEL_CREATED, self, channel)
+        self._context.changed(TopicChange.CHANNEL_CREATED, self, channel)
         return channel
 
     def delete_channel(self, name: str) -> None:
@@ -274,7 +274,7 @@ class Topic(Publishing):
                 self._on_last_channel_deleted(self)
 
     def let_go(self, channel: Channel) -> None:
-        self._context.changed(Change.CHANNEL_DELETED, self, channel)
+        self._context.changed(TopicChange.CHANNEL_DELETED, self, channel)
         for conn in list(channel.consumers):
             channel.leave(conn)
         self._forget(channel)
@@ -342,7 +342,7 @@ class Topic(Publishing):
         self.apply_settings()
         self.refresh_refusal()
         if any(getattr(before, name) != getattr(self.settings, name) for name in _TOLD_OUTSIDE):
-            self._context.changed(Change.TOPIC_RESHAPED, self)
+            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     @property
     def durability(self) -> Durability:

@@ -27,7 +27,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.errors import StorageError, TopicDamaged
 from penstock.log.disk import Disk, read_file, replace_file
-from penstock.log.head import Owner
+from penstock.log.head import LogOwner
 from penstock.log.sealed import seal, unseal
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
         unset = self.hash_partitions is msgspec.UNSET
         return self.partitions if unset else cast(int, self.hash_partitions)
 
-    def owner(self, partition: int = 0) -> Owner:
+    def owner(self, partition: int = 0) -> LogOwner:
         """Of the segments of a partition."""
-        return Owner(self.name, partition, self.identity)
+        return LogOwner(self.name, partition, self.identity)
 
     def marks(self, partition: int) -> Marks:
         if partition == 0:

@@ -29,7 +29,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[
 _CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Address(NamedTuple):
+class EtcdAddress(NamedTuple):
     endpoints: tuple[str, ...]  # host:port
     cluster: str = DEFAULT
     user: str = ""
@@ -40,7 +40,7 @@ class Address(NamedTuple):
         return f"/penstock/{self.cluster}/"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> EtcdAddress:
     """Raises ConfigError, which shows no password: one in the address is refused by its form."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
@@ -52,7 +52,7 @@ def parse_address(text: str) -> Address:
     cluster = match["cluster"] or DEFAULT
     if not _CLUSTER.fullmatch(cluster):
         raise ConfigError(NAME, text, "a cluster's name has 1 to 64 of A-Z a-z 0-9 . _ -")
-    return Address(endpoints, cluster, match["user"] or "", match["scheme"] == "etcds")
+    return EtcdAddress(endpoints, cluster, match["user"] or "", match["scheme"] == "etcds")
 
 
 def _endpoint(text: str, host: str) -> str:

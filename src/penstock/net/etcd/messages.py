@@ -22,9 +22,9 @@ from aetcd import rpc
 from penstock.cluster.coordinator import (
     Compare,
     CreatedIs,
-    Entry,
-    Event,
     Exists,
+    KeyEvent,
+    KeyValue,
     Operation,
     Put,
     RevisionIs,
@@ -50,8 +50,8 @@ class Keys:
     def decode(self, key: bytes) -> str:
         return key[len(self._bytes) :].decode()
 
-    def entry(self, found: Any) -> Entry:
-        return Entry(
+    def entry(self, found: Any) -> KeyValue:
+        return KeyValue(
             self.decode(found.key), found.value, found.mod_revision, found.create_revision,
             found.lease,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class Keys:
             revision=revision,
         )
 
-    def entries(self, found: Iterable[Any]) -> tuple[Entry, ...]:
+    def entries(self, found: Iterable[Any]) -> tuple[KeyValue, ...]:
         entries = map(self.entry, found)
         return tuple(entry for entry in entries if entry.key != PULSE)
 
@@ -132,10 +132,10 @@ class Keys:
         )
         return rpc.WatchRequest(create_request=create)
 
-    def event(self, event: Any) -> Event:
+    def event(self, event: Any) -> KeyEvent:
         kv = event.kv
         entry = None if event.type == _DELETED else self.entry(kv)
-        return Event(self.decode(kv.key), entry, kv.mod_revision)
+        return KeyEvent(self.decode(kv.key), entry, kv.mod_revision)
 
 
 def end_of(prefix: bytes) -> bytes:

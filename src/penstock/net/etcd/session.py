@@ -40,11 +40,11 @@ from penstock.cluster.coordinator import (
     UNKNOWN,
     Changes,
     Compacted,
-    Event,
     Failed,
     Granted,
+    KeyEvent,
+    KeyPage,
     LeaseGone,
-    Page,
     Put,
     Reading,
     Settled,
@@ -57,7 +57,7 @@ from penstock.limits import (
     COORDINATOR_PAGE_NS,
     SECOND,
 )
-from penstock.net.etcd.address import Address
+from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.messages import PULSE, Keys
 from penstock.replication.leader import Outcome
 
@@ -76,18 +76,18 @@ class EtcdWatch:
         self._prefix = prefix
         self._since = since  # all below it has been handed out
         self._changed = changed
-        self._events: list[Event] = []  # of an answer that comes in fragments
-        self._heard = False  # something, since the last question
+        self._events: list[KeyEvent] = []  # of an answer that comes in fragments
+        self._has_received = False  # something, since the last question
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
-    def ask_progress(self) -> None:
+    def request_progress(self) -> None:
         if self.is_over:
             return
-        if self._heard:
-            self._heard = False
+        if self._has_received:
+            self._has_received = False
             self._changed(Changes(self._since - 1, ()))
             return
         self._session.transact(_PULSE, self._pulsed)
@@ -130,7 +130,7 @@ class EtcdWatch:
             return
         events, self._events = self._events, []
         revision = events[-1].revision
-        self._since, self._heard = revision + 1, True
+        self._since, self._has_received = revision + 1, True
         shown = tuple(event for event in events if event.key != PULSE)
         self._changed(Changes(revision, shown))
 
@@ -197,7 +197,7 @@ class EtcdCoordinator:
     """Created and used in one running loop. `on_fault`: of the program, in a callback."""
 
     def __init__(
-        self, address: Address, secrets: Secrets, on_fault: Callable[[Exception], None]
+        self, address: EtcdAddress, secrets: Secrets, on_fault: Callable[[Exception], None]
     ) -> None:
         self.endpoint = address.endpoints[0]  # in use
         self.reason = ""  # why the last call failed; empty: it was answered
@@ -228,7 +228,7 @@ class EtcdCoordinator:
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
         self._spawn(self._read(key, done))
 
-    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         self._spawn(self._list(prefix, done))
 
     def watch(
@@ -274,7 +274,7 @@ class EtcdCoordinator:
             entry = self._keys.entry(response.kvs[0]) if response.kvs else None
             done(Reading(response.header.revision, entry))
 
-    async def _list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+    async def _list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
         """All pages as of the revision of the first one."""
         after, revision, more = b"", 0, True
         while more:
@@ -287,7 +287,7 @@ class EtcdCoordinator:
             revision = revision or response.header.revision
             more = response.more
             after = response.kvs[-1].key if more else b""
-            done(Page(revision, self._keys.entries(response.kvs), not more))
+            done(KeyPage(revision, self._keys.entries(response.kvs), not more))
 
     async def _grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
         request = rpc.LeaseGrantRequest(TTL=-(-ttl_ns // SECOND))

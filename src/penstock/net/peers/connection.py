@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from penstock.errors import PeerFault
-from penstock.net.peers.handshake import Dialling, Listening, PeerRefused, State
+from penstock.net.peers.handshake import Dialling, HandshakeState, Listening, PeerRefused
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -60,7 +60,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         if self._reads:
             self.on_filled(nbytes)
-        elif self._handshake.state is State.OPEN:
+        elif self._handshake.state is HandshakeState.OPEN:
             self._held += self._greeting[:nbytes]
         else:
             self._shake(bytes(self._greeting[:nbytes]))
@@ -76,7 +76,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         if out:
             self._write(out)
-        if self._handshake.state is State.OPEN:
+        if self._handshake.state is HandshakeState.OPEN:
             self._held = self._handshake.rest
             if self._transport is not None:
                 self._transport.pause_reading()

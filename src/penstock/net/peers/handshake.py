@@ -58,7 +58,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.kernel import crc32c
 
@@ -71,7 +71,7 @@ GREETING_BYTES = _FIELDS.size + PROOF_BYTES + _CRC.size
 NO_PROOF = bytes(PROOF_BYTES)
 
 
-class Kind(IntEnum):
+class HandshakeKind(IntEnum):
     GREETING = 1
     WELCOME = 2
     REFUSAL = 3
@@ -105,7 +105,7 @@ _TEXTS = {
 class Greeting(NamedTuple):
     """Of either side."""
 
-    kind: Kind
+    kind: HandshakeKind
     lane: int  # of a refusal: its reason
     cluster: int
     source: int
@@ -141,23 +141,23 @@ def decode(data: bytes) -> Greeting:
         raise PeerFault("no node of a Penstock cluster is at the other end")
     if _CRC.unpack_from(data, len(content))[0] != crc32c(content):
         raise PeerFault("a greeting does not have its checksum")
-    if kind not in Kind.__members__.values():
+    if kind not in HandshakeKind.__members__.values():
         raise PeerFault(f"a greeting of kind {kind}")
     proof = content[_FIELDS.size :]
     uuid = int.from_bytes(cluster, "big")
     return Greeting(
-        Kind(kind), lane, uuid, source, target, incarnation, session, nonce, proof, version
+        HandshakeKind(kind), lane, uuid, source, target, incarnation, session, nonce, proof, version
     )
 
 
 def refusal(reason: Reason, session: int) -> bytes:
-    return Greeting(Kind.REFUSAL, reason, 0, 0, 0, 0, session).encode()
+    return Greeting(HandshakeKind.REFUSAL, reason, 0, 0, 0, 0, session).encode()
 
 
-def lane_of(greeting: Greeting) -> Lane:
+def lane_of(greeting: Greeting) -> PeerLane:
     """Raises PeerFault."""
     try:
-        return Lane(greeting.lane)
+        return PeerLane(greeting.lane)
     except ValueError as error:
         raise PeerFault(f"lane {greeting.lane} is not known here") from error
 
@@ -165,7 +165,7 @@ def lane_of(greeting: Greeting) -> Lane:
 # --- proofs ---
 
 
-def proof(secret: bytes, side: Kind, greeting: Greeting, welcome: Greeting) -> bytes:
+def proof(secret: bytes, side: HandshakeKind, greeting: Greeting, welcome: Greeting) -> bytes:
     """Of the side that sends `side`."""
     if not secret:
         return NO_PROOF
@@ -174,7 +174,11 @@ def proof(secret: bytes, side: Kind, greeting: Greeting, welcome: Greeting) -> b
 
 
 def is_proven(
-    secrets: tuple[bytes, ...], given: bytes, side: Kind, greeting: Greeting, welcome: Greeting
+    secrets: tuple[bytes, ...],
+    given: bytes,
+    side: HandshakeKind,
+    greeting: Greeting,
+    welcome: Greeting,
 ) -> bool:
     """By any of the secrets: they are changed one node after the other."""
     known = secrets or (b"",)
@@ -200,20 +204,27 @@ class Own(NamedTuple):
     secrets: tuple[bytes, ...] = ()  # the first one proves, any of them is a proof
 
 
-class State(IntEnum):
+class HandshakeState(IntEnum):
     WAITS = 1
     WELCOMED = 2
     OPEN = 3
 
 
 class Dialling:
-    def __init__(self, own: Own, node: int, lane: Lane, session: int, nonce: bytes) -> None:
-        self.state = State.WAITS
+    def __init__(self, own: Own, node: int, lane: PeerLane, session: int, nonce: bytes) -> None:
+        self.state = HandshakeState.WAITS
         self.incarnation = 0  # of the other process, once it is open
         self.rest = b""
         self._own = own
         self._greeting = Greeting(
-            Kind.GREETING, lane, own.cluster, own.node, node, own.incarnation, session, nonce
+            HandshakeKind.GREETING,
+            lane,
+            own.cluster,
+            own.node,
+            node,
+            own.incarnation,
+            session,
+            nonce,
         )
         self._buffer = b""
 
@@ -228,22 +239,22 @@ class Dialling:
         welcome = decode(self._buffer[:GREETING_BYTES])
         self.rest, self._buffer = self._buffer[GREETING_BYTES:], b""
         self._check(welcome)
-        self.state, self.incarnation = State.OPEN, welcome.incarnation
+        self.state, self.incarnation = HandshakeState.OPEN, welcome.incarnation
         secret = self._own.secrets[0] if self._own.secrets else b""
-        return proof(secret, Kind.GREETING, self._greeting, welcome)
+        return proof(secret, HandshakeKind.GREETING, self._greeting, welcome)
 
     def _check(self, welcome: Greeting) -> None:
         asked = self._greeting
-        if welcome.kind is Kind.REFUSAL:
+        if welcome.kind is HandshakeKind.REFUSAL:
             raise PeerRefused(_reason(welcome))
-        if welcome.kind is not Kind.WELCOME or welcome.version != VERSION:
+        if welcome.kind is not HandshakeKind.WELCOME or welcome.version != VERSION:
             raise PeerRefused(Reason.VERSION)
         answers = (welcome.cluster, welcome.source, welcome.target)
         if answers != (asked.cluster, asked.target, asked.source):
             raise PeerRefused(Reason.NODE)
         if (welcome.lane, welcome.session) != (asked.lane, asked.session):
             raise PeerFault("a welcome to another greeting")
-        if not is_proven(self._own.secrets, welcome.proof, Kind.WELCOME, asked, welcome):
+        if not is_proven(self._own.secrets, welcome.proof, HandshakeKind.WELCOME, asked, welcome):
             raise PeerRefused(Reason.PROOF)
 
 
@@ -253,7 +264,7 @@ class Listening:
     def __init__(
         self, own: Own, nonce: bytes, may_link: Callable[[int, int, int], Reason | None]
     ) -> None:
-        self.state = State.WAITS
+        self.state = HandshakeState.WAITS
         self.rest = b""
         self._own = own
         self._nonce = nonce
@@ -269,18 +280,18 @@ class Listening:
         return self._greeting
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> PeerLane:
         return lane_of(self.greeting)
 
     def feed(self, data: bytes) -> bytes:
         """Raises PeerFault."""
         self._buffer += data
         out = b""
-        if self.state is State.WAITS and len(self._buffer) >= GREETING_BYTES:
+        if self.state is HandshakeState.WAITS and len(self._buffer) >= GREETING_BYTES:
             greeting = decode(self._buffer[:GREETING_BYTES])
             self._buffer = self._buffer[GREETING_BYTES:]
             out = self._welcomed(greeting)
-        if self.state is State.WELCOMED and len(self._buffer) >= PROOF_BYTES:
+        if self.state is HandshakeState.WELCOMED and len(self._buffer) >= PROOF_BYTES:
             given, self.rest = self._buffer[:PROOF_BYTES], self._buffer[PROOF_BYTES:]
             self._buffer = b""
             self._open(given)
@@ -292,18 +303,18 @@ class Listening:
             raise PeerRefused(reason, refusal(reason, greeting.session))
         own = self._own
         bare = Greeting(
-            Kind.WELCOME, lane_of(greeting), own.cluster, own.node, greeting.source,
+            HandshakeKind.WELCOME, lane_of(greeting), own.cluster, own.node, greeting.source,
             own.incarnation,
             greeting.session, self._nonce, NO_PROOF,
         )  # fmt: skip
         secret = own.secrets[0] if own.secrets else b""
-        given = proof(secret, Kind.WELCOME, greeting, bare)
+        given = proof(secret, HandshakeKind.WELCOME, greeting, bare)
         self._greeting, self._welcome = greeting, bare
-        self.state = State.WELCOMED
+        self.state = HandshakeState.WELCOMED
         return bare._replace(proof=given).encode()
 
     def _hindrance(self, greeting: Greeting) -> Reason | None:
-        if greeting.kind is not Kind.GREETING or greeting.version != VERSION:
+        if greeting.kind is not HandshakeKind.GREETING or greeting.version != VERSION:
             return Reason.VERSION
         if greeting.cluster != self._own.cluster:
             return Reason.CLUSTER
@@ -315,9 +326,9 @@ class Listening:
         greeting, welcome = self._greeting, self._welcome
         if greeting is None or welcome is None:
             raise RuntimeError("a proof before a greeting")
-        if not is_proven(self._own.secrets, given, Kind.GREETING, greeting, welcome):
+        if not is_proven(self._own.secrets, given, HandshakeKind.GREETING, greeting, welcome):
             raise PeerRefused(Reason.PROOF, refusal(Reason.PROOF, greeting.session))
-        self.state = State.OPEN
+        self.state = HandshakeState.OPEN
 
 
 def _reason(welcome: Greeting) -> Reason:

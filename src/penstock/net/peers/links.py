@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.broker.ports import Lane
+from penstock.broker.ports import PeerLane
 from penstock.errors import PeerFault
 from penstock.limits import (
     PEER_BULK_BYTES_MAX,
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_LANES = len(Lane)
+_LANES = len(PeerLane)
 _log = logging.getLogger("penstock.cluster")
 
 
-class Place(NamedTuple):
+class PeerAddress(NamedTuple):
     """Where a node can be reached, and which life of it is there, as the metadata says."""
 
     host: str
@@ -69,7 +69,7 @@ class Place(NamedTuple):
     incarnation: int
 
 
-class Decoder(Protocol):
+class LaneDecoder(Protocol):
     """Of what comes over one lane."""
 
     def space(self) -> memoryview: ...
@@ -109,7 +109,7 @@ class PeerLinks:
         self,
         own: Own,
         events: Events,
-        new_decoder: Callable[[int], Decoder],
+        new_decoder: Callable[[int], LaneDecoder],
         nonce: Callable[[], bytes],
         on_fault: Callable[[Exception], None],
         server_tls: ssl.SSLContext | None = None,
@@ -117,7 +117,7 @@ class PeerLinks:
         silence_ns: int = PEER_SILENCE_NS,
     ) -> None:
         self.own = own
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, PeerLink] = {}
         self.reasons: dict[int, str] = {}  # why there is no link, by node
         self._events = events
         self._new_decoder = new_decoder
@@ -125,7 +125,7 @@ class PeerLinks:
         self._on_fault = on_fault
         self._server_tls, self._client_tls = server_tls, client_tls
         self._silence_ns = silence_ns
-        self._places: dict[int, Place] = {}
+        self._addresses: dict[int, PeerAddress] = {}
         self._members: frozenset[int] = frozenset()
         self._dials: dict[int, _Dial] = {}
         self._number = 0  # of the newest session
@@ -157,16 +157,18 @@ class PeerLinks:
         for link in self.links.values():
             link.end()
 
-    def know(self, places: Mapping[int, Place], members: Collection[int]) -> None:
-        """`places`: of the nodes that are to be dialled. `members`: all that belong to the cluster.
-        A link ends when its node no longer does. A node that is not in its place any more may have
-        lost its lease to an outage of the coordinator, and one that is no member yet may be newer
-        than the metadata here."""
-        self._places = {node: place for node, place in places.items() if node != self.own.node}
+    def know(self, addresses: Mapping[int, PeerAddress], members: Collection[int]) -> None:
+        """`addresses`: of the nodes that are to be dialled. `members`: all that belong to the
+        cluster. A link ends when its node no longer does. A node that is not at its address any
+        more may have lost its lease to an outage of the coordinator, and one that is no member yet
+        may be newer than the metadata here."""
+        self._addresses = {
+            node: address for node, address in addresses.items() if node != self.own.node
+        }
         for node in self._members.difference(members).intersection(self.links):
             self.links.pop(node).end()
         self._members = frozenset(members)
-        for node in [node for node in self._dials if node not in self._places]:
+        for node in [node for node in self._dials if node not in self._addresses]:
             self._stop_dialling(node)
 
     def _stop_dialling(self, node: int) -> None:
@@ -176,13 +178,13 @@ class PeerLinks:
 
     # --- the broker's port ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Buffer]]) -> None:
+    def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Buffer]]) -> None:
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return
         connection = link.lanes[lane]
         connection.write([part for frame in frames for part in frame])
-        if lane is Lane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
+        if lane is PeerLane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
             asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
 
     def has_room(self, node: int) -> bool:
@@ -190,10 +192,10 @@ class PeerLinks:
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return False
-        connection = link.lanes[Lane.BULK]
+        connection = link.lanes[PeerLane.BULK]
         return connection.waiting_bytes < PEER_BULK_BYTES_MAX
 
-    def _too_slow(self, link: Link, connection: Connection) -> None:
+    def _too_slow(self, link: PeerLink, connection: LaneConnection) -> None:
         if connection in link.lanes.values():
             self._end(link, f"{connection.waiting_bytes} bytes wait for it")
 
@@ -210,8 +212,8 @@ class PeerLinks:
             if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
                 stranger.close()
                 self._strangers.discard(stranger)
-        for node, place in self._places.items():
-            self._dial_if_due(node, place, mono_ns)
+        for node, address in self._addresses.items():
+            self._dial_if_due(node, address, mono_ns)
 
     def _excuse(self, since_ns: int) -> None:
         """Where this process itself stood still, what came meanwhile was not read yet."""
@@ -219,14 +221,14 @@ class PeerLinks:
             for node in self._heard:
                 self._heard[node] += since_ns
 
-    def _dial_if_due(self, node: int, place: Place, mono_ns: int) -> None:
+    def _dial_if_due(self, node: int, address: PeerAddress, mono_ns: int) -> None:
         link = self.links.get(node)
         if link is not None and link.is_whole:
             return
         dial = self._dials.setdefault(node, _Dial())
         if dial.task is None and mono_ns >= dial.due_ns:
             dial.due_ns = mono_ns + PEER_KNOCK_NS
-            work = self._dial(node, place) if self.own.node < node else self._knock(node, place)
+            work = self._dial(node, address) if self.own.node < node else self._knock(node, address)
             dial.task = asyncio.get_running_loop().create_task(work)
             dial.task.add_done_callback(lambda task: self._dialled(dial, task))
 
@@ -239,20 +241,22 @@ class PeerLinks:
 
     # --- dialling ---
 
-    async def _dial(self, node: int, place: Place) -> None:
+    async def _dial(self, node: int, address: PeerAddress) -> None:
         self._number += 1
-        session = Session(self.own.incarnation, self._number)
+        session = PeerSession(self.own.incarnation, self._number)
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
-                for lane in (Lane.BULK, Lane.LIVE):
-                    await self._dial_lane(node, place, session, lane)
+                for lane in (PeerLane.BULK, PeerLane.LIVE):
+                    await self._dial_lane(node, address, session, lane)
         except (OSError, PeerFault, TimeoutError) as error:
             link = self.links.get(node)
             if link is not None and link.session == session:
                 link.end()
-            self._failed(node, place, error)
+            self._failed(node, address, error)
 
-    async def _dial_lane(self, node: int, place: Place, session: Session, lane: Lane) -> None:
+    async def _dial_lane(
+        self, node: int, address: PeerAddress, session: PeerSession, lane: PeerLane
+    ) -> None:
         loop = asyncio.get_running_loop()
         handshake = Dialling(self.own, node, lane, session.number, self._nonce())
         connection = PeerConnection(handshake, self._now_ns)
@@ -262,28 +266,28 @@ class PeerLinks:
         opened = connection.wait_open(loop)
         try:
             await loop.create_connection(
-                lambda: connection, place.host, place.port, ssl=self._client_tls
+                lambda: connection, address.host, address.port, ssl=self._client_tls
             )
             await opened
         except BaseException:
             connection.close()
             raise
 
-    async def _knock(self, node: int, place: Place) -> None:
+    async def _knock(self, node: int, address: PeerAddress) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
-                await loop.create_connection(_Knock, place.host, place.port)
+                await loop.create_connection(_Knock, address.host, address.port)
         except (OSError, TimeoutError) as error:
-            self._failed(node, place, error)
+            self._failed(node, address, error)
 
-    def _failed(self, node: int, place: Place, error: Exception) -> None:
+    def _failed(self, node: int, address: PeerAddress, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         if self.reasons.get(node) != reason:
             self.reasons[node] = reason
-            _log.warning("node %d at %s:%d: %s", node, place.host, place.port, reason)
+            _log.warning("node %d at %s:%d: %s", node, address.host, address.port, reason)
         if isinstance(error, ConnectionRefusedError):
-            self._events.refused(node, place.incarnation)
+            self._events.refused(node, address.incarnation)
 
     # --- being dialled ---
 
@@ -310,17 +314,22 @@ class PeerLinks:
     def _welcomed(self, handshake: Listening, connection: PeerConnection) -> None:
         self._strangers.discard(connection)
         greeting = handshake.greeting
-        session = Session(greeting.incarnation, greeting.session)
+        session = PeerSession(greeting.incarnation, greeting.session)
         self._take(greeting.source, session, handshake.lane, greeting.incarnation, connection)
 
     # --- links ---
 
     def _take(
-        self, node: int, session: Session, lane: Lane, incarnation: int, connection: PeerConnection
+        self,
+        node: int,
+        session: PeerSession,
+        lane: PeerLane,
+        incarnation: int,
+        connection: PeerConnection,
     ) -> None:
         link = self.links.get(node)
         if link is None:
-            link = self.links[node] = Link(node, self._linked, self._events.unlinked)
+            link = self.links[node] = PeerLink(node, self._linked, self._events.unlinked)
         decoder = self._new_decoder(node)
         connection.space = decoder.space
         connection.on_filled = partial(self._received, link, connection, decoder)
@@ -334,7 +343,7 @@ class PeerLinks:
         self._events.linked(node, incarnation)
 
     def _received(
-        self, link: Link, connection: PeerConnection, decoder: Decoder, count: int
+        self, link: PeerLink, connection: PeerConnection, decoder: LaneDecoder, count: int
     ) -> None:
         self._heard[link.node] = self._now_ns
         try:
@@ -345,22 +354,22 @@ class PeerLinks:
         except FrameBroken as fault:
             self._end(link, str(fault))
 
-    def _ended(self, link: Link, connection: PeerConnection, reason: str) -> None:
+    def _ended(self, link: PeerLink, connection: PeerConnection, reason: str) -> None:
         if connection in link.lanes.values():
             self._end(link, reason)
 
-    def _end(self, link: Link, reason: str) -> None:
+    def _end(self, link: PeerLink, reason: str) -> None:
         self.reasons[link.node] = reason
         _log.warning("the link to node %d ends: %s", link.node, reason)
         link.end()
 
 
-class Session(NamedTuple):
+class PeerSession(NamedTuple):
     incarnation: int  # of the node that dialled
     number: int
 
 
-class Connection(Protocol):
+class LaneConnection(Protocol):
     @property
     def waiting_bytes(self) -> int:
         """Written, and not sent yet."""
@@ -374,7 +383,7 @@ class Connection(Protocol):
         """What comes may be read: the link is whole."""
 
 
-class Link:
+class PeerLink:
     """To one other node. `incarnation`: of the process at the other end."""
 
     def __init__(
@@ -382,8 +391,8 @@ class Link:
     ) -> None:
         self.node = node
         self.incarnation = 0
-        self.session: Session | None = None
-        self.lanes: dict[Lane, Connection] = {}
+        self.session: PeerSession | None = None
+        self.lanes: dict[PeerLane, LaneConnection] = {}
         self._on_linked = on_linked
         self._on_unlinked = on_unlinked
 
@@ -391,14 +400,14 @@ class Link:
     def is_whole(self) -> bool:
         return len(self.lanes) == _LANES
 
-    def may_open(self, session: Session, lane: Lane) -> bool:
+    def may_open(self, session: PeerSession, lane: PeerLane) -> bool:
         known = self.session
         if known is None or known.incarnation != session.incarnation:
             return True
         return session.number > known.number or (session == known and lane not in self.lanes)
 
     def opened(
-        self, session: Session, lane: Lane, incarnation: int, connection: Connection
+        self, session: PeerSession, lane: PeerLane, incarnation: int, connection: LaneConnection
     ) -> bool:
         """False: the connection is of no use, and was closed."""
         if not self.may_open(session, lane):
@@ -420,7 +429,7 @@ class Link:
                 one.go_on()
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: LaneConnection) -> None:
         if connection in self.lanes.values():
             self.end()
 
@@ -429,5 +438,5 @@ class Link:
         lanes, self.lanes = self.lanes, {}
         for connection in lanes.values():
             connection.close()
-        if len(lanes) == len(Lane):
+        if len(lanes) == len(PeerLane):
             self._on_unlinked(self.node)

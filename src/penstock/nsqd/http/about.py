@@ -116,7 +116,7 @@ def message_stats(call: Call) -> None:
     channels = list(topic.channels.values())
     if "channel" in call.parameters:
         channels = [find_channel(call)]
-    rows = [_place(channel, number) for channel in channels for number in partitions]
+    rows = [_position_row(channel, number) for channel in channels for number in partitions]
     call.answer(json_response({"topic_name": topic.name, "channels": rows}))
 
 
@@ -144,7 +144,7 @@ def copies(call: Call) -> None:
     call.answer(json_response({"topic_coord_stats": rows}))
 
 
-def _place(channel: Channel, number: int) -> dict[str, Any]:
+def _position_row(channel: Channel, number: int) -> dict[str, Any]:
     """Offsets are of the partition's log."""
     window = channel.windows[number]
     return {

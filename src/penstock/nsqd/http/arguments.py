@@ -177,7 +177,7 @@ def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
 TRUTH = f"one of {', '.join(TRUE + FALSE)}"
 
 
-class Setting(NamedTuple):
+class SettingArgument(NamedTuple):
     key: str  # in topic.json
     read: Callable[[str], Any]  # raises ValueError
     empty: Any = None  # what an empty value means
@@ -186,7 +186,7 @@ class Setting(NamedTuple):
 
 def read_settings(
     parameters: Parameters,
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, SettingArgument],
     others: Iterable[str],
     shown: int | None = None,
 ) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def read_settings(
     return wanted
 
 
-def chosen(own: Any, default: Any, settings: Mapping[str, Setting]) -> list[str]:
+def chosen(own: Any, default: Any, settings: Mapping[str, SettingArgument]) -> list[str]:
     """The names of those that are not as by default."""
     return [
         name for name, (key, *_) in settings.items() if getattr(own, key) != getattr(default, key)

@@ -32,7 +32,7 @@ from penstock.net.api import EMPTY, HttpError, error_response, json_response
 from penstock.net.exchange import Response
 from penstock.nsqd.http.arguments import (
     SHOWN_OF_NUMBER,
-    Setting,
+    SettingArgument,
     channel_name,
     chosen,
     chosen_partition,
@@ -185,13 +185,13 @@ def _one_of(kind: type[ChannelOrder] | type[Poison]) -> Callable[[str], Any]:
 
 
 _SETTINGS = {
-    "max_attempts": Setting("max_attempts", _attempts, 0, SHOWN_OF_NUMBER),
-    "dead_letter_topic": Setting("dead_letter_topic", str, ""),
-    "trace_rate": Setting("trace_rate", read_rate, shown=None),
-    "ack_retry_cnt": Setting("auto_ack_attempts", _attempts, shown=SHOWN_OF_NUMBER),
-    "ack_old_than_time": Setting("auto_ack_age_ns", read_duration),
-    "order": Setting("order", _one_of(ChannelOrder), next(iter(ChannelOrder))),
-    "poison": Setting("poison", _one_of(Poison), next(iter(Poison))),
+    "max_attempts": SettingArgument("max_attempts", _attempts, 0, SHOWN_OF_NUMBER),
+    "dead_letter_topic": SettingArgument("dead_letter_topic", str, ""),
+    "trace_rate": SettingArgument("trace_rate", read_rate, shown=None),
+    "ack_retry_cnt": SettingArgument("auto_ack_attempts", _attempts, shown=SHOWN_OF_NUMBER),
+    "ack_old_than_time": SettingArgument("auto_ack_age_ns", read_duration),
+    "order": SettingArgument("order", _one_of(ChannelOrder), next(iter(ChannelOrder))),
+    "poison": SettingArgument("poison", _one_of(Poison), next(iter(Poison))),
 }
 
 

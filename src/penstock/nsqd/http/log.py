@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from penstock import limits
-from penstock.broker.channels.reading import Found, Range, TopicReader, find_id, find_value
+from penstock.broker.channels.reading import FoundMessage, Range, TopicReader, find_id, find_value
 from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
@@ -133,8 +133,8 @@ def fetch(call: Call) -> None:
 
     bulk = call.deps.bulk
     limit = -1 if stretch.limit is None else stretch.limit
-    place = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
-    bulk.check(*place, from_offset, min(to_offset, reader.end), bytes_max, checked)
+    where = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
+    bulk.check(*where, from_offset, min(to_offset, reader.end), bytes_max, checked)
 
 
 def offset(call: Call) -> None:
@@ -265,7 +265,7 @@ def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, tuple
 
 def _find(
     readers: Sequence[TopicReader], parameters: Parameters
-) -> Generator[None, None, Found | None]:
+) -> Generator[None, None, FoundMessage | None]:
     if parameters.get("id"):
         return (yield from find_id(readers, message_id(parameters["id"])))
     text = parameters["trace_id"]

@@ -5,12 +5,13 @@
 It names messages; what is in them is read with `/message/get`.
 
 For channels that are stuck there is what Youzan's nsqd has: one message finished by its id, delayed
-messages finished or sent now, the place of the channel looked at again, and `/channel/setoffset`: a
-channel goes back, or on, to a place in the log. All of them act on every partition of the topic
-that is led here, or on the one that `partition` names. What is settled is in the channel journal
-before the answer is given, and where there are other replicas on the disks of all that need it.
+messages finished or sent now, the position of the channel looked at again, and
+`/channel/setoffset`: a channel goes back, or on, to a position in the log. All of them act on every
+partition of the topic that is led here, or on the one that `partition` names. What is settled is in
+the channel journal before the answer is given, and where there are other replicas on the disks of
+all that need it.
 
-The place to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
+The position to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
 `dry_run=true` nothing is changed, and the answer says what would be: sums, and below them what
 becomes of each partition.
 """
@@ -25,8 +26,8 @@ from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.reading import (
     OF_ONE,
-    Move,
-    Places,
+    CursorMove,
+    Offsets,
     Position,
     TopicReader,
     find_id,
@@ -76,16 +77,16 @@ def finish_by_number(call: Call) -> None:
 
 def fix_confirmed(call: Call) -> None:
     channel = find_channel(call)
-    places = {}
+    partitions = {}
     leaders = _leaders(channel, chosen_partitions(channel.topic, call.parameters))
     for leader in leaders:
         window = channel.windows[leader.number]
         leader.load_again()
         leader.store_cursors()
-        place = {"low": window.low, "next": window.next, "floor": window.floor}
-        places[str(leader.number)] = place
+        cursor = {"low": window.low, "next": window.next, "floor": window.floor}
+        partitions[str(leader.number)] = cursor
     call.deps.soon()
-    response = json_response({**names_of(channel), "partitions": places})
+    response = json_response({**names_of(channel), "partitions": partitions})
     answer_when_held(leaders, response, call.answer)
 
 
@@ -125,7 +126,7 @@ def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None,
             operator.finish(channel, id, partitions)  # the channel may have come to it meanwhile
 
 
-# --- a place in the log ---
+# --- a position in the log ---
 
 
 def set_offset(call: Call) -> None:
@@ -134,16 +135,16 @@ def set_offset(call: Call) -> None:
     dry_run = flag(parameters, "dry_run")
     partitions = _partitions(channel.topic, position, parameters)
 
-    def done(places: Places) -> None:
+    def done(offsets: Offsets) -> None:
         if channel.deleted:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
-        moves = {one: move_of(channel, offset, one) for one, offset in places.items()}
+        moves = {one: move_of(channel, offset, one) for one, offset in offsets.items()}
         response = json_response(_document(channel, moves, dry_run))
         if dry_run:
             call.answer(response)
             return
-        leaders = _leaders(channel, list(places))
-        channel.seek_all(places)
+        leaders = _leaders(channel, list(offsets))
+        channel.seek_all(offsets)
         call.deps.soon()
         answer_when_held(leaders, response, call.answer)
 
@@ -161,7 +162,7 @@ def _position(call: Call) -> Position:
 
 
 def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
-    """Where to look for the place: in the partition that is named, or in all of them."""
+    """Where to look for the position: in the partition that is named, or in all of them."""
     numbers = [leader.number for leader in topic.leaders]
     text = parameters.get("partition", "")
     if text and text != "-1":
@@ -177,7 +178,7 @@ def _partitions(topic: Topic, position: Position, parameters: Parameters) -> lis
     return numbers
 
 
-def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[str, Any]:
+def _document(channel: Channel, moves: dict[int, CursorMove], dry_run: bool) -> dict[str, Any]:
     """`offset` is null where several partitions have one each."""
     document: dict[str, Any] = {
         **names_of(channel),
@@ -193,7 +194,7 @@ def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[s
     return document
 
 
-def _counts(moves: list[Move]) -> dict[str, int]:
+def _counts(moves: list[CursorMove]) -> dict[str, int]:
     return {
         "messages_again": sum(move.again for move in moves),
         "messages_skipped": sum(move.skipped for move in moves),

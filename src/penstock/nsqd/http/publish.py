@@ -29,7 +29,7 @@ from penstock.nsqd.http.arguments import FALSE, TRUE
 from penstock.nsqd.http.deps import Call, Deps, parameters_of, unavailable
 from penstock.nsqd.http.targets import (
     ANYWHERE,
-    check_place,
+    check_partition,
     due_ns_of,
     headers_of,
     is_stamped,
@@ -53,7 +53,7 @@ Publish = Callable[[Topic, Request, Parameters, Answer], None]
 Said = Callable[[Stored | None], Response]  # None: it was stored before
 
 
-class Publishing:
+class HttpPublishing:
     def __init__(self, deps: Deps, guard: Guard) -> None:
         self._deps = deps
         self._guard = guard
@@ -147,7 +147,7 @@ class Publishing:
         self._publish_traced(call, parameters, [Traced(*one) for one in messages])
 
     def _publish_traced(self, call: Call, parameters: Parameters, messages: list[Traced]) -> None:
-        said = partial(_place, messages[0])
+        said = partial(_stored_response, messages[0])
 
         def publish(topic: Topic) -> None:
             partition = partition_of(topic, parameters)
@@ -156,7 +156,7 @@ class Publishing:
                 sections = [message.sections for message in messages]
                 self._publish_stamped(topic, bodies, parameters, call.answer, said, sections)
                 return
-            check_place(topic, partition)
+            check_partition(topic, partition)
             due_ns = due_ns_of(self._deps, parameters)
             done = self._answering(call.answer, said)
             self._take(topic.publish_traced, messages, due_ns, done, partition)
@@ -174,7 +174,7 @@ class Publishing:
         call.with_topic(publish)
 
     def _publish_headed(self, topic: Topic, message: Headed, call: Call) -> None:
-        said = partial(_place, message) if message.trace_id else just_ok
+        said = partial(_stored_response, message) if message.trace_id else just_ok
         parameters, sections = call.parameters, message.sections
         partition = partition_of(topic, parameters)
         if is_stamped(parameters):
@@ -185,7 +185,7 @@ class Publishing:
             return
         if partition == ANY and message.key is not None:
             partition = topic.partition_of_key(message.key)
-        check_place(topic, partition)
+        check_partition(topic, partition)
         due_ns = due_ns_of(self._deps, parameters)
         leader = topic.route() if partition == ANY else topic.partition(partition)
         if leader.refusal:
@@ -287,7 +287,7 @@ def _repeated(response: Response) -> Response:
     return response._replace(headers=(*response.headers, ("X-Penstock-Repeated", "true")))
 
 
-def _place(message: Traced | Headed, where: Stored | None) -> Response:
+def _stored_response(message: Traced | Headed, where: Stored | None) -> Response:
     """Of what was stored before, it is not looked for."""
     trace_id = str(message.trace_id)
     if where is None:

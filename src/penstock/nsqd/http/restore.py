@@ -19,12 +19,12 @@ import msgspec
 
 from penstock import limits
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Entry, Failed, Page, Settled, Transaction
+from penstock.cluster.coordinator import Failed, KeyPage, KeyValue, Settled, Transaction
 from penstock.cluster.documents import CHANNEL, RECORD, TOPIC, identity_of
 from penstock.cluster.json_form import Form
 from penstock.cluster.metadata_topics import channel_document, topic_document
 from penstock.cluster.restoration import Memory, Restoration, restoration, standing_of
-from penstock.cluster.view import Held, Remembered
+from penstock.cluster.view import Remembered, Versioned
 from penstock.errors import PenstockError, Refused
 from penstock.net.api import (
     GET,
@@ -83,10 +83,10 @@ def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
         if file.name not in topics:
             replicas = [len(one.document.wanted) for at, one in view.partitions.items()
                         if at.topic == file.name]  # fmt: skip
-            topics[file.name] = Held(topic_document(file, max(replicas, default=1)), 0, 0)
+            topics[file.name] = Versioned(topic_document(file, max(replicas, default=1)), 0, 0)
             for entry in file.channels:
                 document = channel_document(entry, identity_of(file.identity))
-                channels[keys.ChannelName(file.name, entry.name)] = Held(document, 0, 0)
+                channels[keys.ChannelName(file.name, entry.name)] = Versioned(document, 0, 0)
     return _Told(
         node,
         f"{remembered.uuid:032x}",
@@ -98,7 +98,7 @@ def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
     )
 
 
-def _rows(form: Form[Any], held: Iterable[tuple[str, Held[Any]]]) -> dict[str, _Row]:
+def _rows(form: Form[Any], held: Iterable[tuple[str, Versioned[Any]]]) -> dict[str, _Row]:
     return {
         key: _Row(one.revision, one.created, msgspec.Raw(form.encode(one.document)))
         for key, one in held
@@ -119,9 +119,9 @@ def memory_of(told: _Told) -> Memory:
 
 def _held(
     rows: Mapping[str, _Row], form: Form[Any], name_of: Callable[[str], Any]
-) -> dict[Any, Held[Any]]:
+) -> dict[Any, Versioned[Any]]:
     return {
-        name_of(key): Held(form.decode(key, bytes(row.document)), row.revision, row.created)
+        name_of(key): Versioned(form.decode(key, bytes(row.document)), row.revision, row.created)
         for key, row in rows.items()
     }
 
@@ -157,9 +157,9 @@ class Restoring:
         except (ValueError, RecursionError, PenstockError) as error:
             reason = f"not what GET /cluster/memory answers: {error}"
             raise because(400, "INVALID_BODY", reason) from error
-        entries: list[Entry] = []
+        entries: list[KeyValue] = []
 
-        def listed(page: Page | Failed) -> None:
+        def listed(page: KeyPage | Failed) -> None:
             if isinstance(page, Failed):
                 answer(_unavailable(f"etcd: {page.reason}"))
                 return

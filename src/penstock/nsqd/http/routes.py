@@ -21,7 +21,7 @@ from penstock.net.query import parse_query
 from penstock.nsqd.http import about, channels, config, log, messages, topics
 from penstock.nsqd.http.arguments import bad_partition, read_argument
 from penstock.nsqd.http.deps import Act, Call, Deps, agreeing, changing, keeping, unavailable
-from penstock.nsqd.http.publish import Publishing
+from penstock.nsqd.http.publish import HttpPublishing
 from penstock.nsqd.http.stages import Staging
 from penstock.wire.names import ANY
 
@@ -116,7 +116,7 @@ class Routes(Api):
     def _table(self) -> dict[str, Route]:
         """The rows above, and those that take a body."""
         options, route = self._deps.options, self._route
-        publishing, staging = Publishing(self._deps, self.guard), Staging(self._deps)
+        publishing, staging = HttpPublishing(self._deps, self.guard), Staging(self._deps)
         message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
         staged_max = max(limits.STAGE_BYTES_MAX, pack_max)
         return {

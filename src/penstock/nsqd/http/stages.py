@@ -13,7 +13,7 @@ from collections.abc import Generator
 import msgspec
 
 from penstock import limits
-from penstock.broker.commits.apps import NOBODY, CommitParts, Owner, Ref
+from penstock.broker.commits.apps import NOBODY, CommitParts, Ref, StageOwner
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
@@ -249,7 +249,7 @@ def _version(parameters: Parameters) -> int:
     return int(text)
 
 
-def _owner(parameters: Parameters) -> Owner:
+def _owner(parameters: Parameters) -> StageOwner:
     """Who stages; NOBODY when the writer does not say it."""
     if "app" not in parameters:
         for name in ("version", "attempt"):
@@ -259,7 +259,7 @@ def _owner(parameters: Parameters) -> Owner:
     attempt = parameters.get("attempt", "")
     if attempt:
         _check_label(attempt, "attempt")
-    return Owner(_label(parameters, "app"), _version(parameters), attempt)
+    return StageOwner(_label(parameters, "app"), _version(parameters), attempt)
 
 
 def _part(parameters: Parameters) -> tuple[int, int]:

@@ -52,22 +52,22 @@ class Joined(NamedTuple):
     context_id: int  # the message's trace id; 0: none
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     partition: int = ANY
     sections: Sections | None = None  # of each message
 
 
-ANYWHERE = Target()
+ANYWHERE = PublishTarget()
 
 
-def target_of(topic: Topic, parameters: Parameters) -> Target:
+def target_of(topic: Topic, parameters: Parameters) -> PublishTarget:
     """Raises HttpError."""
     partition = partition_of(topic, parameters)
     key = parameters.get("key")
     if key is None:
         if not is_stamped(parameters):
-            check_place(topic, partition)
-        return Target(partition) if partition != ANY else ANYWHERE
+            check_partition(topic, partition)
+        return PublishTarget(partition) if partition != ANY else ANYWHERE
     if "partition" in parameters:
         raise invalid("key", key, "a publish names a key or a partition, not both")
     if is_stamped(parameters):
@@ -75,7 +75,7 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
     return _keyed(topic, key)
 
 
-def check_place(topic: Topic, partition: int) -> None:
+def check_partition(topic: Topic, partition: int) -> None:
     """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
     if partition == ANY and topic.placed:
         raise bad_partition("", "a publish to this topic needs a partition or a key")
@@ -99,7 +99,7 @@ def partition_of(topic: Topic, parameters: Parameters) -> int:
     return number
 
 
-def _keyed(topic: Topic, text: str) -> Target:
+def _keyed(topic: Topic, text: str) -> PublishTarget:
     try:
         key = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -110,7 +110,7 @@ def _keyed(topic: Topic, text: str) -> Target:
     sections: dict[int, int | bytes] = {Section.KEY: key}
     if topic.extended:
         sections[Section.HEADERS] = headers
-    return Target(topic.partition_of_key(key), sections)
+    return PublishTarget(topic.partition_of_key(key), sections)
 
 
 def own_partition(key: str) -> HttpError:

@@ -38,7 +38,7 @@ from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import (
     SHOWN,
     TRUTH,
-    Setting,
+    SettingArgument,
     chosen,
     chosen_partitions,
     find_topic,
@@ -237,14 +237,14 @@ def _check_same(name: str, there: NewTopic, shape: NewTopic) -> None:
 
 
 _SETTINGS = {
-    "durability": Setting("durability", read_durability),
-    "max_depth": Setting("max_depth", read_count),
-    "max_age": Setting("max_age_ns", read_duration),
-    "retain_age": Setting("retain_age_ns", read_duration),
-    "retain_bytes": Setting("retain_bytes", read_count),
-    "trace_rate": Setting("trace_rate", read_rate),
-    "ordered": Setting("ordered", read_truth),
-    AUTO_CREATE_OFF: Setting(AUTO_CREATE_OFF, read_truth),
+    "durability": SettingArgument("durability", read_durability),
+    "max_depth": SettingArgument("max_depth", read_count),
+    "max_age": SettingArgument("max_age_ns", read_duration),
+    "retain_age": SettingArgument("retain_age_ns", read_duration),
+    "retain_bytes": SettingArgument("retain_bytes", read_count),
+    "trace_rate": SettingArgument("trace_rate", read_rate),
+    "ordered": SettingArgument("ordered", read_truth),
+    AUTO_CREATE_OFF: SettingArgument(AUTO_CREATE_OFF, read_truth),
 }
 
 
