@@ -1,7 +1,5 @@
 """A daemon under test: a fresh process on a core of its own, and what `/proc` says about it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """What the benchmark must know of a daemon's protocol, apart from the bytes of its hot path."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 line of its standard input to the next. It then says how many MB a second it read. It looks at
 nothing but heads: what it costs is the transfer."""
 
-from __future__ import annotations
-
 import select
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The machine: which cores to use, what to say about it in a report, whether it is busy."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`make bench`: fresh daemons, interleaved rounds, medians."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ A topic is a stream with one subject of the same name. A channel is a push consu
 acknowledgement; its `max_ack_pending` stands for RDY. NATS has no command that publishes a batch.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Sequence

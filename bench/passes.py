@@ -1,7 +1,5 @@
 """One scenario against one fresh daemon: a warm-up pass, then the pass that counts."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Sequence

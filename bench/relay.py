@@ -10,8 +10,6 @@ One thread per connection, which reads what is ready and writes it whole: the ge
 bounded number of commands open, so neither side can be stuck in front of the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import select

@@ -1,7 +1,5 @@
 """Medians over the rounds, ratios to the first daemon, as a table for people and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median

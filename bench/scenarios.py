@@ -1,7 +1,5 @@
 """The scenarios, as a table. How many messages each takes is for 200-byte bodies."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

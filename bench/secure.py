@@ -1,7 +1,5 @@
 """Penstock once more, with its clients behind TLS or compression: beside the plain one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

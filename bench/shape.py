@@ -5,8 +5,6 @@ every key has had its turn, so each message of a cycle has a key of its own; all
 fixed width, so that every unit, and every frame that comes back, has the same size.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """NSQ's protocol, as far as the benchmark speaks it: greeting, subscribing, units of publishing."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

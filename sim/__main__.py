@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 
 from sim.main import sim_main

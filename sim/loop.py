@@ -3,8 +3,6 @@
 Tasks run on it, too: asyncio's own, stepped by this loop, so their order is that of the calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

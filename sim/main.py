@@ -1,7 +1,5 @@
 """`make sim`: play histories of replication, and look at one."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

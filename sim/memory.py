@@ -4,8 +4,6 @@ Each node of a test has one of its own over the same store. Calls wait until `ru
 them, so that no answer comes from within its call: the callers meet the order that etcd shows them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

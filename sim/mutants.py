@@ -8,8 +8,6 @@ all have been played; or it runs a test that plays histories of its own:
     python -m sim.mutants learner_counted  # one, and the seed that shows it
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import sys

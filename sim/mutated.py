@@ -5,8 +5,6 @@ events of the protocol world come more often that the breach needs. With `reckle
 there than can be survived: what is checked then is that it is reported.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Injected faults are no news."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ puts one back, and the revision with it: what was changed since is gone, and the
 will be given again to other changes, as with a snapshot of etcd.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import NamedTuple

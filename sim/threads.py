@@ -1,7 +1,5 @@
 """Sync threads that are none: a job ends when the test says so."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A line of the text is an event that changed something; below it stand the frames
 the nodes that are different now. The HTML has a column for each node.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Trouble at random times: each kind as often as a history likes it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeVar

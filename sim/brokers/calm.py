@@ -12,8 +12,6 @@
 | I21 | all lose their power, and nothing comes again | QUIET_S |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from penstock.cluster import keys

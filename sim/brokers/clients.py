@@ -1,8 +1,6 @@
 """Clients of a broker without a daemon: consumers on connections without sockets, and what a
 publisher was answered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 

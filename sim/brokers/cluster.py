@@ -1,7 +1,5 @@
 """Brokers that have joined a cluster, on one clock: metadata, links, and what befalls them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ ends in a calm (`calm`), in which every promise is checked. Its length in proces
 second, most of which the brokers' own turns take.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -12,8 +12,6 @@ answer may be committed later.
 There are few names, so that a name is soon made again. A channel is known by its number.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -15,8 +15,6 @@
 The identity of a message is its body: no two are the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

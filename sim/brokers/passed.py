@@ -8,8 +8,6 @@ Leaders are looked at only: who takes over leads by what the set's journals had.
 clients make are left out, as what was there before is passed unfinished.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

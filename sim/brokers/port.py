@@ -5,8 +5,6 @@ overtake one another. Who waits for longer than ANSWER_NS hears that there was n
 asked for may arrive all the same, though its process has ended meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

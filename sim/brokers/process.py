@@ -1,8 +1,6 @@
 """A broker without a daemon: the daemon's turn, a clock that stands still, sync jobs that end when
 the history says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Any

@@ -5,8 +5,6 @@ that has not answered for a while is given up, and its answer counts when it com
 newer epoch of the same producer, is never true here, so no node may say so.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """A history of brokers as a person can read it: each trouble, and each change of a record."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from penstock.limits import SECOND

@@ -11,8 +11,6 @@ of its own, and clients go by what their node has: one that has not heard of the
 life.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple

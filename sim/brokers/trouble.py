@@ -4,8 +4,6 @@ Trouble comes at random times of a history's first part, each kind as often as t
 it. A disk loses what it had only while all replicas are whole, so that the others have it.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 

@@ -6,8 +6,6 @@ it finishes most of what it gets, puts some back, forgets some until they time o
 and then.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

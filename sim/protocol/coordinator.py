@@ -5,8 +5,6 @@ never; its answer arrives, or is lost, which its sender learns as *unknown*. Cha
 revision; every node reads them in this order, each at its own pace.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from penstock.replication.leader import Outcome

@@ -1,7 +1,5 @@
 """Histories of the protocol world: one by its seed."""
 
-from __future__ import annotations
-
 from sim.histories import Kind, Tally
 from sim.protocol.calm import calms_down
 from sim.protocol.world import Focus, World

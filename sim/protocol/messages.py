@@ -1,7 +1,5 @@
 """What goes over a link in the model, beside the effects that are frames themselves."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from penstock.replication.matching import Chain

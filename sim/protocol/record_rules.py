@@ -1,7 +1,5 @@
 """Which changes of a partition's record are legal: what every history is held against."""
 
-from __future__ import annotations
-
 from penstock.replication.record import PartitionRecord
 
 

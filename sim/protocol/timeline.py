@@ -1,7 +1,5 @@
 """A history of the protocol world, moment by moment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.replication.leader import PartitionLeader

@@ -9,8 +9,6 @@ Losses stay within what replication promises to survive: each set that may be in
 member whose disk has kept its word.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

@@ -11,8 +11,6 @@ soon does next to nothing. What is smaller than STEP_NS_MAX is followed at once,
 begins with the system's clock as it is then.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Durations as Go writes and reads them: `300ms`, `1.5h`, `1h30m`, `2s`."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -81,8 +81,6 @@ PenstockError
 Callers match on classes and attributes, never on text.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

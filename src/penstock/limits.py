@@ -4,8 +4,6 @@ A constant that tunes one module alone stands in that module.
 What an operator can change is a flag whose default is read from here (`nsqd/options.py`).
 """
 
-from __future__ import annotations
-
 KIB = 1024
 MIB = 1024 * KIB
 MS = 1_000_000  # nanoseconds

@@ -13,8 +13,6 @@ The number of digits tells the units apart, as no time in use is before 1973. A 
 that is refused, save for 0: as a rule it is a date without dashes, or no time at all.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -8,8 +8,6 @@ pausing, the start, the stop.
 What the kernel's objects belong to: `tail.owner` is the `Leader`, `window.owner` the `Channel`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping

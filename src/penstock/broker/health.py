@@ -5,8 +5,6 @@ is about what was stored before: readers miss it, publishing and delivering go o
 balancer that asks /ping must not take the node out.
 """
 
-from __future__ import annotations
-
 import logging
 from enum import IntEnum, unique
 

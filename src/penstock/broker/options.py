@@ -1,7 +1,5 @@
 """What an operator may choose about the broker. `nsqd/options.py` fills it from flags."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -8,8 +8,6 @@ Nothing is tried twice. BrokerRefused has nsqd's own `status` and `code` ("TOPIC
 ConnectFailed: it was not sent; ConnectionLost: it may be done or not.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from datetime import datetime

@@ -16,8 +16,6 @@ What is heard while waiting counts for nothing: many messages in flight fail at 
 and are one failure. The level stops rising where the pause would be longer than allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 

@@ -4,8 +4,6 @@ The serializer is JSON unless a producer is given another one: dicts, lists, dat
 structs, dates, UUIDs and decimals, and models that have a `model_dump_json`, as Pydantic's do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 

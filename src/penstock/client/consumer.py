@@ -26,8 +26,6 @@ taken, waits for messages in hand at most `stop_timeout_s`, and hangs up. Nothin
 way: a message that was not finished comes again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -13,8 +13,6 @@ only Penstock answers. Another nsqd would take the numbers for unknown parameter
 twice, and say nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import ssl

@@ -11,8 +11,6 @@ A producer under load reads nothing but OKs, so `count_oks` knows a buffer of th
 comparison.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar

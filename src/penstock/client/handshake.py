@@ -6,8 +6,6 @@ TLS that was asked for and is not offered ends the connection, because going on 
 be weaker than what the user wants. Compression is a matter of speed only: without it we go on.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from dataclasses import dataclass

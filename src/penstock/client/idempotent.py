@@ -20,8 +20,6 @@ one nsqd, and go on to another only when nothing is in doubt (`lane` says how, `
 are to nsqd).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Unpack, overload

@@ -13,8 +13,6 @@ with id_pool(worker_id=7) as ids:
     row_id = ids.take()
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

@@ -5,8 +5,6 @@ stream may change behind each. Then `start` names the function that gets every b
 on. What is written is gathered and goes out once per turn of the loop, as one buffer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

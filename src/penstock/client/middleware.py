@@ -15,8 +15,6 @@ finished, or the publish answered with what it returns, and nothing is sent. Aro
 see its exceptions, HandlerTimeout among them, before anything is made of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar

@@ -13,8 +13,6 @@ Where epochs come from:
   a higher one each time, over restarts too.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 object as `options=`. A wrong value or an unknown name is a ConfigError that says what is allowed.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

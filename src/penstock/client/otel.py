@@ -11,8 +11,6 @@ remembered at its first refusal, and the publish sent again without: it is not s
 fall behind others of its first moment. `headers=False` never puts any in.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -22,8 +22,6 @@ failed, it may have read on, and what was behind is unanswered as above. An nsqd
 nothing any more: what it refuses for that, and all behind it, goes to the next nsqd.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -17,8 +17,6 @@ Of a channel that another node has just made this one may know before all leader
 first client of each channel waits here, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple

@@ -49,8 +49,6 @@ Who has asked a leader where a channel starts: the leader's side of `channel_cre
 A note lasts as long as the one who asked waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple

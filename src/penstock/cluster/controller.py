@@ -35,8 +35,6 @@ than a fifth of the nodes are missing (one may always be): then something else i
 copying everything would make it worse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple

@@ -20,8 +20,6 @@ come when it is asked to: a watch of a coordinator that was restored from a back
 otherwise, until its revision has come back to where the watch begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 

@@ -17,8 +17,6 @@ A transaction changes TRANSACTION_KEYS_MAX keys at most, so a topic with very ma
 made with some of them, and grows. Its `hash_partitions` are those that it was asked to have.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple

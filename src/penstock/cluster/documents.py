@@ -5,8 +5,6 @@ partition's document is the `PartitionRecord` of `penstock.replication`, whose l
 there.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, NamedTuple
 

@@ -20,8 +20,6 @@ others what it has, until all have reported; the one with the most asks for the 
 No message puts a node into a leadership: that does the record alone, when the view has it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Set
 from typing import Any, NamedTuple

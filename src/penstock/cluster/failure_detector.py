@@ -44,8 +44,6 @@ A sound member that has not asked in that time cannot: then a corrupt one leads,
 sound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from penstock.cluster.keys import PartitionName

@@ -5,8 +5,6 @@ that is not known is refused, not skipped: whoever puts a document back would lo
 writes a newer form only when all its nodes read it (its feature level says so).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from math import isfinite

@@ -18,8 +18,6 @@
 Names of topics and channels have no slash, so that a key has one meaning.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 CLUSTER = "cluster"

@@ -34,8 +34,6 @@ Where all members have a row and only this node's own disk has not, this node co
 one: it hands over what it leads (`take_slow_here`).
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Set
 

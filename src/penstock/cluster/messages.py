@@ -18,8 +18,6 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, NamedTuple

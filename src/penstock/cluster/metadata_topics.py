@@ -10,8 +10,6 @@ Settings have the names that `topic.json` has for them. One that this release do
 alone: a newer node has set it, and no node writes back what it has read here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

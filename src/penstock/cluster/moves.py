@@ -20,8 +20,6 @@ A move is **cancelled**, in each state, by moving back: `cancelled` exchanges or
 What was copied is released, and nothing is copied that is still there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum

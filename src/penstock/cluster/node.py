@@ -11,8 +11,6 @@ acknowledgements begin nothing of that, so most turns of a busy node need none. 
 called from within a turn of the kernel.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping
 

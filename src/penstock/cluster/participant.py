@@ -13,8 +13,6 @@ The shell brings the coordinator's answers before it calls `tick`, opens and clo
 its replicas, works on those of `moved`, and reports leaderships that begin and end (`leaderships`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 

@@ -27,8 +27,6 @@ It keeps sums, so that a move costs little, and knows no preferences: those are 
 are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple

@@ -26,8 +26,6 @@ comes and goes. A hand-over that was tried waits HAND_OVER_NS before it is tried
 than HAND_OVERS_MAX are begun at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple

@@ -17,8 +17,6 @@ directory here is one that was lost. The replica is made with a new id and copie
 the lost one out (`replication.record`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -22,8 +22,6 @@ The lease is kept from the loop's own turn, so that a process whose loop hangs i
 is what any daemon does that is known by a key with a lease.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 

@@ -35,8 +35,6 @@ The transactions go one after the other, and each compares what was read. The la
 restoration, which is what unfreezes the nodes: they follow when everything is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 

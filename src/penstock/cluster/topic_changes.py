@@ -33,8 +33,6 @@ Changes of the metadata that are drawn from the view, and tried until the view s
 What is drawn compares all that it was drawn from, so several attempts do no harm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count

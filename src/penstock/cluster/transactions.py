@@ -13,8 +13,6 @@ stands for itself:
 What several proposals of a turn want besides their own key (that a node's key goes) is done once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

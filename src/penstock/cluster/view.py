@@ -25,8 +25,6 @@ the records from what the nodes remember (`restore-metadata`): that is the last 
 Keys that live by a lease, and those of moves, go when they go.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping

@@ -14,8 +14,6 @@ A watch is asked how far it is. If it is behind the view, either its server lags
 was restored: a read, which is never behind, says which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 

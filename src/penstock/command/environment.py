@@ -6,8 +6,6 @@ makes for each service (`PENSTOCK_PORT_4150_TCP_ADDR`). Every other name is a mi
 that somebody believes to be set.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping

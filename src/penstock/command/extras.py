@@ -3,8 +3,6 @@
 Penstock is installed from a checkout or from a wheel, so that is what the text names.
 """
 
-from __future__ import annotations
-
 _EXTRAS = {
     "cli": ("typer", "rich"),
     "auth": ("re2",),

@@ -10,8 +10,6 @@ A mistake on the command line is a `UsageError` (exit code 2); one in the file o
 is a `ConfigError` (exit code 1).
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,8 +12,6 @@ for a moment. Left to itself glibc maps and unmaps every one, or gives the top o
 after it, and the kernel clears the same pages again and again.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

@@ -6,8 +6,6 @@ line is wrong, said on stderr together with the flags.
 Flags that our daemons have in common, the fields that they become, and their bounds.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

@@ -7,8 +7,6 @@ when it comes because the terminal is gone, it is an orderly stop. Under nohup i
 Where the program is at this moment: its tasks, and the stack of every thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

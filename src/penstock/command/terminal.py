@@ -5,8 +5,6 @@ or `TERM` is `dumb`. rich draws them, and is imported when it does. Numbers for 
 (`1.2M`), those for programs are exact.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Avro, resolved against the reader's schema by fastavro. Logical types are the reader's."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """Protobuf. A reader's message knows the fields of others by their numbers, so of the writer's
 schema only the name of the message is looked at."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

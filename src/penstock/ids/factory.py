@@ -25,8 +25,6 @@ clock steps back is waited for here, not in each caller. Every id was new when i
 have been in stock since then, so its time is not that of its use.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -15,8 +15,6 @@ connection consumes several partitions, and what it finishes it names by the id 
 For programs that want NSQ's own rules there is `factory.py`, which also explains the widths.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from penstock import limits

@@ -20,8 +20,6 @@ A second kind, the offset id, is what a RocketMQ broker calls a message: address
 in its log. It has 32 or 56 digits too; only the context tells the kinds apart.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 from collections.abc import Iterable, MutableMapping

@@ -9,8 +9,6 @@ trace's 128: those are the random ones, and systems with shorter ids put theirs 
 The compiled kernel has the same rule in `headers.pxi`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

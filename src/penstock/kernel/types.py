@@ -4,8 +4,6 @@ The compiled kernel has the same numbers in its `.pxd` files; tests/kernel/test_
 test_layout.py hold them against each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple

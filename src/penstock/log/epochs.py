@@ -10,8 +10,6 @@ have, by its crc. Where a corrupt batch hides a beginning, the first sound batch
 as its beginning: the crc of a common batch decides, not the table.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from penstock.log.scan import Batch, walk

@@ -16,8 +16,6 @@ StorageError
 └── CutRefused       the log can't end or begin there
 """
 
-from __future__ import annotations
-
 from penstock.errors import StorageError
 
 

@@ -16,8 +16,6 @@ Pure functions over the tables of `docs/formats.md`. `fold` is what recovery bel
   higher epoch has begun is newer than all that was before it. On a node by itself the epoch is 0.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

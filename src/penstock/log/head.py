@@ -11,8 +11,6 @@ head of the same log, and all offsets behind it are below any that can come, so 
 ever taken for new.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

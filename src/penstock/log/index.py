@@ -5,8 +5,6 @@ uses an entry checks it against the segment (`Segment.locate`), and a missing, s
 is put right from the segment. The file is appended to now and then and never synced.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 from array import array

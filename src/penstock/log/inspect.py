@@ -10,8 +10,6 @@ The names of the channels come from topic.json, and what they have not finished 
 journal.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ Two copies, at 0 and at 4096, are written in turn, so that a torn write leaves t
 says "clean" only when both copies are sound, equal, and say so: a clean stop writes both.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

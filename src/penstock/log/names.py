@@ -1,7 +1,5 @@
 """The file names of a partition's directory (docs/formats.md)."""
 
-from __future__ import annotations
-
 import os
 import re
 

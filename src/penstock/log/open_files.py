@@ -12,8 +12,6 @@ The rest of the descriptors is for connections, save for a reserve: however many
 log can still open what it needs.
 """
 
-from __future__ import annotations
-
 import errno
 import resource
 import threading

@@ -6,8 +6,6 @@ the mark, and the headers at the last index entry and at the front of the newest
 last index entry below that, every batch is checked.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ No byte is handed out that was not checked. Where a batch is corrupt, the hole i
 (`damage.py`) and named (`LogDamaged`); everything on both sides of it can still be read.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from bisect import bisect_right

@@ -62,8 +62,6 @@ already unreadable, must carry the right offsets to the letter, and can then mak
 damage or fill a hole: it can't remove anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

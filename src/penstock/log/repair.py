@@ -11,8 +11,6 @@ or moved, so nothing else can be lost, and the next start finds the end of the l
 `recovery.py`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -23,8 +23,6 @@ The file is JSON with its own checksum, replaced whole. One that is corrupt, or 
 not known here, is refused: taken for absent it would make the replica believe everything.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Literal

@@ -5,8 +5,6 @@ object as it was without that member. A file without it is not one of ours, or n
 or a number in it may be wrong, and nothing in the file would show it.
 """
 
-from __future__ import annotations
-
 import re
 
 from penstock.kernel import crc32c

@@ -1,7 +1,5 @@
 """The segments of one log in order, with what is kept open or in memory for a few of them."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 
 from penstock import limits

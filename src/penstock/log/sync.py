@@ -8,8 +8,6 @@ stops. A file that cannot be opened, or a directory that cannot be synced, as wh
 out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """
 
-from __future__ import annotations
-
 from penstock.log.disk import Disk, File
 from penstock.log.segment import Segment
 

@@ -7,8 +7,6 @@ is checked before it is handed out, and where a header is not what must come nex
 a checked read finds out why.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from penstock import limits

@@ -6,8 +6,6 @@ is noted anywhere is a note then, not a finding (`recovery.py` argues why). Belo
 excused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

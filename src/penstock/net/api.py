@@ -9,8 +9,6 @@ A path of the table that ends in `/:` stands for all that have one more part, wh
 handler finds it in `Request.path`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

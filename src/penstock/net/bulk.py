@@ -6,8 +6,6 @@ nothing else to say. Elsewhere (TLS, or an answer before it is still on its way)
 slices that the transport writes. Either way the loop waits for no disk and copies nothing large.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

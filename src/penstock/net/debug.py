@@ -15,8 +15,6 @@ Everything is text for people. What takes long runs in a thread: the daemon serv
 such report is made at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

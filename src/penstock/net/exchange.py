@@ -3,8 +3,6 @@
 What speaks HTTP (`net/http.py`) hands an `Application` requests, and sends what it answers.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate

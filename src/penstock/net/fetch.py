@@ -7,8 +7,6 @@ URLs are sent as they are given, so the caller quotes what it puts in. Errors na
 its query and without a password, because either may be a secret that must not reach a log.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

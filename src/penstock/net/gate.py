@@ -21,8 +21,6 @@ All of it is decided from the head of a request alone: no body is read for a req
 refused.
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import re

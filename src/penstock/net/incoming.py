@@ -34,8 +34,6 @@ plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offe
 `traceparent`, which is another one each time.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple

@@ -24,8 +24,6 @@ and read for a moment, so that no last word (often an error) is lost to a reset.
 ends with output left is one that could not be reached, and is cut.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

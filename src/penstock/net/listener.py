@@ -4,8 +4,6 @@ An address is `host:port`, `:port` for every interface, or the path of a unix so
 not end in a colon and a port is a path, as with nsqd.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -4,8 +4,6 @@ URLs are sent byte by byte as they are given. A name and password in one become 
 authentication. A redirect to another origin carries no credentials.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Where a parameter comes twice the first one wins. A malformed percent escape or 
 the whole query.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote_to_bytes
 

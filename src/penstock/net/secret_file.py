@@ -3,8 +3,6 @@
 A secret stands in a file, so that no command line, environment or log has it.
 """
 
-from __future__ import annotations
-
 from penstock import limits
 from penstock.errors import ConfigError
 

@@ -17,8 +17,6 @@ OSError is the job's answer and travels with it. Any other exception is a fault 
 `take_done` raises it in the loop's thread, where it stops the daemon; it is never lost in a thread.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_left

@@ -30,8 +30,6 @@ proxy that -trusted-proxy-cidr names sends the request: so that a foreign name t
 (DNS rebinding) is of no use, neither for changing nor for reading.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping, Sequence
 from enum import IntEnum

@@ -14,8 +14,6 @@ An nsqlookupd of a cluster passes on what it is asked for. So it is told the who
 and a delete meets nsqds where nothing is left: who has not got it has done what was asked for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

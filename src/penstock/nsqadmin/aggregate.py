@@ -6,8 +6,6 @@ lacks fields, and that is no reason to show no page. Where a topic has several p
 `partitions` has their rows as the nsqds give them, each with its `node`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

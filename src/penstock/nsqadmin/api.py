@@ -4,8 +4,6 @@ Every document of `/api` has a `message`: "" or a warning. An error is `{"messag
 `upstream.py` has the rule for daemons that fail; `routes.py` has the addresses.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

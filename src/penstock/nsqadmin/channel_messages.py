@@ -5,8 +5,6 @@ The nodes do it (docs/http.md, "What is inside a channel"); here they are asked,
 people type become places that they know.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ Our nsqd tells in `/connections`, in few bytes, also of those that neither read 
 The official one has no such route: of it `/stats` with its clients is taken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -11,8 +11,6 @@ Nothing is evaluated: a term is taken apart here and compared. Messages come mas
 shown can't be found out by asking for it either.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re

@@ -15,8 +15,6 @@ API they have.
 Our own paths are the pages' business.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

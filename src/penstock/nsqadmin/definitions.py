@@ -19,8 +19,6 @@ none of them among those that it is put on, as in another installation or on a n
 `nodes` means all. So what was taken out changes nothing when it is put in again where it came from.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -10,8 +10,6 @@ else out with five wrong passwords. The address of a proxy that names no client 
 is everybody's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import time

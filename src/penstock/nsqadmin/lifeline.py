@@ -5,8 +5,6 @@ The axis is linear but for long silences. A silence that would press everything 
 is cut out: it has a fixed width and says how long it is. No I/O, no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise

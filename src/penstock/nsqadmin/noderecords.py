@@ -8,8 +8,6 @@ forgotten because somebody is silent now, by a restart of nsqadmin either.
 stops answering. `left_on` and `words_about` say what a deletion does not reach.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping

@@ -13,8 +13,6 @@ holds the nonce that this browser was sent with. This module says what authlib l
 Only a nsqadmin with -oidc-issuer imports it: authlib and its HTTP client take 12 MB.
 """
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json

@@ -2,8 +2,6 @@
 is in sync, and what is not as it should be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 has to be allowed, and is asked only by those who are.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Awaitable, Callable

@@ -17,8 +17,6 @@ is read with every look while somebody has a page open that shows runs, and else
 minute, for what needs attention. After a start the newest messages are read, a bounded number.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shlex

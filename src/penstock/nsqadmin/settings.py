@@ -7,8 +7,6 @@ its own is a flag of the daemon (`/config/...`), and only shown.
 Some settings let messages go that are there now. They need the role that deleting needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

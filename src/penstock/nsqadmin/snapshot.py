@@ -22,8 +22,6 @@ Penstock's own: it has no consumer, and one would drain the dead letters. How ma
 many there are now; the count that a channel has itself is of all since its nsqd started.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter

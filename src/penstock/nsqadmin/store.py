@@ -23,8 +23,6 @@ file can't log in with it. Calls are short and made in the event loop, but for h
 which takes a tenth of a second on purpose and belongs into a thread.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import hmac

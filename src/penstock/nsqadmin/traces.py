@@ -12,8 +12,6 @@ and a client is not told from another of the same microsecond, but then there ar
 both sides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import datetime

@@ -8,8 +8,6 @@ Daemons are named by their HTTP address, "host:port". An nsqd is a `Producer`: a
 nsqlookupd's `/nodes` or `/lookup`, or, when nsqds are given by hand, its own `/info`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

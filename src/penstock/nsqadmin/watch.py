@@ -17,8 +17,6 @@ died with messages on its disk, and stays with what it said last until an operat
 Whoever listens gets every new snapshot in the event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

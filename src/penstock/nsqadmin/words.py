@@ -1,7 +1,5 @@
 """Numbers, times and states in the words of the pages."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable
 

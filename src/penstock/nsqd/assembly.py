@@ -5,8 +5,6 @@ the tests run one and the same node: the daemon on the clock, disk, threads and 
 the tests on theirs. A node has no listeners: connections come through `connect`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -15,8 +15,6 @@ A node that has met its cluster before starts without etcd, and follows; a new o
 registration that is refused for good ends the daemon with the reason: `on_refused`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

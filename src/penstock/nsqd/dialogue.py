@@ -14,8 +14,6 @@ one, or is one again.
 Of a cluster's topic a node registers what it leads, and takes back what it does not lead any more.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

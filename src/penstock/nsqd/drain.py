@@ -12,8 +12,6 @@ A drain is a wish of this run of the daemon: it can be called off, and a restart
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The executable `nsqd`. SIGUSR1 drains it (`drain.py`), SIGHUP reloads it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

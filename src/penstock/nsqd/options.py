@@ -6,8 +6,6 @@ starts; the log says once that it has no effect.
 Unlike nsqd it listens on the loopback interface unless it is told otherwise.
 """
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import zlib

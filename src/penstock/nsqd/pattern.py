@@ -11,8 +11,6 @@ character, `[a-z]` one of a class (`[!a-z]` one of none), `{a,b}` one of several
 takes the meaning from what follows.
 """
 
-from __future__ import annotations
-
 import re
 
 from penstock import limits

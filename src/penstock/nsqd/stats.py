@@ -7,8 +7,6 @@ place, and what belongs into the list goes out between the halves. The keys befo
 names of topics and channels only, which cannot look like the place of the cut.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

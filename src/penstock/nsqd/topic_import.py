@@ -16,8 +16,6 @@ The log of a node by itself has epoch 0, and its record begins at 2. At 1, a rep
 before it ever led would be taken for one that never had a message (see `cluster/reconciler.py`).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

@@ -12,8 +12,6 @@ A node of a cluster asks its metadata instead: the topic is made there, with all
 has, and is here when one of its partitions is. An ephemeral topic is of one node in a cluster, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """nsqd's HTTP listeners: plain, and over TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Calls from an event loop, through `net.fetch`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from penstock.net.fetch import Fetcher

@@ -4,8 +4,6 @@ The connection is opened when it is needed, and again after `close`. What fails 
 `FAILURES`; the connection is then of no use, and the caller closes it.
 """
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

@@ -7,8 +7,6 @@ for it, as in `OFFSET_GONE`; callers match on these, never on a text.
 A topic's positions are by partition. Many topics have one, 0, so a call that names none means it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial

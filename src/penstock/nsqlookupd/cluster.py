@@ -7,8 +7,6 @@ has no leader waits a moment for the next one (`Holds`); what is to change somet
 an nsqd (`relay`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -12,8 +12,6 @@ A node whose key is gone is asked over HTTP whether it lives: an outage of etcd 
 out at once, and a node that answers is not missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -15,8 +15,6 @@ and ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are g
 the leaders lead on: who dropped them then would answer that nobody has anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Unlike the official one it listens on the loopback interface unless it is told otherwise.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

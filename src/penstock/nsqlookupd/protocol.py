@@ -16,8 +16,6 @@ channel, whatever it looks like. A client that names partitions learns that they
 `"partitions": true` in the answer, and may describe a topic: `META topic name=value ...`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import struct

@@ -23,8 +23,6 @@ Ages are measured by the monotonic clock, so a step of the wall clock hides nobo
 gives only the times that are shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

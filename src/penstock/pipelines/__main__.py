@@ -1,8 +1,6 @@
 """`python -m penstock.pipelines NAME ...`: run a pipeline; `--entry`: the script for spark-submit,
 which does the same (`penstock.pipelines.entry.penstock_pipeline`)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ Of a topic that is deleted nsqd knows where its log ended. If the table has all 
 lost; else, or where nobody knows, that is data loss, unless topics may come and go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 

@@ -14,8 +14,6 @@ was. But each commit lists it: 1,000 versions cost one some 30 ms. So of a table
 second fewer are kept, and the run says for how long.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

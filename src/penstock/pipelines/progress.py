@@ -7,8 +7,6 @@ On a terminal one line on stderr is written anew; elsewhere a plain line now and
 `--json` each report is a JSON object on a line of stdout, and nothing else is there.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

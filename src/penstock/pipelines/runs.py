@@ -21,8 +21,6 @@ Secrets are left out where a message is made (`Screen`): values of storage optio
 Spark's own settings, user names and queries in URLs.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterator

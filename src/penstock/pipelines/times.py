@@ -1,7 +1,5 @@
 """Times as people read them, and those of settings (`penstock.times`)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from penstock.errors import ConfigError

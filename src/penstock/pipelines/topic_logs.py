@@ -33,8 +33,6 @@ moved since.
   is not above it can't be named any more, as the property was another one when it was written.
 """
 
-from __future__ import annotations
-
 import io
 import time
 import uuid

@@ -9,8 +9,6 @@ reader can see that the table has every event once.
 row is about `offset` and those behind it, and has no `message_id`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

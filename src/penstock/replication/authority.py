@@ -27,8 +27,6 @@ replica is wanted, nobody can recover the partition, and the leader always has a
 A lone leader delivers as long as it accepts publishes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The effects that a partition's state machines request; a shell carries them out in order."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from penstock.replication.authority import Permits

@@ -11,8 +11,6 @@ all have reported, the one with the most leads (`last_resort`), and none is drop
 election may lose something; it loses nothing if any member has kept everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

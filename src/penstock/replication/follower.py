@@ -19,8 +19,6 @@ An acknowledgement reports how far the log is written and how far it is synced; 
 which of them counts, by the topic's durability. With `waits` it is sent after the sync.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any, Protocol
 

@@ -39,8 +39,6 @@ position that announces it is held: until then another leader may be elected tha
 it, and may promise removed offsets. An announced start that is not held ends with its generation.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection
 from typing import Any, NamedTuple

@@ -41,8 +41,6 @@ A record that names another epoch or leader ends the leadership, and so does a f
 with a higher epoch, a failed write and a failed sync.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

@@ -17,8 +17,6 @@ both sides compare the crc of the batch before it: a difference there is a fault
 program, and stops the replica.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

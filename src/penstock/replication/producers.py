@@ -20,8 +20,6 @@ an election that an operator forced, the table is folded again. A learner cannot
 has removed: it receives a leader's table, and continues from its end.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from enum import IntEnum

@@ -25,8 +25,6 @@ members that are no longer wanted (`superfluous`), and hands over to the preferr
 (`successor`). The controller therefore changes what is wanted, never the set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

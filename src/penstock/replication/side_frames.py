@@ -50,8 +50,6 @@ A position is generation u64 and sequence u64. A record is as in the leader's fi
 (`log.follower_journal`) refuses a record that is invalid or of another position.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum

@@ -7,8 +7,6 @@ bodies with 32-bit value offsets. Keys and headers are looked for only when they
 column that no message has a value for is made of nulls, which costs next to nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -18,8 +18,6 @@ The partition columns are not in the files. What a file holds of them stands in 
 which is what readers go by; the directories are named for people.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

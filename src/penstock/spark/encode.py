@@ -5,8 +5,6 @@ ends. The kernel puts a header around them. Keys and timestamps are sections of 
 out by numpy. Headers are JSON objects, so they cost an object each; rows without any cost nothing.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable, Iterator

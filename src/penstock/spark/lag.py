@@ -4,8 +4,6 @@ Spark says after each batch where it ended, and where the logs ended when it was
 between has not been read yet.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

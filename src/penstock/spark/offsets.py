@@ -18,8 +18,6 @@ deleted is no loss when it was read to its end; else it is one, unless `onTopicD
 topics come and go.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

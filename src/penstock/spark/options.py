@@ -5,8 +5,6 @@ nobody knows, is an error that names it and says what is allowed: a misspelt `st
 is silently passed over would cost somebody a day.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

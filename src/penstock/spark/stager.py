@@ -5,8 +5,6 @@ and those that the driver does not commit are dropped, or expire. Rows of one pa
 order: they are staged in it, and the list of stages is in it.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections import defaultdict

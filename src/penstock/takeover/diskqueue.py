@@ -34,8 +34,6 @@ when its depth does not add up. Here the data files are what counts, and the met
 where to begin.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -19,8 +19,6 @@ lies behind that place was never looked at, and is read here. When nothing is wr
 all of it had been read (nsqd renames a file that way too when it was read to its end).
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -7,8 +7,6 @@ which. Messages are not dropped on a guess; the report says so, and a channel th
 deleted with one request.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field

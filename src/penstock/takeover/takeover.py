@@ -35,8 +35,6 @@ Old data may also come from another directory (`penstock migrate --to`). Then st
 move, and the source is not written to.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ themselves bear new ids and the time of the take-over, because both must rise al
 are given from then on are above all that came in, so that no client sees one twice.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator

@@ -4,8 +4,6 @@ The pages can make users too, but not the first one on a machine that is reached
 there nobody may change anything before somebody can log in.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import sys

@@ -6,8 +6,6 @@ and then has `--json`, or prints by itself and returns the exit code. A paramete
 `Options` stands for several of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature, signature

@@ -14,8 +14,6 @@ two directories are on different disks the file is copied under a name that ends
 first.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -5,8 +5,6 @@ they compare machines, disks and settings as a Python program meets them. `laten
 steady pace and consumes in the same process, whose one clock times each message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

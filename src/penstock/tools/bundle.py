@@ -6,8 +6,6 @@ the command line is wrong. Those of `analyze` are those of `penstock check`: 0 n
 warnings, 2 faults, 3 the file is no bundle, or the command line is wrong.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import sys

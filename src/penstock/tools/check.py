@@ -5,8 +5,6 @@ health that is not OK, a topic that refuses publishes and damaged data are alway
 and its like have bounds that the caller gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple
 

@@ -5,8 +5,6 @@ knows how far its followers are, so the nodes that one answer names are asked, t
 partition the answer of the newest epoch counts, the leader's before others.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

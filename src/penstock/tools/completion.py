@@ -7,8 +7,6 @@ is not offered. Names come from daemons, and shells expand what they are given t
 only names pass whose characters mean nothing to a shell.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ the nsqd of this machine. Addresses on the command line replace those of a conte
 that nobody named they take nothing else either: its key is not shown to a stranger.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 import sys

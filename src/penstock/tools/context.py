@@ -1,7 +1,5 @@
 """`penstock context`: name installations once, and switch between them."""
 
-from __future__ import annotations
-
 import os
 from inspect import Parameter
 from typing import Annotated, Any

@@ -15,8 +15,6 @@ The file is private, `penstock/contexts.toml` below the user's directory of conf
 replaced as a whole by a rename. Two commands that change it at the same time wait for each other.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -6,8 +6,6 @@ downloaded goes in here, and the other way round. Before something is changed th
 what is there already is no change.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import sys

@@ -5,8 +5,6 @@ everything the demo suggests to try (curl, kill -9, the log tool) is done to the
 command that it prints works when it is pasted as it is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

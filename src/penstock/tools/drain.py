@@ -1,7 +1,5 @@
 """`penstock drain`: take a node out: refuse publishes, deliver what is there, and stop."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

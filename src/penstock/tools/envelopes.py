@@ -4,8 +4,6 @@ A key is a member of the headers where a message has any. On a topic without hea
 alone; here it is then the one header `key`, which is how it is published, too.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence

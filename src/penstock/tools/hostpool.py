@@ -13,8 +13,6 @@ No I/O: the caller asks for an address, uses it, and says how that went. Three w
 When all are dead the one that comes back first is used: to try is better than to stand still.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Callable, Sequence

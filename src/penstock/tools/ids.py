@@ -5,8 +5,6 @@ process, time, counter) or a broker's offset id (address, port, position); they 
 readings are shown.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -6,8 +6,6 @@
 fails ends `dump` and `repair` with 1, and `verify` with 2: its 1 is about the data.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -2,8 +2,6 @@
 only when no daemon is.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ is for those who want to look first (`--dry-run`), to keep the old path as it is
 it at a time of their own (`--in-place`).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -2,8 +2,6 @@
 a URL, or the path of a unix socket.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

@@ -3,8 +3,6 @@
 Ingress is what the channel was given per second, egress what left its depth.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sys

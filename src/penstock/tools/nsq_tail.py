@@ -4,8 +4,6 @@ Without a channel of its own name it uses a new ephemeral one, which sees what i
 on and is gone when the tail ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

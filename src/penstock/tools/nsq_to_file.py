@@ -7,8 +7,6 @@ message of each file. SIGHUP makes everything safe and goes on in new files. A f
 program with exit code 1: what was not finished comes again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

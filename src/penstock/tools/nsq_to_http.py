@@ -7,8 +7,6 @@ With `--forward-headers` key and headers of a message go along as `X-Nsqext-<nam
 not allow there (control characters, other than ASCII, a percent sign) is percent-encoded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

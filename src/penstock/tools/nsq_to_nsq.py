@@ -10,8 +10,6 @@ Neither passes by itself, so such a refusal is the end of the work, unless heade
 then it is said once, and only once is it tried.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

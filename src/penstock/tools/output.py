@@ -8,8 +8,6 @@ What destroys asks for the name of the thing; `--yes` stands for the answer, and
 nobody is there to ask.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

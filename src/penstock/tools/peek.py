@@ -5,8 +5,6 @@ partitions the messages of all come in the order of their times; an offset is a 
 them.
 """
 
-from __future__ import annotations
-
 import base64
 import heapq
 import sys

@@ -1,7 +1,5 @@
 """`penstock pipeline`: run a pipeline on Spark, list them, print a file with all their settings."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

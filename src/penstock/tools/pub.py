@@ -1,7 +1,5 @@
 """`penstock pub`: publish from the command line: one message, or a line of input each."""
 
-from __future__ import annotations
-
 import struct
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`penstock stage`: what programs have staged and not committed, and giving it up."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Annotated

@@ -4,8 +4,6 @@ and headers.
 It reads through an ephemeral channel of its own, so nobody else misses a message by it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

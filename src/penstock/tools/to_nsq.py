@@ -4,8 +4,6 @@ Records end at a delimiter byte; empty ones are left out, a last one without a d
 It ends at the end of the input, when all of them have said OK.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

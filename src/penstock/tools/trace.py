@@ -5,8 +5,6 @@ from a data directory without a daemon. A search begins where the message's id s
 made, and looks at a bounded part of the log.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping

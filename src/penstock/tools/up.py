@@ -4,8 +4,6 @@ etcd, nsqds, two nsqlookupds and nsqadmin are processes of their own on loopback
 here is killed as it would be elsewhere. `k1` is a key and a node: the table shows what follows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -2,8 +2,6 @@
 the fleet of `up`: etcd, nsqlookupds, nsqadmin and nsqds, on loopback.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import signal

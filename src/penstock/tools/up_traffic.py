@@ -5,8 +5,6 @@ an OK: what fails is published again, as an application would, so a repeat is no
 that was answered and never comes is a loss.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

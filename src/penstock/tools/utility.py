@@ -9,8 +9,6 @@ Each is `name,value`, or a bare name for `true`. Durations are Go's, a bare numb
 A name that means nothing here, but does in that library, is accepted; any other is an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

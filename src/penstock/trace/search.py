@@ -4,8 +4,6 @@ Trace ids as people write them: a decimal number of 64 bits, or the 32 hex digit
 the W3C, whose last 64 bits are what messages and events have of it (`kernel/traceparent.py`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

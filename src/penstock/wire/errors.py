@@ -9,8 +9,6 @@ Of Youzan's own codes it survives those of a publish that is right, and refused 
 Texts are byte templates: what a client sent is quoted back raw, whatever its encoding.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 from penstock.errors import (

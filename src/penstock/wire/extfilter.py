@@ -10,8 +10,6 @@ is no filter. As everywhere in IDENTIFY a value of the wrong type makes the body
 that say nothing are refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

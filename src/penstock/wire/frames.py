@@ -9,8 +9,6 @@ The kernel writes frames by address on the hot path; these helpers serve everyon
 the demo, and whoever reads from an nsqd.
 """
 
-from __future__ import annotations
-
 import struct
 from enum import IntEnum
 from typing import NamedTuple

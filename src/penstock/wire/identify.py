@@ -13,8 +13,6 @@ other is answered `OK`. TLS and compression are granted only when the daemon off
 what `Offer` says; the client learns from the answer, and goes on in the clear.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, fields, replace

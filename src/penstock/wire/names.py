@@ -18,8 +18,6 @@ number is ignored.
 Whether a topic has the partition is not known here.
 """
 
-from __future__ import annotations
-
 import re
 
 from penstock import limits

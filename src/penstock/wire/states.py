@@ -5,8 +5,6 @@ numbers are NSQ's and appear in `/stats`. The whole rule is the table; a command
 does not exist. Arguments are looked at only after the state.
 """
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 
 

@@ -11,8 +11,6 @@ comes when the messages are stored and says where the first one lies: a response
 The offset is the message's offset in the log: a count of messages, where Youzan's is one of bytes.
 """
 
-from __future__ import annotations
-
 import struct
 
 from penstock.wire.errors import Fault, WireFault

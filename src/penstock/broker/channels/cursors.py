@@ -17,8 +17,6 @@ must not be answered before they have it waits for its position, `written`
 which is a record there.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 

@@ -12,8 +12,6 @@ a channel has at hand (`PARKED_MAX`) are not reached: they come to hand within s
 is room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from penstock import limits

@@ -5,8 +5,6 @@ has the offset of its topic's log at which it begins, so the log itself shows ho
 there. `done` remembers only the version.
 """
 
-from __future__ import annotations
-
 import os
 from hashlib import sha256
 from typing import Literal

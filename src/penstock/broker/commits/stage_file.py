@@ -6,8 +6,6 @@ synced and renamed, so under its own name it is complete. Its name is a number t
 and no unfinished commit has.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import NamedTuple

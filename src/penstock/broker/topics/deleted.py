@@ -9,8 +9,6 @@ A deletion never fails for this file: it may be the one that makes room on a ful
 not be written is written with the next look.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

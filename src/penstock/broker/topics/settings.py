@@ -16,8 +16,6 @@ Both are ordinary topics but for this:
   channel wants is kept for a time and size of their own.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 

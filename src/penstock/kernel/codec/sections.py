@@ -10,8 +10,6 @@ A section of an unknown type is skipped whatever it holds, so the format can gro
 known type must fit to the byte, or the whole trailer is malformed.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise

@@ -10,8 +10,6 @@
 All keys of a cluster begin with `/penstock/<cluster>/`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -12,8 +12,6 @@
 Nothing here does I/O. `Keys` knows the prefix that all keys of a cluster have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

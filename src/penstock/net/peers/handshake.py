@@ -49,8 +49,6 @@ link have the number of their session, and the listening node takes no number tw
 `feed` returns what goes out. Behind what it needed there may be frames already: they are in `rest`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import struct

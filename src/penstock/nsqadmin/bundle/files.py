@@ -8,8 +8,6 @@ memory the bytes are counted, because the list of contents may lie (zip bombs). 
 one that the manifest names, by its checksum.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -11,8 +11,6 @@ meanwhile. The Date of an answer bounds how far a daemon's clock is from ours.
 Paths that a daemon does not have (the official nsqd has no /connections) are no failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ query may each hold one. A JSON document is walked, so that a topic named "token
 text for people is searched.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from enum import Enum

@@ -28,8 +28,6 @@ view of several daemons at once, or of a machine:
 A foreign daemon may say anything: a document of another form counts as not said.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

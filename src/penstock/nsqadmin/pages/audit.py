@@ -4,8 +4,6 @@ file.
 Deep link: /audit?q=TEXT&who=NAME&action=ACTION&target=NAME&result=failed&since=-1h&until=TIME.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -2,8 +2,6 @@
 be done to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ Messages are asked for with every look at the installation, in the state that is
 place moves to the very offset of a preview, whatever was published meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any

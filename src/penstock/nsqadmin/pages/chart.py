@@ -1,7 +1,5 @@
 """Charts of a series: the last minutes as they come, or the last hours."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ What the page is narrowed to, and how it is sorted, stands in its address, so th
 a colleague. nsqds are asked for their connections only while somebody has such a page open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

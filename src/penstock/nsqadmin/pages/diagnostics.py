@@ -1,7 +1,5 @@
 """One click for everything that a report needs: gather it, see what is wrong in it, download it."""
 
-from __future__ import annotations
-
 from nicegui import context, ui
 
 from penstock import limits

@@ -4,8 +4,6 @@ They are never something that a browser would run, hold what the pages may show 
 masked), and end at a bound.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncIterator, Iterable

@@ -4,8 +4,6 @@ AG Grid keeps the rows in the browser: it sorts, filters and draws only what is 
 first time only rows that have changed are sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

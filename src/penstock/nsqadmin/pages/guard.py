@@ -9,8 +9,6 @@ of pages would wait, each some hundred kilobytes. Here the newest few wait; a br
 late for another loads it again by itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

@@ -4,8 +4,6 @@ A page is drawn for one browser. Its caller is found once, when it opens, and as
 every action: a log-in may have ended meanwhile, or a role may have been taken away.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

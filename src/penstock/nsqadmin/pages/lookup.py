@@ -2,8 +2,6 @@
 settings as one document, out of an installation and into another.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from fastapi import FastAPI, Request

@@ -7,8 +7,6 @@ document is escaped, so that nothing of it is ever markup. Its own text, as copi
 indented; folding is the browser's own `details`, which keys and screen readers know.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import partial

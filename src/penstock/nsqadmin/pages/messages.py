@@ -5,8 +5,6 @@ Deep link: /messages/TOPIC?node=HOST:PORT&partition=N&at=PLACE&contains=TEXT&whe
 them, merged by time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every nsqd, and one of them: where it is, what it holds, how its disk does."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 which wait, how the nodes do, and the last hours. And the page Counter, for a screen on the wall.
 """
 
-from __future__ import annotations
-
 import heapq
 import time
 from collections.abc import Callable

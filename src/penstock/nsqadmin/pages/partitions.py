@@ -3,8 +3,6 @@ partition lags; who leads each in which epoch, and which nodes are in sync. The 
 where a topic has several partitions, the second where there is a cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from penstock.nsqadmin import words

@@ -4,8 +4,6 @@ Text of others goes into an element as text. Where HTML is made by hand it is es
 is made of numbers only.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

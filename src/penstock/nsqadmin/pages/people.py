@@ -5,8 +5,6 @@ A token is shown once, when it is made: only its hash is kept. Whoever makes one
 what its role says, so this takes the same right as making users.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence

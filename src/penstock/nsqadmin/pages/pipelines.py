@@ -7,8 +7,6 @@ a policy that allows styles of its own and nothing else, so that it can do nothi
 frame either.
 """
 
-from __future__ import annotations
-
 import shlex
 import time
 from typing import Any

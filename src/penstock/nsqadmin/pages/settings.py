@@ -2,8 +2,6 @@
 it. An empty field means the default. What only a flag of nsqd decides is shown below.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from nicegui import ui

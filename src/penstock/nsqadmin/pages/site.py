@@ -2,8 +2,6 @@
 the place of one that can't be shown.
 """
 
-from __future__ import annotations
-
 import logging
 from html import escape
 from typing import Any

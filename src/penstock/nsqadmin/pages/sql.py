@@ -1,7 +1,5 @@
 """A small SQL console over topics and tables: one SELECT at a time, bounded in every way."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -16,8 +16,6 @@ and a depth that stays is neither good nor bad.
 | holds    | as many wait as a while ago                                     |
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary

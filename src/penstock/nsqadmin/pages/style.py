@@ -8,8 +8,6 @@ drawn anew. Meaning is never carried by colour alone: a state has a word beside 
 Pages without a websocket (`plain`) are the log-in, and what stands where a page does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 

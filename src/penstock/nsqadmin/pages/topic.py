@@ -2,8 +2,6 @@
 be done to it.
 """
 
-from __future__ import annotations
-
 from nicegui import ui
 
 from penstock.nsqadmin import words

@@ -4,8 +4,6 @@
 are hidden until somebody asks for them, which this browser remembers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """One message's life as a timeline: /trace?id=…&topic=…&partition=…&since=…"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nicegui import ui

@@ -4,8 +4,6 @@ stands, what was published in each hour, failed publishes, and who has a copy of
 text is for people, in NSQ's columns.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import partial

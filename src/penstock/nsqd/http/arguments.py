@@ -7,8 +7,6 @@ Settings are those of `/topic/config` and `/channel/config`. An empty value goes
 without one. Nothing is changed when one of the values is not valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 

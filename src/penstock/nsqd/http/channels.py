@@ -14,8 +14,6 @@ through a restart. `rate` asks for a sample. There is no `slow` switch: the even
 message how long it took.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

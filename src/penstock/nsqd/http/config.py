@@ -7,8 +7,6 @@ options as numbers. `log_level` takes a bare word, `nsqlookupd_tcp_addresses` a 
 set holds until the next start.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -13,8 +13,6 @@ Offsets are a partition's: whoever names an offset names the partition too, unle
 id or a trace is looked for in all of them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

@@ -16,8 +16,6 @@ The position to go to is the body, or the parameter `position` (`broker/channels
 becomes of each partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import Any
 

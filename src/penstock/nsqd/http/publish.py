@@ -11,8 +11,6 @@ A topic that is not extended takes these two members, and no others. A producer 
 messages has a partition of its own, so its headers name no key.
 """
 
-from __future__ import annotations
-
 import logging
 import struct
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Everything follows NSQ: paths, parameters, the order in which they are checked, 
 What NSQ has not (`/metrics`, `mpub?defer=`, idempotent publishing) comes on top.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

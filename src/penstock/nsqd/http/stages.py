@@ -6,8 +6,6 @@ of batches, its driver commits all of them, and sends the commit again until it 
 (docs/http.md, docs/guarantees.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import msgspec

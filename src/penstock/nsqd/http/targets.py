@@ -21,8 +21,6 @@ is traced under its id (`kernel/traceparent.py`). A publisher's own header of th
 is no `traceparent` means nothing, as the W3C has it, and is left out.
 """
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

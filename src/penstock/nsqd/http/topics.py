@@ -20,8 +20,6 @@ there is nothing to concede. The answer names the offsets, and comes when the se
 disks that the channels have passed them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ apart, tell whether that one is among them. While they are asked others may be f
 first is asked again, and where the channel does not hold still nothing is said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 

@@ -4,8 +4,6 @@ Every bar has a `title`, which browsers show under the pointer. Texts are escape
 comes from elsewhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape

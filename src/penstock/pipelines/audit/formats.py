@@ -4,8 +4,6 @@ The page needs nothing else: no script, no font, no picture from elsewhere. Ever
 from data (topic, channel and client names are up to their users) is escaped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from html import escape

@@ -4,8 +4,6 @@
 somebody who has never seen one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -39,8 +39,6 @@ And a kill loses the events that were not written yet: between the last first de
 start and the next one after it, messages may have been delivered and finished unseen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

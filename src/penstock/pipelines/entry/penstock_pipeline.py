@@ -3,8 +3,6 @@
 `python -m penstock.pipelines --entry` prints where this file is.
 """
 
-from __future__ import annotations
-
 import sys
 
 from penstock.pipelines.__main__ import main

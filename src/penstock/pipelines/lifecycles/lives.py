@@ -18,8 +18,6 @@ back        it was given back, and waits to be sent again
 unsent      it was not sent yet
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

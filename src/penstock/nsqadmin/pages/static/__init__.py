@@ -2,8 +2,6 @@
 pages as they are, so that a page needs no other request for them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import resources
 
