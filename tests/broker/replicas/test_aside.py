@@ -56,9 +56,11 @@ def test_what_a_start_finds_stays_for_a_day_from_then_on(node: Node) -> None:
 
 
 def test_what_cannot_be_removed_is_tried_again(node: Node) -> None:
-    found = node.move(0)
+    first, second = node.move(0), node.move(0)
     fault = node.disk.inject(Fault("unlink", path_part="r/log", times=0))
-    node.aside.settle(False)
+    for _ in range(2):
+        node.aside.settle(False)
+    assert [node.disk.exists(one) for one in (first, second)] == [True, False]
     node.disk.faults.remove(fault)
     node.aside.settle(False)
-    assert not node.disk.exists(found)
+    assert not node.disk.exists(first)

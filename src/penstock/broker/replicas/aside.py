@@ -61,30 +61,32 @@ class Aside:
 
     def settle(self, is_full: bool) -> None:
         """About once a second."""
+        now_ns = self._clock.mono_ns()
+        until_ns = now_ns + (ASIDE_KEPT_NS if is_full else 0)
         try:
-            self._settle(is_full)
-        except OSError as error:  # tried again
+            self._read(now_ns)
+            for name in [one for one, due_ns in self._due_ns.items() if due_ns <= until_ns]:
+                if not self._remove_some(name, now_ns + ASIDE_SLICE_NS):
+                    return
+                del self._due_ns[name]
+                _log.info("%s/%s is removed", ASIDE, name)
+        except OSError as error:
             if self._failed != str(error):
                 self._failed = str(error)
                 _log.warning("%s cannot be cleared: %s", self._path, error)
 
-    def _settle(self, is_full: bool) -> None:
-        now_ns = self._clock.mono_ns()
+    def _read(self, now_ns: int) -> None:
         if not self._is_read:
             there = self._disk.listdir(self._path) if self._disk.is_directory(self._path) else ()
             self._due_ns = dict.fromkeys(there, now_ns + ASIDE_KEPT_NS) | self._due_ns
             self._is_read = True
-        for name in [name for name, due_ns in self._due_ns.items() if is_full or due_ns <= now_ns]:
-            if not self._remove_some(os.path.join(self._path, name), now_ns + ASIDE_SLICE_NS):
-                return
-            del self._due_ns[name]
-            _log.info("%s/%s is removed", ASIDE, name)
 
-    def _remove_some(self, path: str, until_ns: int) -> bool:
-        """True: all of it is gone."""
-        disk = self._disk
-        for name in disk.listdir(path):
-            inner = os.path.join(path, name)
+    def _remove_some(self, name: str, until_ns: int) -> bool:
+        """True: all of it is gone. What fails is tried again, behind the others."""
+        disk, path = self._disk, os.path.join(self._path, name)
+        self._due_ns[name] = self._due_ns.pop(name)
+        for one in disk.listdir(path):
+            inner = os.path.join(path, one)
             remove_tree(disk, inner) if disk.is_directory(inner) else disk.unlink(inner)
             if self._clock.mono_ns() >= until_ns:
                 return False
