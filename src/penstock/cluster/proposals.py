@@ -422,7 +422,7 @@ class PreferredLeaders:
             machine = self.machines[name]
             if machine.drop(superfluous(machine.record)):
                 self._moved.add(name)
-            if begun < HAND_OVERS_MAX:
+            if begun < HAND_OVERS_MAX and not machine.is_changing:
                 begun += self._begin(name, machine.record, steady, mono_ns)
 
     def _begin(

@@ -489,9 +489,9 @@ class PartitionLeader:
         return True
 
     def keep_leadership(self) -> None:
-        """It took too long, if it is not proposed yet."""
-        if self._proposed is None or self._proposed.record.epoch == self.record.epoch:
-            self._successor = None
+        """It took too long. What is proposed may still come into force, but commits go on until the
+        successor, which every one of them needs, has promised the next epoch."""
+        self._successor = None
 
     def _propose_successor(self) -> None:
         successor = self._successor
