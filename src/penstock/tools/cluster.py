@@ -117,9 +117,9 @@ def findings(found: Cluster) -> Iterator[Finding]:
     for number, answer in found.answers.items():
         if answer["trouble"]:
             yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, "Look at etcd")
-        elif answer["health"] != "OK":
-            do = "penstock stats and the log of that node say more"
-            yield Finding(WARNING, f"node {number}: {answer['health']}", 0, do)
+        elif (health := answer.get("health", "OK")) != "OK":  # older nodes do not say
+            do = "Look at the log of that node"
+            yield Finding(WARNING, f"node {number}: {health}", 0, do)
         apart = [row["node"] for row in answer["nodes"]
                  if row["alive"] and not row["linked"] and row["node"] != number]  # fmt: skip
         if apart:

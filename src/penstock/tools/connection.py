@@ -240,8 +240,10 @@ class Connection(Options):
     def members(self) -> list[Node]:
         """The nodes, and the others of a cluster that one of them is in: any may lead what is asked
         about."""
-        nodes = self.nodes()
-        return [*nodes, *self.others(ask_all(nodes, ask_cluster).good).values()]
+        nodes, tls = self.nodes(), self.where.tls()
+        # One that hangs is waited for when it is asked what this is about, not here, too.
+        asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
+        return [*nodes, *self.others(ask_all(asked, ask_cluster).good).values()]
 
     def others(self, answers: Mapping[str, Row]) -> dict[tuple[str, int], Node]:
         """The nodes that live, by cluster and number, beside those that gave these answers."""

@@ -63,10 +63,10 @@ def test_clients_stay_when_the_last_replica_goes_and_when_one_comes(cluster: Clu
     node = cluster.nodes[1]
     topic, consumer = node.topic, node.consume()
     outcome = node.put(b"on its way")
+    fault = node.disk.inject(Fault("write", errno.ENOSPC, "topic.json", times=0))
     node.replica_host.release(target(), stays=True)
     assert node.topic is topic
     assert not node.disk.exists(topic.directory)
-    fault = node.disk.inject(Fault("write", errno.ENOSPC, "topic.json", times=0))
     with pytest.raises(StorageError):
         node.replica_host.host(ORDERS, 0, 55)
     node.disk.faults.remove(fault)

@@ -278,8 +278,7 @@ class ReplicaHost:
             if not topic.replicas:
                 for one in [one for one in self._set_aside if one.identity == target.identity]:
                     self.discard(topic.name, one.partition)
-                if stays:
-                    topic.mark_deleted()
+                if stays:  # nothing is written: the disk may be full
                     self._keep_in_memory(topic)
                     self._files.remove(topic.name)
                 else:
