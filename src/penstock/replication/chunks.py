@@ -27,11 +27,14 @@ from penstock import limits
 from penstock.kernel import crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
 
 class Piece(NamedTuple):
-    data: Buffer
+    parts: Sequence[Buffer]
+    length: int
     crc: int
 
 
@@ -47,11 +50,22 @@ def cut(data: Buffer, is_row: bool = False) -> Payload:
     view = memoryview(data)
     length = view.nbytes
     if length <= piece_bytes:
-        return Payload(length, (Piece(data, 0 if is_row else crc32c(data)),))
+        return Payload(length, (_piece(data, is_row),))
     if length > limits.REPLICA_PAYLOAD_BYTES_MAX:
         raise ValueError(f"{length} bytes, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are sent")
     parts = (view[at : at + piece_bytes] for at in range(0, length, piece_bytes))
-    return Payload(length, tuple(Piece(part, 0 if is_row else crc32c(part)) for part in parts))
+    return Payload(length, tuple(_piece(part, is_row) for part in parts))
+
+
+def _piece(data: Buffer, is_row: bool) -> Piece:
+    return Piece((data,), memoryview(data).nbytes, 0 if is_row else crc32c(data))
+
+
+def of_row(buffers: Sequence[Buffer], length: int) -> Payload:
+    """Of a row in several buffers; where one piece is enough, it is not copied."""
+    if length <= limits.REPLICA_PIECE_BYTES:
+        return Payload(length, (Piece(buffers, length, 0),))
+    return cut(b"".join(buffers), is_row=True)
 
 
 class Key(NamedTuple):

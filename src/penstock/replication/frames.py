@@ -227,20 +227,22 @@ def _with_payload(
 ) -> list[Encoded]:
     encoded: list[Encoded] = []
     at = 0
-    for data, crc in payload.pieces[:-1]:
+    for parts, length, crc in payload.pieces[:-1]:
         piece = _PIECE.pack(kind, payload.length, at) + _CRC.pack(crc)
-        encoded.append((_sealed(target, _PIECE_KIND, session, piece, data), data))
-        at += memoryview(data).nbytes
-    data, crc = payload.pieces[-1]
+        encoded.append((_sealed(target, _PIECE_KIND, session, piece, length), *parts))
+        at += length
+    parts, length, crc = payload.pieces[-1]
     fields += _OF_PAYLOAD.pack(at, crc)
-    encoded.append((_sealed(target, kind, session, fields, data), data))
+    encoded.append((_sealed(target, kind, session, fields, length), *parts))
     return encoded
 
 
-def _sealed(target: Target, kind: int, session: int, fields: bytes, payload: Buffer = b"") -> bytes:
+def _sealed(
+    target: Target, kind: int, session: int, fields: bytes, payload_bytes: int = 0
+) -> bytes:
     """A frame up to its payload."""
     content = _HEAD.pack(VERSION, kind, target.partition, target.identity, session) + fields
-    length = 4 + len(content) + memoryview(payload).nbytes
+    length = 4 + len(content) + payload_bytes
     if length > REPLICA_FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes, at most {REPLICA_FRAME_BYTES_MAX} are sent")
     return _PREFIX.pack(length, crc32c(content)) + content

@@ -23,6 +23,7 @@ from penstock.net.peers.handshake import (
     decode,
 )
 from penstock.net.peers.links import PeerAddress, PeerLinks
+from penstock.replication.chunks import of_row
 from penstock.replication.effects import Refuse
 from penstock.replication.frames import Frames, RowFrame, Target, encode
 from penstock.replication.matching import NO_BATCH
@@ -71,6 +72,8 @@ class Node:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         assert target == TARGET
+        if isinstance(frame, RowFrame):  # its batches are valid until more is read
+            frame = frame._replace(batches=bytes(frame.batches))
         self.story.append((node, frame))
 
     def refused(self, node: int, incarnation: int) -> None:
@@ -167,6 +170,26 @@ async def test_large_frames_on_the_bulk_lane() -> None:
         assert two.told() == [(1, row), (1, row)]
         assert one.links.has_room(2)
         assert len(row.batches) > PEER_BULK_BYTES_MAX
+
+
+async def send_and_reuse(world: World, one: Node, two: Node) -> None:
+    """Rows whose memory is written over at once, and more than the socket takes."""
+    two.story.clear()
+    rows = [os.urandom(900_000) for _ in range(8)]
+    memory = [memoryview(bytearray(450_000)) for _ in range(2)]
+    for number, row in enumerate(rows):
+        memory[0][:], memory[1][:] = row[:450_000], row[450_000:]
+        frame = RowFrame(number, 1, NO_BATCH, 0, b"", 0)
+        encoded = encode(TARGET, frame, of_row(memory, 900_000))
+        one.links.send(2, PeerLane.LIVE, encoded)
+    memory[0][:] = bytes(450_000)
+    await world.until(lambda: len(two.told()) == len(rows))
+    assert [(f.session, f.batches) for _, f in two.told()] == list(enumerate(rows))
+
+
+async def test_a_row_may_change_in_memory_once_it_is_sent() -> None:
+    async with two_linked() as (world, one, two):
+        await send_and_reuse(world, one, two)
 
 
 async def test_a_process_that_ends_is_noticed_by_both_sides() -> None:
@@ -311,6 +334,7 @@ async def test_over_tls_with_certificates_of_both_sides() -> None:
         await world.until(world.are_linked)
         one.send(2, 5)
         await world.until(lambda: (1, Refuse(5, 1)) in two.story)
+        await send_and_reuse(world, one, two)
     one, two = Node(1, 11, contexts(trustme.CA())), Node(2, 22, contexts(authority))
     async with world_of(one, two) as world:
         await world.until(lambda: 2 in one.links.reasons)

@@ -23,7 +23,7 @@ from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
 from penstock.kernel import decode_header
-from penstock.replication.chunks import Payload, cut
+from penstock.replication.chunks import Payload, of_row
 from penstock.replication.effects import (
     Acknowledge,
     Authority,
@@ -70,8 +70,8 @@ class _NextBatches(NamedTuple):
     """What a follower is sent next. `previous`: the batch before it; None: none ends there."""
 
     previous: Chain | None
-    batches: bytes
-    payload: Payload | None  # of a row in flight, cut already
+    batches: bytes  # from the log
+    payload: Payload | None  # of a row in flight
 
 
 _ALONE = LeaderId(0, 0, 0)
@@ -330,11 +330,10 @@ class Leadership:
         machine.fed(node, end_of(part.batches) if row is None else row.end)
 
     def _in_flight(self, row: Row) -> _NextBatches:
-        """From memory: joined, cut and named once, for all."""
+        """From memory, and prepared once for all."""
         if self._live is None:
             previous = self.machine.log.chain_before(row.base_offset)
-            batches = b"".join(row.buffers)
-            self._live = _NextBatches(previous, batches, cut(batches, is_row=True))
+            self._live = _NextBatches(previous, b"", of_row(row.buffers, row.length))
         return self._live
 
     def _from_log(self, node: int, start: int) -> _NextBatches:
