@@ -173,7 +173,8 @@ async def test_large_frames_on_the_bulk_lane() -> None:
 
 
 async def send_and_reuse(world: World, one: Node, two: Node) -> None:
-    """Rows whose memory is written over at once, and more than the socket takes."""
+    """Rows whose memory is written over at once, more than the socket takes, and small frames
+    between them."""
     two.story.clear()
     rows = [os.urandom(900_000) for _ in range(8)]
     memory = [memoryview(bytearray(450_000)) for _ in range(2)]
@@ -181,10 +182,13 @@ async def send_and_reuse(world: World, one: Node, two: Node) -> None:
         memory[0][:], memory[1][:] = row[:450_000], row[450_000:]
         frame = RowFrame(number, 1, NO_BATCH, 0, b"", 0)
         encoded = encode(TARGET, frame, of_row(memory, 900_000))
+        one.send(2, number)
         one.links.send(2, PeerLane.LIVE, encoded)
     memory[0][:] = bytes(450_000)
-    await world.until(lambda: len(two.told()) == len(rows))
-    assert [(f.session, f.batches) for _, f in two.told()] == list(enumerate(rows))
+    await world.until(lambda: len(two.told()) == 2 * len(rows))
+    frames = [frame for _, frame in two.told()]
+    assert frames[::2] == [Refuse(number, 1) for number in range(len(rows))]
+    assert [(row.session, row.batches) for row in frames[1::2]] == list(enumerate(rows))
 
 
 async def test_a_row_may_change_in_memory_once_it_is_sent() -> None:
