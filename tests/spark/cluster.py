@@ -22,6 +22,8 @@ from typing import Self
 
 import pyspark
 
+from environments import uv
+
 from . import quickjvm
 from .patience import LATE
 
@@ -112,13 +114,13 @@ def install(directory: Path) -> Installed:
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    build = ("wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(directory))
-    _pip(*build, str(source))
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={directory}"]
+    subprocess.run([*build, source], check=True, env=os.environ | {"PENSTOCK_BUILD": "later"})
     (wheel,) = directory.glob("penstock-*.whl")
     home = directory / "venv"
     site = _make_venv(home)
     python = home / "bin" / "python"
-    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
+    uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", "--no-index", str(wheel))
     for module in (ROOT / "src").rglob("*.so"):
         shutil.copy(module, site / module.relative_to(ROOT / "src"))
     return Installed(python, wheel)
@@ -139,13 +141,6 @@ def _make_venv(home: Path) -> Path:
     # are what lets this Python see the checkout.
     (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return site
-
-
-def _pip(*words: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *words]
-    environment = {**os.environ, "PENSTOCK_BUILD": "later"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Process:
