@@ -24,6 +24,7 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.documents import (
     CHANNEL,
+    CHANNEL_NUMBERS,
     CLUSTER,
     CONTROLLER,
     EPOCH_FLOOR,
@@ -34,6 +35,7 @@ from penstock.cluster.documents import (
     SETTING,
     TOPIC,
     Channel,
+    ChannelNumbers,
     Cluster,
     ClusterSetting,
     Controller,
@@ -85,6 +87,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
         Topic(BIG, 3, 8, False, (("durability", "os"), ("max", 5), ("x", True)), True, (1, 3)),
     ),
     ("channels/orders/mail", CHANNEL, Channel(BIG, 4, True, (), False)),
+    ("numbers/orders", CHANNEL_NUMBERS, ChannelNumbers(7, 3)),
     ("epochs/orders", EPOCH_FLOOR, EpochFloor((1 << 32) - 1)),
     (
         ORDERS,

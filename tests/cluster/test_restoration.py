@@ -7,9 +7,17 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Put
-from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
+from penstock.cluster.documents import (
+    CHANNEL_NUMBERS,
+    CLUSTER,
+    RECORD,
+    TOPIC,
+    Channel,
+    ChannelNumbers,
+    Cluster,
+    Topic,
+)
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.restoration import CoordinatorState, Memory, Restoration, restoration
 from penstock.cluster.view import Remembered, Versioned, View

@@ -2,5 +2,5 @@
 
 Read `coordinator` for the party that decides, `keys` and `documents` for what it keeps, and `view`
 for what a node knows of it; `placement`, `moves` and `controller` for where replicas are;
-`channel_starts` for channels.
+`channel_creation` for channels.
 """

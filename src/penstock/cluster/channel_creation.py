@@ -1,64 +1,65 @@
-"""Channels that clients make at this node: the coordinator is asked, then the leaders.
+"""Channels that clients make at this node, and where they start in each partition.
 
-Each channel that is waited for has one `ChannelCreation` (`channel_starts`), however many clients
-wait. This carries its effects:
+A channel is made by one transaction. Then the leader of each partition decides where it starts
+there, as a record of its journal, and confirms when the set has synced that. From then on the
+channel gets every message that the partition acknowledges, whoever leads it.
 
-| effect | here |
+Where that is, `broker.partition.journal` says: at the start of the log where the partition is
+younger than the channel, at the topic's own queue where that was kept for it, else at the end.
+
+It is the *visible* end, not the written one: a row in flight may be acknowledged after the
+confirmation. And a leader decides when everything of its log at the start of its epoch is
+committed: before, its committed end may be lower than what its predecessor had acknowledged.
+
+A start is confirmed by the channel's **number**, which only a node knows that has seen it made.
+Numbers are not used again in a topic's life; the first channel has 1. Metadata that went back to a
+backup has lost the last ones, so a number is above all that the node which makes the channel knows
+of. A confirmation counts for later epochs, too: it is in the journal of every member that can be
+elected.
+
+Which partitions are younger than a channel, its document says: it has the number of those that the
+topic had, and the transaction compares that there was no further one. Revisions would not do. A
+channel that is made again over a tombstone has the key, and its first revision, of the one before,
+and restored metadata counts them from another number.
+
+| a channel that is wanted | then |
 |---|---|
-| ReadKeys | three keys of the coordinator; again after a while, when it does not answer |
-| Create | a transaction; repeated after a while if it is unknown, by the next look if refused |
-| RequestStart | StartRequest to the leader in the view, also here; again every CHANNEL_REQUEST_NS |
-| CreationAnswer | all who wait are called, once the channel is here |
-
-A channel that the view has is not read again. When it was confirmed once, nothing is asked any
-more: so a SUB of a known channel costs a lookup, and works while the coordinator is away.
+| was confirmed here once | it is answered at once, also while the coordinator is away |
+| is not in the view | its transaction is drawn (`attempts`) |
+| is in the view | the leaders of its partitions are asked, again every CHANNEL_REQUEST_NS |
+| all have confirmed, and it is here | all who wait are answered |
+| is in the view and here, and late | they hear which partitions have not confirmed it |
 
 Of a channel that another node has just made this one may know before all leaders do. Therefore the
 first client of each channel waits here, too.
+
+Who has asked a leader where a channel starts (`StartRequests`):
+
+| a node asks, and | then |
+|---|---|
+| the set of this leadership has the start | it is answered at once |
+| it does not, or the channel is not known here yet | the node is noted, and answered then |
+| the partition is not led here | nothing: the node asks the next leader |
+
+A note lasts as long as the one who asked waits.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.broker.ports import MetadataDone
 from penstock.broker.topics.settings import ChannelSettings
 from penstock.cluster import keys
-from penstock.cluster.channel_starts import (
-    CHANNEL_NUMBERS,
-    ChannelCreation,
-    Create,
-    CreationAnswer,
-    CreationState,
-    CreationVerdict,
-    KeysFound,
-    ReadKeys,
-    RequestStart,
-    Seen,
-    is_of,
-)
-from penstock.cluster.coordinator import Coordinator, Failed, KeyValue, Reading, Settled
-from penstock.cluster.documents import CHANNEL, TOPIC, Channel
-from penstock.cluster.json_form import Form
+from penstock.cluster.attempts import Attempts, Goal
+from penstock.cluster.coordinator import Put, RevisionIs, Transaction
+from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, ChannelNumbers, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
 from penstock.cluster.participant import StartHeld, StartRequest
-from penstock.cluster.view import View
-from penstock.errors import (
-    ChangeUnknown,
-    ChannelUnconfirmed,
-    DocumentBroken,
-    NotFound,
-    PenstockError,
-    Refused,
-)
-from penstock.limits import (
-    ATTEMPT_NS,
-    CHANNEL_REQUEST_NS,
-    CHANNELS_CONFIRMED_MIN,
-    COORDINATOR_RETRY_NS,
-)
-from penstock.replication.leader import Outcome
+from penstock.cluster.view import Versioned, View
+from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
+from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
 
 class CreationDeps(NamedTuple):
@@ -66,287 +67,205 @@ class CreationDeps(NamedTuple):
     that number `is_here`."""
 
     view: View
-    coordinator: Coordinator
+    attempts: Attempts
     send: Callable[[int, StartRequest], None]
     is_here: Callable[[ChannelName, int], bool]
     wall_ns: Callable[[], int]
 
 
-_Partitions = dict[str, list[tuple[int, int]]]
+class _Starts:
+    """Of one channel that is waited for: the partitions that have not confirmed it yet."""
 
+    __slots__ = ("awaited", "channel", "requested_ns")
 
-class _Made(NamedTuple):
-    identity: int
-    number: int
-
-
-class _Waiting:
-    """A channel that is being made, and who waits."""
-
-    __slots__ = ("again", "again_ns", "done", "identity", "machine", "requested_ns")
-
-    def __init__(self, machine: ChannelCreation, identity: int) -> None:
-        self.machine = machine
-        self.identity = identity
-        self.done: list[MetadataDone] = []
+    def __init__(self) -> None:
+        self.channel: Channel | None = None  # None: the view does not have it yet
+        self.awaited: set[int] = set()
         self.requested_ns = 0
-        self.again: Callable[[], None] | None = None  # what failed, and when it is tried again
-        self.again_ns = 0
-
-
-class _Early(NamedTuple):
-    """Wanted before the metadata was read."""
-
-    name: ChannelName
-    done: MetadataDone
-    deadline_ns: int
 
 
 class ChannelCreations:
     def __init__(self, deps: CreationDeps, now_ns: int) -> None:
         self._deps = deps
         self._now_ns = now_ns
-        self.waiting: dict[ChannelName, _Waiting] = {}
-        self._early: list[_Early] = []
-        self._confirmed: dict[ChannelName, _Made] = {}
-        self._forget_at = CHANNELS_CONFIRMED_MIN
-
-    # --- what is asked for ---
+        self._starts: dict[ChannelName, _Starts] = {}
+        self._confirmed: dict[ChannelName, Channel] = {}
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
-        view, name = self._deps.view, ChannelName(topic, channel)
-        held = view.topics.get(topic)
-        if held is None and not view.is_listed:  # this node has just started
-            self._early.append(_Early(name, done, self._now_ns + ATTEMPT_NS))
-            return
-        if held is None or held.document.deleted:
+        name, view = ChannelName(topic, channel), self._deps.view
+        if self._topic(topic) is None and view.is_listed:
             done(NotFound("topic", topic))
             return
-        known = view.channels.get(name)
-        if known is not None and not is_of(known.document, held.document):
-            known = None
-        if known is not None and self._is_confirmed(name, known.document):
+        held = self._channel(name)
+        if held is not None and self._is_confirmed(name, held.document):
             done(None)
             return
-        waiting = self.waiting.get(name)
-        if waiting is None:
-            waiting = self._begin(name, held.document.identity)
-            if known is not None:
-                waiting.machine.known(known.document.number, known.revision)
-        waiting.done.append(done)
-        if known is not None and self._deps.is_here(name, known.document.number):
-            self._look(name, waiting, self._partitions_of({topic}))
-        self._work(name, waiting)
-
-    def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
-        made = _Made(channel.identity, channel.number)
-        return self._confirmed.get(name) == made and self._deps.is_here(name, channel.number)
-
-    def _begin(self, name: ChannelName, identity: int) -> _Waiting:
-        def settings(identity: int, number: int, partitions: int) -> Channel:
-            more = {CREATED: self._deps.wall_ns(), PARTITIONS: partitions}
-            chosen = as_settings(ChannelSettings(), **more)
-            return Channel(identity, number, False, chosen, False)
-
-        waiting = _Waiting(ChannelCreation(name, self._now_ns, settings), identity)
-        self.waiting[name] = waiting
-        return waiting
-
-    # --- what comes ---
+        starts = self._starts.setdefault(name, _Starts())
+        self._request(name, starts)
+        goal = Goal(
+            _what(name), partial(self._draw, name), partial(self._is_made, name),
+            partial(self._is_here, name), partial(self._unconfirmed, name, starts),
+        )  # fmt: skip
+        self._deps.attempts.want(goal, done)
 
     def start_held(self, held: StartHeld) -> None:
-        for name, waiting in tuple(self.waiting.items()):
-            if name.topic == held.name.topic and waiting.identity == held.identity:
-                waiting.machine.confirmed(held.name.number, held.channel)
-                self._work(name, waiting)
+        for name, starts in self._starts.items():
+            channel = starts.channel
+            if name.topic != held.name.topic or channel is None:
+                continue
+            if (channel.identity, channel.number) == (held.identity, held.channel):
+                starts.awaited.discard(held.name.number)
 
     def tick(self, now_ns: int) -> None:
-        """After what the view shows has come true here."""
+        """After what the view shows has come true here, and before the attempts are looked at."""
         self._now_ns = now_ns
-        self._make_early()
-        if not self.waiting:
+        waiting = self._deps.attempts.waiting
+        self._starts = {name: one for name, one in self._starts.items() if _what(name) in waiting}
+        for name, starts in self._starts.items():
+            self._request(name, starts)
+
+    def _request(self, name: ChannelName, starts: _Starts) -> None:
+        view, held = self._deps.view, self._channel(name)
+        if held is None or view.revision < held.revision:  # not all of its transaction is in
             return
-        unseen = {name.topic for name, one in self.waiting.items() if one.machine.awaits_view}
-        partitions = self._partitions_of(unseen)
-        for name, waiting in tuple(self.waiting.items()):
-            if waiting.again is not None and waiting.again_ns <= now_ns:
-                again, waiting.again = waiting.again, None
-                again()
-            self._look(name, waiting, partitions)
-            waiting.machine.tick(now_ns)
-            self._work(name, waiting)
+        channel = held.document
+        if not (starts.channel and _is_same(starts.channel, channel)):
+            starts.awaited = self._partitions(name.topic, channel.identity)
+            starts.requested_ns = self._now_ns - CHANNEL_REQUEST_NS
+        starts.channel = channel
+        if starts.requested_ns + CHANNEL_REQUEST_NS <= self._now_ns:
+            starts.requested_ns = self._now_ns
+            for number in sorted(starts.awaited):
+                self._request_start(PartitionName(name.topic, number), channel)
 
-    def _make_early(self) -> None:
-        early, self._early = self._early, []
-        for one in early:
-            if self._deps.view.is_listed:
-                self.make(*one.name, one.done)
-            elif self._now_ns >= one.deadline_ns:
-                one.done(Refused("the metadata of the cluster is not read yet"))
-            else:
-                self._early.append(one)
-
-    def _partitions_of(self, topics: Collection[str]) -> _Partitions:
-        """In one pass, by topic: number and identity."""
-        found: _Partitions = {topic: [] for topic in topics}
-        for one, held in self._deps.view.partitions.items() if topics else ():
-            if one.topic in found:
-                found[one.topic].append((one.number, held.document.identity))
-        return found
-
-    def _look(self, name: ChannelName, waiting: _Waiting, partitions: _Partitions) -> None:
-        machine, view = waiting.machine, self._deps.view
-        if machine.state is not CreationState.CONFIRMING:
-            return
-        held = view.topics.get(name.topic)
-        topic = held.document if held is not None else None
-        if topic is not None and (topic.deleted or topic.identity != waiting.identity):
-            self._end(name, waiting, NotFound("topic", name.topic))
-            return
-        if machine.awaits_view and name.topic in partitions:
-            numbers = [n for n, identity in partitions[name.topic] if identity == waiting.identity]
-            machine.view(view.revision, numbers)
-            waiting.requested_ns = self._now_ns
-        elif waiting.requested_ns + CHANNEL_REQUEST_NS <= self._now_ns:
-            waiting.requested_ns = self._now_ns
-            machine.request_starts()
-
-    # --- effects ---
-
-    def _work(self, name: ChannelName, waiting: _Waiting) -> None:
-        machine = waiting.machine
-        while machine.out and self.waiting.get(name) is waiting:
-            effect = machine.out.pop(0)
-            match effect:
-                case ReadKeys(number):
-                    self._read(name, waiting, number)
-                case Create(number, transaction):
-                    created = partial(self._created, name, waiting, number)
-                    self._deps.coordinator.transact(transaction, created)
-                case RequestStart(partition, channel):
-                    self._request_start(
-                        PartitionName(name.topic, partition), waiting.identity, channel
-                    )
-                case CreationAnswer(verdict, unconfirmed):
-                    self._end(name, waiting, self._outcome(name, waiting, verdict, unconfirmed))
-
-    def _request_start(self, name: PartitionName, identity: int, channel: int) -> None:
+    def _request_start(self, name: PartitionName, channel: Channel) -> None:
         held = self._deps.view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            self._deps.send(leader.node, StartRequest(name, identity, channel))
+            request = StartRequest(name, channel.identity, channel.number)
+            self._deps.send(leader.node, request)
 
-    # --- the coordinator ---
+    # --- what is there ---
 
-    def _read(self, name: ChannelName, waiting: _Waiting, number: int) -> None:
-        wanted = keys.topic(name.topic), keys.channel(*name), keys.numbers(name.topic)
-        entries: dict[str, KeyValue | None] = {}
+    def _topic(self, name: str) -> Versioned[Topic] | None:
+        held = self._deps.view.topics.get(name)
+        return held if held is not None and not held.document.deleted else None
 
-        def read(key: str, answer: Reading | Failed) -> None:
-            if isinstance(answer, Failed):
-                self._try_again(waiting, partial(self._read, name, waiting, number))
-                return
-            entries[key] = answer.entry
-            if len(entries) == len(wanted):
-                self._found(name, waiting, number, [entries[key] for key in wanted])
+    def _channel(self, name: ChannelName) -> Versioned[Channel] | None:
+        """A topic may be made again before all channels of the deleted one are tombstones. Their
+        numbers mean nothing in the new one: no partition of it would ever confirm them."""
+        topic, held = self._topic(name.topic), self._deps.view.channels.get(name)
+        if topic is None or held is None or held.document.deleted:
+            return None
+        return held if held.document.identity == topic.document.identity else None
 
-        for key in wanted:
-            self._deps.coordinator.read(key, partial(read, key))
+    def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
+        known = self._confirmed.get(name)
+        is_known = known is not None and _is_same(known, channel)
+        return is_known and self._deps.is_here(name, channel.number)
 
-    def _found(
-        self, name: ChannelName, waiting: _Waiting, number: int, entries: list[KeyValue | None]
-    ) -> None:
-        try:
-            topic = _seen(entries[0], TOPIC)
-            channel, numbers = _seen(entries[1], CHANNEL), _seen(entries[2], CHANNEL_NUMBERS)
-        except DocumentBroken as error:
-            self._end(name, waiting, error)
-            return
-        if topic is not None and topic.document.deleted:
-            topic = None
-        if topic is not None:
-            waiting.identity = topic.document.identity
-        highest = self._highest(name.topic, waiting.identity)
-        found = KeysFound(topic, channel, numbers, highest, self._partitions(name, waiting))
-        waiting.machine.found(number, found)
-        self._work(name, waiting)
+    def _is_here(self, name: ChannelName) -> bool:
+        held = self._channel(name)
+        return held is not None and self._deps.is_here(name, held.document.number)
 
-    def _partitions(self, name: ChannelName, waiting: _Waiting) -> int:
-        """Their numbers follow one another. Where the view does not have the last one yet, the
-        transaction is refused, and made again."""
-        known = self._partitions_of({name.topic})[name.topic]
-        return max((n + 1 for n, identity in known if identity == waiting.identity), default=0)
-
-    def _highest(self, topic: str, identity: int) -> int:
-        channels = self._deps.view.channels.items()
-        known = [one.document for name, one in channels if name.topic == topic]
-        return max((one.number for one in known if one.identity == identity), default=0)
-
-    def _created(self, name: ChannelName, waiting: _Waiting, number: int, settled: Settled) -> None:
-        def settle() -> None:
-            waiting.machine.created(number, settled.outcome, settled.revision)
-            self._work(name, waiting)
-
-        if settled.outcome is Outcome.UNKNOWN:
-            self._try_again(waiting, settle)
-        elif settled.outcome is Outcome.REFUSED:
-            self._try_again(waiting, settle, 0)  # the view may be behind
-        else:
-            settle()
-
-    def _try_again(
-        self, waiting: _Waiting, act: Callable[[], None], after_ns: int = COORDINATOR_RETRY_NS
-    ) -> None:
-        if waiting.again is None:
-            waiting.again, waiting.again_ns = act, self._now_ns + after_ns
-
-    # --- the end ---
-
-    def _outcome(
-        self,
-        name: ChannelName,
-        waiting: _Waiting,
-        verdict: CreationVerdict,
-        unconfirmed: tuple[int, ...],
-    ) -> PenstockError | None:
-        number = waiting.machine.channel_number
-        if verdict is CreationVerdict.REFUSED:
-            return NotFound("topic", name.topic)
-        if verdict is CreationVerdict.UNKNOWN:
-            reason = "the coordinator has not answered in time: it may be made or not, ask again"
-            return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
-        if not self._deps.is_here(name, number):
-            reason = "it is made, but this node does not have it yet: ask again"
-            return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
-        if unconfirmed:
-            return ChannelUnconfirmed(*name, unconfirmed)
-        self._confirmed[name] = _Made(waiting.identity, number)
-        self._forget_gone()
-        return None
-
-    def _forget_gone(self) -> None:
-        """Each time that there are twice as many."""
-        if len(self._confirmed) < self._forget_at:
-            return
+    def _is_made(self, name: ChannelName) -> bool:
+        starts, held = self._starts.get(name), self._channel(name)
+        if starts is None or held is None or starts.channel is None or starts.awaited:
+            return False
+        if not (_is_same(starts.channel, held.document) and self._is_here(name)):
+            return False
         channels = self._deps.view.channels
-        self._confirmed = {
-            name: made
-            for name, made in self._confirmed.items()
-            if name in channels and _is_live(channels[name].document, made)
-        }
-        self._forget_at = max(2 * len(self._confirmed), CHANNELS_CONFIRMED_MIN)
+        if len(self._confirmed) > 2 * len(channels) + CHANNELS_CONFIRMED_MIN:
+            self._confirmed = {one: it for one, it in self._confirmed.items() if one in channels}
+        self._confirmed[name] = held.document
+        return True
 
-    def _end(self, name: ChannelName, waiting: _Waiting, error: PenstockError | None) -> None:
-        if self.waiting.get(name) is waiting:
-            del self.waiting[name]
-            for done in waiting.done:
-                done(error)
+    def _unconfirmed(self, name: ChannelName, starts: _Starts) -> PenstockError:
+        return ChannelUnconfirmed(*name, tuple(sorted(starts.awaited)))
+
+    def _partitions(self, topic: str, identity: int) -> set[int]:
+        held = self._deps.view.partitions_of(topic)
+        return {name.number for name, one in held if one.document.identity == identity}
+
+    # --- the transaction ---
+
+    def _draw(self, name: ChannelName) -> Transaction | None:
+        view, topic = self._deps.view, self._topic(name.topic)
+        if topic is None and not view.is_listed:  # this node has just started
+            raise Refused("the metadata of the cluster is not read yet")
+        if topic is None:
+            raise NotFound("topic", name.topic)
+        if self._channel(name) is not None:
+            if not self._is_here(name):
+                raise Refused("it is made, but this node does not have it yet")
+            return None
+        identity = topic.document.identity
+        number = self._last_number(name.topic, identity) + 1
+        partitions = len(self._partitions(name.topic, identity))
+        more = {CREATED: self._deps.wall_ns(), PARTITIONS: partitions}
+        made = Channel(identity, number, False, as_settings(ChannelSettings(), **more), False)
+        numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, number))
+        channel_key, numbers_key = keys.channel(*name), keys.numbers(name.topic)
+        compares = (
+            RevisionIs(keys.topic(name.topic), topic.revision),
+            RevisionIs(channel_key, _revision(view.channels.get(name))),
+            RevisionIs(numbers_key, _revision(view.numbers.get(name.topic))),
+            RevisionIs(keys.partition(name.topic, partitions), 0),  # no further one
+        )
+        changes = (Put(channel_key, CHANNEL.encode(made)), Put(numbers_key, numbers))
+        return Transaction(compares, changes)
+
+    def _last_number(self, topic: str, identity: int) -> int:
+        view, counted = self._deps.view, self._deps.view.numbers.get(topic)
+        known = [
+            held.document.number
+            for name, held in view.channels.items()
+            if name.topic == topic and held.document.identity == identity
+        ]
+        if counted is not None and counted.document.identity == identity:
+            known.append(counted.document.last)
+        return max(known, default=0)
 
 
-def _is_live(channel: Channel, made: _Made) -> bool:
-    return not channel.deleted and (channel.identity, channel.number) == made
+def _what(name: ChannelName) -> str:
+    return f"channel {name.channel} of topic {name.topic}"
 
 
-def _seen(entry: KeyValue | None, form: Form[Any]) -> Seen | None:
-    """Raises DocumentBroken."""
-    return None if entry is None else Seen(form.decode(entry.key, entry.value), entry.revision)
+def _is_same(one: Channel, other: Channel) -> bool:
+    return (one.identity, one.number) == (other.identity, other.number)
+
+
+def _revision(held: Versioned[Channel] | Versioned[ChannelNumbers] | None) -> int:
+    return 0 if held is None else held.revision
+
+
+SendAnswer = Callable[[int, StartHeld], None]
+
+
+class StartRequests:
+    def __init__(
+        self, is_held: Callable[[PartitionName, int, int], bool | None], answer: SendAnswer
+    ) -> None:
+        """`is_held`: by partition, identity of the topic and number of the channel; None: it is not
+        led here."""
+        self._is_held = is_held
+        self._answer = answer
+        self.waiting: dict[StartRequest, dict[int, int]] = {}  # nodes, and until when they wait
+
+    def receive(self, node: int, request: StartRequest, now_ns: int) -> None:
+        held = self._is_held(*request)
+        if held:
+            self._answer(node, StartHeld(*request))
+        elif held is not None:
+            self.waiting.setdefault(request, {})[node] = now_ns + CHANNEL_CONFIRM_NS
+
+    def held(self, name: PartitionName, identity: int, channel: int) -> None:
+        for node in self.waiting.pop(StartRequest(name, identity, channel), ()):
+            self._answer(node, StartHeld(name, identity, channel))
+
+    def tick(self, now_ns: int) -> None:
+        for request, nodes in tuple(self.waiting.items()):
+            for node in [node for node, until_ns in nodes.items() if until_ns <= now_ns]:
+                del nodes[node]
+            if not nodes:
+                del self.waiting[request]

@@ -1,40 +1,27 @@
 """What clients and operators ask this node to change of topics and channels: the broker's way into
-the metadata (`broker.changes`), over `topic_changes`, `channel_creation` and `MetadataChanges`.
+the metadata (`broker.changes`), over `topic_changes`, `channel_creation` and `attempts`.
 
-A document of the metadata that a client of this node changes: a pause, a setting, a deletion.
-
-| the coordinator says | then |
-|---|---|
-| done | the client is answered when this node's view has it, and it has come true here |
-| refused: it was changed meanwhile | the same with what stands there; no change left: done |
-| unknown | the same again after a while; whether it was done shows in the next answer |
-| nothing for CHANNEL_CONFIRM_NS | the client hears that it is not known |
-
-A change is a function of the document, so that two nodes that are asked for different changes at
-once both get theirs. It raises NotFound when the document is another thing by now: a topic or
-channel that was deleted and made again has another identity or number.
+A change of a document (a pause, a setting, a deletion) is a function of it, so that two nodes that
+are asked for different changes at once both get theirs: what is refused is drawn from what stands
+there then, and where no change is left it is done. It is answered when this node's view has it and
+it has come true here. The function raises NotFound when the document is another thing by now: a
+topic or channel that was deleted and made again has another identity or number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from penstock.broker.changes import PAUSED, skip_settings
 from penstock.broker.channels.skips import Skipped, skipped_of
 from penstock.broker.ports import Led, MetadataDone, NewTopic
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
+from penstock.cluster.attempts import Attempts, Goal
 from penstock.cluster.channel_creation import ChannelCreations
-from penstock.cluster.coordinator import (
-    Coordinator,
-    KeyValue,
-    Put,
-    RevisionIs,
-    Settled,
-    Transaction,
-)
+from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
@@ -44,11 +31,9 @@ from penstock.cluster.metadata_topics import (
     cluster_topic,
     target_for,
 )
-from penstock.cluster.topic_changes import TopicChanges, partitions_of
-from penstock.cluster.view import View
-from penstock.errors import ChangeUnknown, DocumentBroken, NotFound, PenstockError
-from penstock.limits import CHANNEL_CONFIRM_NS, COORDINATOR_RETRY_NS
-from penstock.replication.leader import Outcome
+from penstock.cluster.topic_changes import TopicChanges
+from penstock.cluster.view import Versioned, View
+from penstock.errors import NotFound
 
 
 class ClientChanges:
@@ -58,16 +43,16 @@ class ClientChanges:
     def __init__(
         self,
         view: View,
+        attempts: Attempts,
         topics: TopicChanges,
         channel_creations: ChannelCreations,
-        changes: MetadataChanges,
         has_channel: Callable[[ChannelName, int], bool],
         has_come_true: Callable[[str], bool],
     ) -> None:
         self._view = view
         self._topics = topics
         self._channel_creations = channel_creations
-        self._changes = changes
+        self._attempts = attempts
         self._has_channel = has_channel
         self._has_come_true = has_come_true
 
@@ -90,7 +75,7 @@ class ClientChanges:
         return cluster_topic(topic, held.document, shape.partitions).file()
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
-        held = partitions_of(self._view, topic)
+        held = self._view.partitions_of(topic)
         if partition is not None:
             name = PartitionName(topic, partition)
             one = self._view.partitions.get(name)
@@ -148,10 +133,11 @@ class ClientChanges:
                 raise NotFound("topic", topic)
             return _changed(changes, found)
 
-        wanted = DocumentChange(
-            keys.topic(topic), TOPIC, change, partial(self._has_come_true, topic)
-        )
-        self._changes.change(wanted, held.document, held.revision, done)
+        wanted = _DocumentChange(
+            self._view, keys.topic(topic), TOPIC, partial(self._view.topics.get, topic), change,
+            partial(self._has_come_true, topic),
+        )  # fmt: skip
+        self._attempts.want(wanted.goal(), done, shared=False)
 
     def _change_channel(
         self,
@@ -171,8 +157,11 @@ class ClientChanges:
                 raise NotFound("channel", name.channel)
             return found if found.deleted else act(found)
 
-        wanted = DocumentChange(keys.channel(*name), CHANNEL, change, partial(is_here, number))
-        self._changes.change(wanted, held.document, held.revision, done)
+        wanted = _DocumentChange(
+            self._view, keys.channel(*name), CHANNEL, partial(self._view.channels.get, name),
+            change, partial(is_here, number),
+        )  # fmt: skip
+        self._attempts.want(wanted.goal(), done, shared=False)
 
 
 def _changed(changes: Mapping[str, Any], found: Any) -> Any:
@@ -182,93 +171,44 @@ def _changed(changes: Mapping[str, Any], found: Any) -> Any:
     return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
 
 
-class DocumentChange(NamedTuple):
-    key: str
-    form: Form[Any]
-    change: Callable[[Any], Any]  # of the document, or of None; raises NotFound
-    is_here: Callable[[], bool]  # has it come true?
+class _DocumentChange:
+    """One change of a document of the view, as a goal. `revision`: at which it is in force; 0: it
+    is not known to be."""
 
-
-class _Change:
-    """On its way. `revision`: at which it is in force; 0: it is not known to be."""
-
-    __slots__ = ("again", "again_ns", "deadline_ns", "done", "revision", "wanted")
-
-    def __init__(self, wanted: DocumentChange, deadline_ns: int, done: MetadataDone) -> None:
-        self.wanted = wanted
-        self.deadline_ns = deadline_ns
-        self.done = done
-        self.revision = 0
-        self.again: Callable[[], None] | None = None
-        self.again_ns = 0
-
-
-class MetadataChanges:
-    def __init__(self, view: View, coordinator: Coordinator, now_ns: int) -> None:
-        self._view = view
-        self._coordinator = coordinator
-        self._now_ns = now_ns
-        self._changes: list[_Change] = []
-
-    def change(
-        self, wanted: DocumentChange, document: Any, revision: int, done: MetadataDone
+    def __init__(
+        self,
+        view: View,
+        key: str,
+        form: Form[Any],
+        held: Callable[[], Versioned[Any] | None],
+        change: Callable[[Any], Any],
+        is_here: Callable[[], bool],
     ) -> None:
-        """`document`: as the view has it, at that revision."""
-        change = _Change(wanted, self._now_ns + CHANNEL_CONFIRM_NS, done)
-        self._changes.append(change)
-        self._put(change, document, revision)
+        self._view = view
+        self._key = key
+        self._form = form
+        self._held = held
+        self._change = change
+        self._is_here = is_here
+        self._revision = 0
 
-    def _put(self, change: _Change, document: Any, revision: int) -> None:
-        key, form, act, _ = change.wanted
-        try:
-            wanted = act(document)
-        except (NotFound, DocumentBroken) as error:
-            self._end(change, error)
-            return
+    def goal(self) -> Goal:
+        return Goal(self._key, self._draw, self._is_there, lambda: False, applied=self._applied)
+
+    def _draw(self) -> Transaction | None:
+        if self._revision:  # the view does not show it yet
+            return None
+        held = self._held()
+        document, revision = (held.document, held.revision) if held is not None else (None, 0)
+        wanted = self._change(document)
         if wanted == document:
-            change.revision = revision
-            return
-        transaction = Transaction((RevisionIs(key, revision),), (Put(key, form.encode(wanted)),))
-        again = partial(self._put, change, document, revision)
-        self._coordinator.transact(transaction, partial(self._settled, change, again))
+            self._revision = revision
+            return None
+        compares = (RevisionIs(self._key, revision),)
+        return Transaction(compares, (Put(self._key, self._form.encode(wanted)),))
 
-    def _settled(self, change: _Change, again: Callable[[], None], settled: Settled) -> None:
-        if settled.outcome is Outcome.DONE:
-            change.revision = settled.revision
-        elif settled.outcome is Outcome.UNKNOWN:
-            change.again, change.again_ns = again, self._now_ns + COORDINATOR_RETRY_NS
-        else:
-            self._found(change, settled.found)
+    def _applied(self, revision: int) -> None:
+        self._revision = revision
 
-    def _found(self, change: _Change, found: tuple[KeyValue, ...]) -> None:
-        key, form, *_ = change.wanted
-        document, revision = None, 0
-        if found:
-            try:
-                document, revision = form.decode(key, found[0].value), found[0].revision
-            except DocumentBroken as error:
-                self._end(change, error)
-                return
-        self._put(change, document, revision)
-
-    def tick(self, now_ns: int) -> None:
-        """After what the view shows has come true here."""
-        self._now_ns = now_ns
-        for change in tuple(self._changes):
-            self._look(change)
-
-    def _look(self, change: _Change) -> None:
-        is_seen = 0 < change.revision <= self._view.revision
-        if is_seen and change.wanted.is_here():
-            self._end(change, None)
-        elif self._now_ns >= change.deadline_ns:
-            reason = "it may be changed or not, ask again"
-            self._end(change, ChangeUnknown(change.wanted.key, reason))
-        elif change.again is not None and change.again_ns <= self._now_ns:
-            again, change.again = change.again, None
-            again()
-
-    def _end(self, change: _Change, error: PenstockError | None) -> None:
-        if change in self._changes:
-            self._changes.remove(change)
-            change.done(error)
+    def _is_there(self) -> bool:
+        return 0 < self._revision <= self._view.revision and self._is_here()

@@ -139,6 +139,13 @@ class Channel(NamedTuple):
     deleted: Flag  # a tombstone
 
 
+class ChannelNumbers(NamedTuple):
+    """Kept over the deletion of a topic, too."""
+
+    identity: Identity  # of the topic
+    last: U32
+
+
 class EpochFloor(NamedTuple):
     """Kept over the deletion of a topic: epochs of its name were never above this."""
 
@@ -152,6 +159,7 @@ class ClusterSetting(NamedTuple):
 CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(NodeDocument), form_of(Lookup)
 MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
 TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
+CHANNEL_NUMBERS = form_of(ChannelNumbers)
 EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
@@ -178,6 +186,7 @@ Document = (
     | Controller
     | Topic
     | Channel
+    | ChannelNumbers
     | EpochFloor
     | PartitionRecord
     | ClusterSetting
@@ -190,6 +199,7 @@ _FORMS: tuple[tuple[str, Form[Any]], ...] = (
     (keys.LOOKUPS, LOOKUP),
     (keys.TOPICS, TOPIC),
     (keys.CHANNELS, CHANNEL),
+    (keys.NUMBERS, CHANNEL_NUMBERS),
     (keys.EPOCHS, EPOCH_FLOOR),
     (keys.SETTINGS, SETTING),
 )

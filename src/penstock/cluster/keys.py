@@ -9,7 +9,7 @@
 | `lookups/<id>` | Lookup | while its lease lives |
 | `topics/<topic>` | Topic | after deletion as a tombstone |
 | `channels/<topic>/<name>` | Channel | after deletion as a tombstone |
-| `numbers/<topic>` | ChannelNumbers (of `channel_starts`) | after deletion of the topic, too |
+| `numbers/<topic>` | ChannelNumbers | after deletion of the topic, too |
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
 | `moves/<topic>/<n>` | Move (of `moves`) | until it is done |

@@ -2,7 +2,7 @@
 (`reconciler`), what the leaderships here want goes to the coordinator.
 
 What clients make, change and delete here goes to the coordinator first (`client_changes`). Leaders
-are asked where a channel starts (`channel_starts`).
+are asked where a channel starts (`channel_creation`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
@@ -21,9 +21,9 @@ from penstock.broker.replicas.context import Membership as BrokerMembership
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
-from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
-from penstock.cluster.channel_starts import StartRequests
-from penstock.cluster.client_changes import ClientChanges, MetadataChanges
+from penstock.cluster.attempts import Attempts
+from penstock.cluster.channel_creation import ChannelCreations, CreationDeps, StartRequests
+from penstock.cluster.client_changes import ClientChanges
 from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local
@@ -111,19 +111,15 @@ class ClusterNode:
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
         self._start_requests = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
-        deps = CreationDeps(view, coordinator, self._request_start, has, self.replica_host.wall_ns)
-        self._channel_creations = ChannelCreations(deps, mono_ns)
-        self._changes = MetadataChanges(view, coordinator, mono_ns)
-        topics = TopicDeps(view, coordinator, self._is_true, new_replica, self.replica_host.wall_ns)
-        self._topics = TopicChanges(topics, mono_ns)
+        attempts, wall_ns = Attempts(view, coordinator, mono_ns), self.replica_host.wall_ns
+        self._attempts = attempts
+        starts = CreationDeps(view, attempts, self._request_start, has, wall_ns)
+        self._channel_creations = ChannelCreations(starts, mono_ns)
+        topics = TopicChanges(TopicDeps(view, attempts, self._is_true, new_replica, wall_ns))
         # Clients that wait: one of these is not empty.
-        self._waits = (
-            self._topics.waiting,
-            self._start_requests.waiting,
-            self._channel_creations.waiting,
-        )
+        self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
-            view, self._topics, self._channel_creations, self._changes, has, self._is_true
+            view, attempts, topics, self._channel_creations, has, self._is_true
         )
 
     # --- what the view shows ---
@@ -283,9 +279,8 @@ class ClusterNode:
                 self.replica_host.worked(target)
         self.replica_host.tick(mono_ns)
         self._start_requests.tick(mono_ns)
-        self._topics.tick(mono_ns)
         self._channel_creations.tick(mono_ns)
-        self._changes.tick(mono_ns)
+        self._attempts.tick(mono_ns)
         self._note_corrupt()
         self._note_commits()
         self._greet_again()
@@ -314,8 +309,8 @@ class ClusterNode:
         self.participant.look(self._now_ns)
         self._note_revision()
         self.reconciler.look(self._now_ns)
-        self._topics.tick(self._now_ns)
         self._channel_creations.tick(self._now_ns)
+        self._attempts.tick(self._now_ns)
 
     def _note_revision(self) -> None:
         """Before anything is done that follows from it."""

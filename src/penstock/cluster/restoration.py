@@ -39,14 +39,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Compare, KeyValue, Operation, Put, RevisionIs, Transaction
 from penstock.cluster.documents import (
     CHANNEL,
+    CHANNEL_NUMBERS,
     CLUSTER,
     RECORD,
     TOPIC,
     Channel,
+    ChannelNumbers,
     Cluster,
     Topic,
 )

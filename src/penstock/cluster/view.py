@@ -27,7 +27,7 @@ Keys that live by a lease, and those of moves, go when they go.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.cluster import keys
@@ -37,6 +37,7 @@ from penstock.cluster.documents import (
     RECORD,
     REMOVED,
     Channel,
+    ChannelNumbers,
     Cluster,
     ClusterSetting,
     Controller,
@@ -128,6 +129,7 @@ class View:
         self.lookups: dict[str, Versioned[Lookup]] = {}
         self.topics: dict[str, Versioned[Topic]] = {}
         self.channels: dict[ChannelName, Versioned[Channel]] = {}
+        self.numbers: dict[str, Versioned[ChannelNumbers]] = {}
         self.epochs: dict[str, Versioned[EpochFloor]] = {}
         self.partitions: dict[PartitionName, Versioned[PartitionRecord]] = dict(records or {})
         self.settings: dict[str, Versioned[ClusterSetting]] = {}
@@ -139,6 +141,7 @@ class View:
             _Table(keys.LOOKUPS, self.lookups, _rest_of),
             _Table(keys.CHANNELS, self.channels, keys.channel_of),
             _Table(keys.TOPICS, self.topics, _rest_of),
+            _Table(keys.NUMBERS, self.numbers, _rest_of),
             _Table(keys.EPOCHS, self.epochs, _rest_of),
             _Table(keys.SETTINGS, self.settings, _rest_of),
         )
@@ -155,6 +158,15 @@ class View:
     @property
     def is_pending(self) -> bool:
         return bool(self._pending)
+
+    def partitions_of(
+        self, topic: str
+    ) -> Iterator[tuple[PartitionName, Versioned[PartitionRecord]]]:
+        """Those that are known: their numbers follow one another."""
+        name = PartitionName(topic, 0)
+        while (held := self.partitions.get(name)) is not None:
+            yield name, held
+            name = PartitionName(topic, name.number + 1)
 
     def refusal(self, name: PartitionName) -> str:
         """Why the record of this partition may not be changed; empty: it may."""
@@ -374,7 +386,7 @@ class View:
             )
         if isinstance(document, Membership):
             return document.state == REMOVED
-        return isinstance(document, NodeDocument | Lookup | ClusterSetting)
+        return isinstance(document, NodeDocument | Lookup | ClusterSetting | ChannelNumbers)
 
     def _table_row_or_none(self, key: str) -> tuple[_Table, Any] | None:
         try:

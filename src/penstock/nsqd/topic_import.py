@@ -33,7 +33,6 @@ from penstock.broker.topics.directories import (
 from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic_file import TopicFile, read_topic_file, write_topic_file
 from penstock.cluster import keys
-from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import (
     Failed,
     KeyValue,
@@ -45,9 +44,11 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.documents import (
     CHANNEL,
+    CHANNEL_NUMBERS,
     EPOCH_FLOOR,
     RECORD,
     TOPIC,
+    ChannelNumbers,
     EpochFloor,
     identity_text,
 )
