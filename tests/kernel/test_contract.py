@@ -4,10 +4,8 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -26,23 +24,8 @@ from penstock.kernel import (
 )
 
 from .batches import short_batch
-from .turns import Side
 
 KERNEL = Path(penstock.kernel.__file__).parent
-
-
-def test_what_is_no_part_of_it_is_refused(side: Side, kernel: ModuleType) -> None:
-    wrong: list[tuple[Callable[..., Any], list[Any]]] = [
-        (side.engine.window, ["tail", 0]),
-        (side.engine.forget_window, ["window"]),
-        (side.engine.search, ["window", [], 0, 0]),
-        (side.engine.detach, ["conn"]),
-        (side.connect().subscribe, ["window"]),
-        (side.connect().appended, ["tail", 1]),
-    ]
-    for call, arguments in wrong:
-        with pytest.raises(TypeError):
-            call(*arguments)
 
 
 def test_the_numbers_are_those_of_types() -> None:
@@ -175,13 +158,6 @@ def test_the_documented_fields_are_these() -> None:
     assert documented("The batch") == both
     record = fields_of(layout.TRACE_RECORD)
     assert documented("Trace events")[-len(record) :] == record
-
-
-def test_the_docstring_has_the_same_fields() -> None:
-    rows = re.findall(r"^    (\d+) +(\d+)  ", layout.__doc__ or "", re.MULTILINE)
-    assert [(int(offset), int(size)) for offset, size in rows] == (
-        fields_of(layout.HEADER) + fields_of(layout.SHORT_HEADER)
-    )
 
 
 def test_a_place_is_written(kernel: ModuleType) -> None:

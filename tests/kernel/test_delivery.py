@@ -255,20 +255,6 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side, tail: Any, windo
     assert side.engine.deadline_ns == 0
 
 
-def test_a_forgotten_window_is_left_alone(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    side.publish(tail, b"a")
-    side.received(conn)
-    side.engine.forget_window(window)
-    side.windows.remove(window)
-    side.dirty_windows()  # it was, before
-    side.publish(tail, b"b")
-    assert side.received(conn) == []
-    side.pass_time(TIMEOUT_NS)
-    assert side.tick() == 0
-    assert side.dirty_windows() == []
-
-
 def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side, tail: Any) -> None:
     conn = side.consumer(side.window(tail), rdy=1000)
     publisher = side.connect()

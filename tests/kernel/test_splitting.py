@@ -1,8 +1,8 @@
 """However the bytes of a client are cut, the same things happen.
 
 A script is a row of valid commands of one consuming and publishing client. It is played whole
-and cut in two at every byte; events, log and output must not differ. Random pieces of random
-streams are those of `test_fuzz_commands.py`.
+and cut in two at every byte; events, log and output must not differ. So are random streams, in
+random pieces.
 """
 
 import random

@@ -141,16 +141,6 @@ def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     assert side.trace() == []  # nothing is left behind
 
 
-def test_a_tail_that_is_not_traceable_has_no_events_at_all(
-    side: Side, tail: Any, window: Any
-) -> None:
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"traced", 0, {Section.TRACE: 42})
-    side.commit()
-    side.received(conn)
-    assert side.trace() == []
-
-
 def test_what_a_consumer_leaves_behind(side: Side) -> None:
     tail = traced_tail(side, 0)
     window = channel(side, tail)

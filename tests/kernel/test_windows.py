@@ -234,15 +234,6 @@ def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int)
     assert refills <= -(-2 // rdy)
 
 
-def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 90), strict=True):
-        fill_sharing(side, window, count)
-    conn = side.consumer(windows, rdy=500)
-    seen = [Counter(places(side, conn)) for _ in range(2)]
-    assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
-
-
 def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side) -> None:
     windows = windows_of(side, 2, memory=0)
     for _ in range(3):
@@ -402,10 +393,3 @@ def test_a_large_window_nearby_does_not_wait_for_a_better_refill(
     window.finish(near.serial, id)
     side.publish(tail, b"one more")
     assert got(side, [near, far]) == [1, 0]
-
-
-def test_without_localities_all_is_global(side: Side, tail: Any, window: Any) -> None:
-    conns = [side.consumer(window, rdy=10) for _ in range(2)]
-    side.publish(tail, *[b"x"] * 10)
-    assert got(side, conns) == [5, 5]
-    assert counts(window) == (10, 0, 0)
