@@ -10,7 +10,6 @@ from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
@@ -235,18 +234,6 @@ def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
         world.restart()
     disk.fail.clear()
     assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
-
-
-def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    world.close()
-    ahead = encode_record(FLAG_SNAPSHOT, 9, 0, 0, [Group(1, cursor_entry(EntryKind.CURSOR, 5, 5))])
-    (world.path / "topics" / "news" / "0" / "channels.0").write_bytes(ahead)
-    world = world.restart()
-    assert world.publish("news", b"1", b"2").stored
-    world = world.killed()
-    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
 
 
 def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start: Start) -> None:

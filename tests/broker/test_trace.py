@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Stored, Traced
+from penstock.broker.partition.rows import Stored
 from penstock.broker.topics.publishing import INTERNAL
-from penstock.errors import PenstockError, Refused, WriteRefused
+from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND
 from penstock.log.head import HEAD_BYTES
@@ -25,7 +25,6 @@ from penstock.trace.events import (
     ranges,
 )
 
-from .faults import FaultyDisk
 from .partition.test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -289,19 +288,3 @@ def test_everything_that_can_happen_to_a_message(
 
 
 # --- publishes with trace ids: what is stored, and where their publishers are sent ---
-
-
-def publish(world: World, *messages: Traced) -> list[PenstockError | Stored]:
-    told: list[PenstockError | Stored] = []
-    world.broker.topic("t").publish_traced(messages, 0, told.append)
-    return told
-
-
-def test_a_publish_that_could_not_be_stored_hears_why(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.broker.topic("t")
-    disk.fail.add(("write", ".log"))
-    told = publish(world, Traced(7, b"a"))
-    world.turns()
-    assert [type(outcome) for outcome in told] == [WriteRefused]

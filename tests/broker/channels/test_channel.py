@@ -12,17 +12,6 @@ from ..world import World, bodies
 Start = Callable[..., World]
 
 
-def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    world.publish("news", b"1", b"2")
-    consumer.take()
-    consumer.channel.empty()
-    world = world.killed()
-    assert world.broker.find_topic("news").find_channel("a").depth == 0
-    assert world.consumer("news", "a").take() == []
-
-
 def test_a_limit_on_consumers(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -55,16 +44,6 @@ def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
     assert bodies(consumer.take()) == [b"0", b"1", b"2"]
     world.publish("news", b"5")
     assert bodies(consumer.take()) == [b"5"]
-
-
-def test_a_number_is_never_given_out_twice(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("news")
-    assert [topic.channel(name).number for name in ("a", "b")] == [1, 2]
-    topic.delete_channel("b")
-    world = world.restart()
-    topic = world.broker.find_topic("news")
-    assert topic.channel("b").number == 3
 
 
 def test_a_channel_made_again_does_not_inherit(start: Start) -> None:

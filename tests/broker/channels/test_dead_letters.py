@@ -1,6 +1,5 @@
 """Messages that a channel gives up on, and their way back."""
 
-import errno
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -127,53 +126,6 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
     assert [letter.body for letter in letters(world)] == [b"x"]
     assert (channel.windows[0].exhausted, world.broker.health) == (0, "OK")
     assert consumer.take() == []
-
-
-def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
-    world, channel, consumer = one_that_is_given_up(start)
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.error = OSError(errno.EIO, "the disk is gone")
-    requeue_all(consumer)
-    world.turns()
-    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
-    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
-
-
-def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
-    """Channel and consumer; the dead letter of the second of two messages is being written, and the
-    first, which the consumer has, is returned."""
-    channel = give_up_after(world, 1, **changes)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"first", b"second")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.held = True
-    first, second = consumer.take()
-    consumer.requeue(second)
-    world.turns()
-    return channel, consumer, first
-
-
-def let_write(world: World) -> None:
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-
-
-@pytest.mark.parametrize("changes", [{"max_attempts": 0}, {"max_attempts": 9}, {"poison": "hold"}])
-@pytest.mark.parametrize("order", ["none", "strict"])
-def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
-    start: Any, changes: dict[str, Any], order: str
-) -> None:
-    world: World = start()
-    channel, consumer, first = under_way(world)
-    channel.configure({"order": order, **changes})
-    world.turns()
-    let_write(world)
-    consumer.finish(first)
-    world.turns()
-    assert consumer.take() == []
-    assert [letter.body for letter in letters(world)] == [b"second"]
-    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
 
 
 @pytest.mark.parametrize("again", [World.restart, World.killed])

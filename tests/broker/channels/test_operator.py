@@ -45,17 +45,6 @@ def test_it_is_kept(start: Any, ending: str) -> None:
     assert bodies(consumer.take()) == [b"b"]
 
 
-def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:
-    world = start()
-    first, *_ = three(world)
-    channel = channel_of(world)
-    channel.configure({"max_attempts": 1})
-    operator.requeue(channel, first, 0, world.clock.wall_ns())
-    world.turns()
-    world.turns()
-    assert channel.dead_letter_count == 1
-
-
 def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:
     """A leadership may end while a walk through the log looks for the message."""
     world = start()

@@ -230,36 +230,6 @@ def test_one_that_has_stopped_refuses_for_all(start: Start) -> None:
     assert commit(world, "app", 1, *refs[:3]).told == done(29)
 
 
-@pytest.mark.parametrize("how", ["again", "restart", "kill"])
-def test_an_unfinished_one_holds_its_partitions_alone(disk: SimDisk, how: str) -> None:
-    world = on(disk)
-    refs = skewed(world)
-    for partition in (0, 2):
-        put(world, "t", block("y", b"other", partition=partition))
-    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
-    waits = commit(world, "app", 1, *refs[1:])
-    assert isinstance(waits.error, CommitUnfinished)
-    assert ends(world) == (0, 0, 0, 0)
-    refused = commit(world, "other", 0, ("t", "y", 0), ("t", "y", 2))
-    assert isinstance(refused.error, Refused)
-    assert "topic t/2: commit 1 of app waits to be finished" in str(refused.error)
-    assert commit(world, "other", 0, ("t", "y", 0)).told == done(1)
-    disk.faults.clear()
-    if how == "again":
-        world.pass_ns(limits.SECOND)
-        settle(world)
-    else:
-        if how == "restart":
-            world.close()
-        else:
-            disk.kill()
-        world = on(disk)
-    assert ends(world) == (1, 1, 27, 1)
-    assert commit(world, "other", 1, ("t", "y", 2)).told == done(1)
-    assert stored(world, "t", 2)[-1] == b"other"
-    world.close()
-
-
 def test_keys_are_not_rehashed_under_what_is_staged(start: Start) -> None:
     world = start()
     topic = world.broker.topic("t", 2)

@@ -77,20 +77,6 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     world.close()
 
 
-def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
-    world = start()
-    put(world, "t", block("x", b"a"))
-    told = Told()
-    world.threads.held = True
-    world.broker.commits.commit("app", 0, [Ref("t", "x")], told)
-    world.pass_ns(limits.STAGE_EXPIRE_NS + limits.SECOND)
-    assert world.broker.commits.stages.abort([Ref("t", "x")]) == 0
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    assert told.told == done(1)
-
-
 def test_those_of_a_deleted_topic_go(start: Start) -> None:
     world = start()
     put(world, "t", block("x", b"a"))
@@ -181,24 +167,6 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
     world.close()
     world = on(disk)
     assert world.broker.commits.stages.count == 3
-    world.close()
-
-
-@pytest.mark.parametrize("name", ["probe.stage.tmp", "probed.stage.tmp"])
-def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
-    world = on(disk)
-    put(world, "t", block("x", b"a"))
-    world.close()
-    disk.create(f"/data/stages/{name}")
-    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
-    world = on(disk)
-    assert name in files(world)
-    settle(world)
-    assert "stages cannot be removed" in world.broker.health
-    disk.faults.remove(fault)
-    world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-    assert name not in files(world)
     world.close()
 
 

@@ -79,14 +79,6 @@ def test_what_cannot_be_is_a_fault(state: CommitPhase, move: CommitMove) -> None
     assert one.state is state
 
 
-def test_what_is_final_stays() -> None:
-    for move in CommitMove:
-        assert MOVES[CommitPhase.RETIRED, move] is CommitPhase.RETIRED
-        assert MOVES[CommitPhase.STOPPED, move] is (
-            CommitPhase.RETIRED if move is CommitMove.RETIRE else CommitPhase.STOPPED
-        )
-
-
 @each("seed", seeds(8, 50))
 def test_any_story(seed: int) -> None:
     """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
@@ -112,17 +104,6 @@ def test_any_story(seed: int) -> None:
         assert before <= one.rule.committed <= written
         assert not waits or one.rule.committed <= max(synced, before)
         assert not (one.ready and one.state is not CommitPhase.LEADING)
-
-
-def test_a_breach_is_found() -> None:
-    one = line()
-    one.in_flight_end = 10
-    with pytest.raises(RuntimeError, match="which is committed"):
-        one.validate()
-    one = line()
-    one.ready = False
-    with pytest.raises(RuntimeError, match="not what the state says"):
-        one.validate()
 
 
 def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:

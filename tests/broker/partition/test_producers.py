@@ -429,17 +429,6 @@ def test_what_was_corrupt_and_came_from_another_replica_is_known(replica: Replic
     assert table.find(PRODUCER + 1) == Known(0, 1, NOW_NS)
 
 
-def test_a_cut_forgets_what_was_cut_and_what_comes_in_its_place_counts(replica: Replica) -> None:
-    replica.write(0, 1, 2)
-    replica.table.learn(1)
-    replica.log.cut(1)
-    assert replica.table.cut(1)
-    replica.write(1, epoch=2, producer=8)
-    replica.table.learn(2)
-    assert replica.next_sequence == 1
-    assert replica.table.find(8) == Known(0, 2, NOW_NS)
-
-
 def test_a_cut_below_what_was_committed_folds_again(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table.learn(3)
@@ -505,16 +494,6 @@ def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> Non
         with pytest.raises(StorageError, match="a table that was sent is corrupt"):
             replica.table.install(bytes(changed))
     assert replica.next_sequence == 1
-
-
-def test_a_table_that_says_what_the_log_says_is_not_written(replica: Replica) -> None:
-    replica.write(0, 1)
-    replica.table.learn(2)
-    other = Replica()
-    other.write(0, 1)
-    other.disk.inject(Fault("write", path_part="producers"))
-    other.table.install(replica.table.snapshot())
-    assert other.next_sequence == 2
 
 
 def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:

@@ -149,14 +149,6 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
     assert repaired.broker.health == "OK"
 
 
-def test_another_replica_may_take_the_place_of_one_that_cannot_be_read(cluster: Cluster) -> None:
-    again = unreadable_one_of_two(cluster)
-    assert again.replica_host.discard("orders", 0) == f"{PATH}/aside/orders-0"
-    assert again.broker.health == "OK"
-    again.replica_host.host(TWO, 0, 9)
-    assert again.replica_host.targets() == [target(1), target(0)]
-
-
 def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.replica_host.host(ORDERS, 0, 7)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.topics.topic import Topic
-from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.errors import PartitionMissing, Refused
 from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
@@ -108,21 +108,6 @@ def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
     again.broker.find_topic("t").delete_channel("a")
     again.broker.validate()
     assert again.broker.find_topic("t").depth == 0
-
-
-def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("create", "topics/t/2"))
-    with pytest.raises(StorageError):
-        several(world)
-    assert "t" not in world.broker.topics
-    assert "could not be made" in world.broker.health
-    disk.fail.clear()
-    world.pass_ns(limits.SECOND)
-    assert not (world.path / "topics" / "t").exists()
-    assert world.broker.health == "OK"
-    assert len(several(world).leaders) == 3
 
 
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:

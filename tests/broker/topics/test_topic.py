@@ -63,20 +63,6 @@ def test_a_publish_under_way_is_answered_before_its_topic_goes(start: Start) -> 
     assert not (world.path / "topics" / "news").exists()
 
 
-def test_a_deletion_that_was_interrupted_is_finished_at_the_start(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.publish("news", b"1")
-    disk.fail.add(("unlink", ".log"))
-    world.broker.delete_topic("news")
-    assert "files of the deleted topic" in world.broker.health
-    assert (world.path / "topics" / "news" / "topic.json").exists()
-    disk.fail.clear()
-    world = world.restart()
-    assert world.broker.topics == {}
-    assert not (world.path / "topics" / "news").exists()
-
-
 def test_an_ephemeral_topic_goes_with_its_last_channel(start: Start) -> None:
     world = start()
     name = "live#ephemeral"

@@ -129,16 +129,6 @@ FILE = TopicFile(
 )
 
 
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
-    disk = FaultyDisk()
-    write_topic_file(disk, str(tmp_path), FILE)
-    disk.fail.add((call, "topic.json"))
-    with pytest.raises(StorageError):
-        write_topic_file(disk, str(tmp_path), TopicFile("other", "1", 1))
-    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
-
-
 @pytest.mark.parametrize(
     "change",
     [
