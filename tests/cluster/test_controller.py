@@ -103,18 +103,6 @@ class TestOffice:
             controller.tick(gone, now_ns)
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
-    def test_its_transactions_compare_when_the_key_was_made(self) -> None:
-        change = PartitionChange(T0, CALM[T0], CALM[T0].record)
-        transaction = transaction_of(Propose(9, (change,)))
-        assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
-        store = Store()
-        store.put(keys.CONTROLLER, b"66")
-        store.put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
-        revision = store.revision
-        late = PartitionChange(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
-        assert store.transact(transaction_of(Propose(9, (late,)))).outcome is Outcome.REFUSED
-        assert store.transact(transaction_of(Propose(2, (late,)))).outcome is Outcome.DONE
-
 
 class TestElections:
     def elect(self, before: Situation, after: Situation) -> list[PartitionChange]:
@@ -188,20 +176,6 @@ class TestPlans:
         controller.tick(situation(nodes, moving), now_ns + 2)
         (change,) = changes(controller)
         assert change.record == CALM[T0].record._replace(wanted=(1, 4, 3, 2))
-
-    def test_what_another_change_has_kept_from_a_plan_is_planned_at_once(self) -> None:
-        nodes = {number: node(number) for number in range(1, 5)}
-        controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=NodeStanding.DRAINING)
-        done = CALM[T0]._replace(
-            move=PartitionMove(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31
-        )
-        controller.tick(situation(nodes, {T0: done}), now_ns + 1)
-        (change,) = changes(controller)
-        assert change.is_move_done
-        controller.tick(situation(nodes, CALM), now_ns + 2)
-        (change,) = changes(controller)
-        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
 
     def test_large_changes_go_in_several_transactions(self) -> None:
         names = [PartitionName("t", number) for number in range(100)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.cluster import documents, keys
+from penstock.cluster import keys
 from penstock.cluster.coordinator import (
     UNKNOWN,
     Compare,
@@ -208,16 +208,6 @@ def test_whatever_comes_is_read_or_refused() -> None:
 def test_so_has_a_channel(key: str) -> None:
     with pytest.raises(ValueError, match=key):
         keys.channel_of(key)
-
-
-def test_each_form_has_the_fields_of_its_class() -> None:
-    for _, form, document in SAMPLES:
-        attributes = [
-            attribute or name for name, _, attribute in [(*field, "")[:3] for field in form.fields]
-        ]
-        assert attributes == list(document._fields)
-    forms = [form for form in vars(documents).values() if isinstance(form, documents.Form)]
-    assert {id(form) for _, form, _ in SAMPLES} == {id(form) for form in forms}
 
 
 # --- many changes in few transactions, each with its own outcome ---

@@ -125,13 +125,6 @@ def test_each_drop_doubles_the_time_of_steady_links() -> None:
         now_ns += hold_ns
 
 
-def test_a_drop_from_many_partitions_counts_once() -> None:
-    readmission = Readmission()
-    for _ in range(50):
-        readmission.dropped(2, True, 0)
-    assert readmission.admitted(READMISSION_NS) == [2]
-
-
 def test_the_time_begins_again_with_the_link() -> None:
     readmission = Readmission()
     readmission.dropped(2, True, 0)
@@ -168,12 +161,6 @@ def corrupt_here(*names: PartitionName) -> CorruptReplicas:
     return corrupt_replicas
 
 
-def test_a_sound_replica_waits_for_none() -> None:
-    corrupt_replicas = corrupt_here(OTHER)
-    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
-
-
 def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
     corrupt_replicas = corrupt_here(ORDERS)
     assert corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
@@ -199,11 +186,4 @@ def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None
     assert not corrupt_replicas.may_be_given(ORDERS, 3)
     assert corrupt_replicas.may_be_given(OTHER, 3)
     corrupt_replicas.reported(3, ())  # it was repaired
-    assert corrupt_replicas.may_be_given(ORDERS, 3)
-
-
-def test_what_a_node_has_said_ends_with_its_link() -> None:
-    corrupt_replicas = corrupt_here()
-    corrupt_replicas.reported(3, (ORDERS,))
-    corrupt_replicas.unlinked(3)
     assert corrupt_replicas.may_be_given(ORDERS, 3)

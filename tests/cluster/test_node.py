@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from broker.world import Outcome, bodies
-from cases import each
 from nsqd.asked import topic_maker
-from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
@@ -101,17 +99,6 @@ def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_come
     assert cluster.record("orders").epoch == epoch  # not handed back to a node without a key
     cluster.away.clear()
     cluster.until(lambda: cluster.leader("orders") is leader, 60)
-
-
-def test_all_leaders_stay_while_nobody_reaches_the_coordinator(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.until(lambda: cluster.is_whole("orders"))
-    epoch = cluster.record("orders").epoch
-    cluster.away.update(range(3))
-    cluster.run(40)
-    cluster.away.clear()
-    cluster.run(10)
-    assert cluster.record("orders").epoch == epoch
 
 
 def test_a_node_that_starts_reads_the_metadata_before_it_says_that_a_topic_is_missing(
@@ -241,38 +228,6 @@ def hosted_on(node: JoinedNode) -> ReplicatedPartition:
     replicated = node.replicated("orders", 0)
     assert replicated is not None
     return replicated
-
-
-def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
-    cluster: JoinedCluster,
-) -> None:
-    """Who leads has a row that nothing can commit, and serves no more until a learner has all. Its
-    disk is full for a moment, too."""
-    cluster.make("orders", durability="disk")
-    cluster.make_channel("orders", "billing")
-    cluster.publish("orders", b"one", b"two")
-    leader = cluster.led_by("orders")
-    consumer = leader.consume("orders", "billing", rdy=1)
-    consumer.finish(*consumer.take())
-    consumer.leave()
-    lost, late = (node for node in cluster.nodes if node is not leader)
-    cluster.kill(late.number)
-    cluster.until(lambda: cluster.record("orders").member_on(late.number) is None)
-    lost.disk.inject(Fault("sync", path_part=".log"))
-    outcome = leader.put("orders", b"three")
-    cluster.run(30)
-    assert not outcome.stored
-    assert cluster.leader("orders") is None or not cluster.led_by("orders").leader(ORDERS)
-    leader.disk.inject(Fault("write", errno.ENOSPC, "channels", times=2))
-    cluster.start(late.number)
-    cluster.until(lambda: cluster.leader("orders"), 120)
-    cluster.until(lambda: cluster.is_whole("orders"), 300)
-    again = cluster.led_by("orders").consume("orders", "billing")
-    cluster.run(1)
-    found = bodies(again.take())
-    assert b"one" not in found
-    assert b"two" in found
-    assert leader.broker.health == "OK"
 
 
 def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -> None:
@@ -405,40 +360,6 @@ def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(
 
 
 # --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
-
-
-STEPS = range(0, 8)  # of 50 ms, after which the leader dies
-
-
-@each("steps", STEPS)
-def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
-    cluster = JoinedCluster(kernel)
-    try:
-        cluster.make("orders")
-        cluster.make_channel("orders", "billing", order="strict")
-        cluster.publish("orders", *(b"%02d" % number for number in range(40)))
-        before = cluster.led_by("orders")
-        seen = consume(cluster, steps)
-        cluster.kill(before.number)
-        cluster.until(lambda: cluster.leader("orders"))
-        after = consume(cluster, 60)
-        assert after == sorted(after)
-        assert after[-1] == b"39"
-        assert not seen or after[0] >= seen[-1], (seen, after)
-    finally:
-        cluster.close()
-
-
-def consume(cluster: JoinedCluster, steps: int) -> list[bytes]:
-    """Each message is finished as it comes: the last FIN is on its way at the end."""
-    consumer, done = cluster.led_by("orders").consume("orders", "billing"), 0
-    for _ in range(steps):
-        cluster.step()
-        consumer.take()
-        done, unfinished = len(consumer.received), consumer.received[done:]
-        consumer.finish(*unfinished)
-    consumer.take()
-    return bodies(consumer.received)
 
 
 # --- A topic that has no replica on a node: publishes are taken there and handed on ---

@@ -57,14 +57,6 @@ def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:
     assert reopened(log, disk).epochs() == ((2, start), (3, 360))
 
 
-def test_a_falling_epoch_is_a_fault_of_the_program(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [3])
-    with pytest.raises(ValueError, match="epoch 2 behind one of epoch 3"):
-        fill(log, [2])
-    assert log.written_end == 3
-
-
 def test_the_last_batch_is_named_as_its_header_says(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     writer = Writer(log)

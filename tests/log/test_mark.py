@@ -14,7 +14,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SECOND, Writer, body, new_log
+from .helpers import NOW_NS, SECOND, body, new_log
 
 OLD = Mark(10, 12, 99)
 NEW = Mark(20, 20, 150)
@@ -129,17 +129,3 @@ def test_what_was_never_synced_is_read() -> None:
     log = PartitionLog.open(disk, "data/0", SETTINGS)
     assert log.written_end == end
     assert disk.bytes_read > log.bytes_stored
-
-
-def test_an_idle_log_holds_no_file_open() -> None:
-    disk, log = long_log(marks=True)
-    log.close()
-    log = PartitionLog.open(disk, "data/0", SETTINGS)
-    segments = [log._segments[n] for n in range(len(log._segments))]
-    assert not any(segment.is_open for segment in segments)
-    for segment in log.segments:
-        log.read(segment.from_offset, KIB)
-    assert sum(segment.is_open for segment in segments) <= 5
-    Writer(log).fill(1)
-    log.close()
-    assert not any(segment.is_open for segment in segments)

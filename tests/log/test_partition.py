@@ -32,19 +32,6 @@ def writer(log: PartitionLog) -> Writer:
     return Writer(log)
 
 
-def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
-    log, _ = new_log(disk, tmp_path / "0")
-    log.close()
-    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
-    assert (log.start_offset, log.written_end, log.synced_end, log.last_id) == (0, 0, 0, 0)
-    assert log.report.clean
-    assert log.find_time(NOW_NS) == 0
-    assert log.find_id(77) is None
-    with pytest.raises(IndexError):
-        log.read(0, 100)
-    log.close()
-
-
 def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "topic" / "0")
     writer.fill(50)

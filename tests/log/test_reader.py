@@ -162,15 +162,6 @@ def saved(rows: list[IndexEntry]) -> SimDisk:
     return disk
 
 
-def test_a_cut_shortens_the_file() -> None:
-    disk = SimDisk()
-    index = index_of(entries(10))
-    index.save(disk)
-    index.cut(4)
-    index.save(disk)
-    assert disk.content("i") == encode_entries(entries(4))
-
-
 def test_a_failed_save_is_made_up_for() -> None:
     disk = SimDisk()
     index = index_of(entries(3))
@@ -199,11 +190,3 @@ def test_whatever_the_file_holds_what_is_loaded_can_be_true(at: int, junk: bytes
         assert (offsets[0], positions[0]) == (100, 0)
     index.save(disk)
     assert disk.content("i") == encode_entries(index.entries())
-
-
-def test_an_index_of_another_segment_is_not_believed() -> None:
-    assert len(load_index(saved(entries(5, base=200)), "i", 100, DATA_BYTES)) == 0
-
-
-def test_entries_behind_the_data_are_not_believed() -> None:
-    assert len(load_index(saved(entries(5)), "i", 100, 1600)) == 2

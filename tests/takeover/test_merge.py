@@ -45,19 +45,6 @@ def plain(*ids: int) -> list[Held]:
     return [(id, 0, 0) for id in ids]
 
 
-def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
-    log, got = outcome([plain(1, 2), plain(1), plain(2, 3)])
-    assert log == plain(1, 2, 3)
-    assert got == [plain(1, 2, 3), plain(1, 2, 3)]
-
-
-def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:
-    one, other = plain(0, *range(1, 9)), plain(*range(1, 9), 0)
-    log, got = outcome([one, other, []])
-    assert log == [*plain(0), *other]
-    assert got == [one, other]
-
-
 def test_channels_do_not_share_where_that_costs_too_many_ranges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,11 +88,6 @@ def laid_out(size: int) -> Alignment:
     alignment = Alignment()
     alignment.add(0, size, [], [(0, size)])
     return alignment
-
-
-def test_runs_in_the_order_of_the_log_are_shared_whole() -> None:
-    runs = [Run(0, 0, 2, 3), Run(3, 0, 7, 2)]
-    assert laid_out(10).choose(runs, 5) == runs
 
 
 def test_what_is_stored_again_stands_in_front_of_the_run_that_follows_it() -> None:

@@ -24,19 +24,6 @@ class Played:
         )
 
 
-def test_calls_overtake_one_another() -> None:
-    played = Played(Passage(30, 0), Passage(10, 5))
-    played.put("slow")
-    played.put("quick")
-    played.port.run(10)
-    assert list(played.store.entries) == ["quick"]
-    assert played.heard == []
-    played.port.run(15)
-    assert played.heard == [("quick", Outcome.DONE)]
-    played.port.run(30)
-    assert played.heard[1:] == [("slow", Outcome.DONE)]
-
-
 def test_an_answer_that_is_lost_says_nothing_of_what_was_done() -> None:
     played = Played(Passage(1, NEVER_NS), Passage(NEVER_NS, 0))
     played.put("done")
@@ -66,19 +53,3 @@ def test_a_transaction_arrives_though_its_process_has_ended() -> None:
     played.port.run(50)
     assert list(played.store.entries) == ["late"]
     assert played.heard == []
-
-
-def test_a_cut_fails_what_is_asked_and_ends_the_watch() -> None:
-    played = Played(Passage(), Passage())
-    ended: list[Any] = []
-    played.port.watch("", 1, ended.append)
-    played.port.is_cut = True
-    played.put("a")
-    played.port.run(ANSWER_NS - 1)
-    assert played.heard == []
-    played.port.run(ANSWER_NS)
-    assert played.heard == [("a", Outcome.UNKNOWN)]
-    assert [type(one).__name__ for one in ended] == ["Failed"]
-    played.port.is_cut = False
-    played.port.run(ANSWER_NS + 1)
-    assert played.store.entries == {}
