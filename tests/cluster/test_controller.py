@@ -103,6 +103,18 @@ class TestOffice:
             controller.tick(gone, now_ns)
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
+    def test_its_transactions_compare_when_the_key_was_made(self) -> None:
+        change = PartitionChange(T0, CALM[T0], CALM[T0].record)
+        transaction = transaction_of(Propose(9, (change,)))
+        assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
+        store = Store()
+        store.put(keys.CONTROLLER, b"66")
+        store.put(keys.partition(*T0), RECORD.encode(CALM[T0].record))
+        revision = store.revision
+        late = PartitionChange(T0, CALM[T0]._replace(revision=revision), CALM[T0].record)
+        assert store.transact(transaction_of(Propose(9, (late,)))).outcome is Outcome.REFUSED
+        assert store.transact(transaction_of(Propose(2, (late,)))).outcome is Outcome.DONE
+
 
 class TestElections:
     def elect(self, before: Situation, after: Situation) -> list[PartitionChange]:
