@@ -175,7 +175,7 @@ def test_a_full_disk_keeps_no_topic_from_being_deleted(start: Callable[..., Worl
     for name in ("first", "second", "third"):
         world.publish(name, b"1")
     world.broker.delete_topic("first")
-    disk.fail = {("pwritev", ENDED_FILE)}
+    disk.fail = {("write", ENDED_FILE)}
     world.broker.delete_topic("second")
     assert "second" not in world.broker.topics
     disk.fail = set()
