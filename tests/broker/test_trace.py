@@ -76,8 +76,7 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     assert (topic.leader().tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
 
 
-def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
-    world = start()
+def test_the_switches_last_and_the_narrower_one_counts(world: World) -> None:
     topic = world.broker.topic("orders")
     mail, bill = topic.channel("mail"), topic.channel("bill")
     topic.configure({"trace_rate": 0.25})
@@ -101,8 +100,7 @@ def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
     assert bill.windows[0].trace_below == TRACE_ALL
 
 
-def test_a_numbered_publish_may_have_trace_ids(start: Start) -> None:
-    world = start()
+def test_a_numbered_publish_may_have_trace_ids(world: World) -> None:
     consumer = world.consumer("orders", "mail")
     told: list[Any] = []
     topic = world.broker.topic("orders")
@@ -142,8 +140,7 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert [event.offset for event in events(world)] == [0, 2]
 
 
-def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
-    world = start()
+def test_changes_of_rates_and_starts_are_noted(world: World) -> None:
     topic = world.broker.topic("orders")
     channel = topic.channel("mail")
     topic.configure({"trace_rate": 1.0})

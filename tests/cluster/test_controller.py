@@ -189,18 +189,6 @@ class TestPlans:
         (change,) = changes(controller)
         assert change.record == CALM[T0].record._replace(wanted=(1, 4, 3, 2))
 
-    def test_large_changes_go_in_several_transactions(self) -> None:
-        names = [PartitionName("t", number) for number in range(100)]
-        partitions = {name: seen(record(1, (1,), (1,)), replicas=2) for name in names}
-        controller = Controller(77)
-        controller.tick(situation(NODES, partitions), 0)
-        controller.tick(situation(NODES, partitions), CONTROLLER_SETTLE_NS + NODE_STEADY_NS)
-        controller.tick(situation(NODES, partitions), CONTROLLER_SETTLE_NS + 2 * NODE_STEADY_NS)
-        proposals = taken(controller)
-        assert len(proposals) > 1
-        for propose in proposals:
-            transaction_of(propose).check()
-
 
 # --- two controllers over nodes that come and go ---
 

@@ -1,15 +1,12 @@
 """A cluster of three brokers: what the metadata says comes true, whoever dies."""
 
 import errno
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from broker.world import Outcome, bodies
 from nsqd.asked import topic_maker
 from penstock.broker.channels.operator import finish_ahead
-from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
@@ -174,25 +171,6 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     replicated = new.cluster_node.replica_host.replica(new.cluster_node.reconciler.targets[ORDERS])
     assert replicated is not None
     assert replicated.replica.log.written_end == 1
-
-
-def test_a_node_that_is_to_have_no_replica_is_greeted_once(
-    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster.make("orders", replicas=2)
-    cluster.until(lambda: len(cluster.record("orders").members) == 2)
-    leader, told = cluster.led_by("orders"), set[int]()
-    send = leader.send
-
-    def noted(node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
-        told.add(node)
-        send(node, lane, frames)
-
-    monkeypatch.setattr(leader, "send", noted)
-    cluster.publish("orders", b"one")
-    cluster.run(10)
-    members = {member.node for member in cluster.record("orders").members}
-    assert told == members - {leader.number}
 
 
 def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:

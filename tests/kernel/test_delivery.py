@@ -25,8 +25,7 @@ def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
     return first
 
 
-def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
-    window = side.window(side.tail())
+def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side, window: Any) -> None:
     window.paused = True
     scheduled(side, window, 2, side.wall_ns + SECOND)
     one = window.stray_records(Stray.DELAYED, 1)[0]

@@ -11,9 +11,9 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.kernel import Held, Order, Section, Stray
+from penstock.log.fold import fold_entries
 
-from .recovery import Recovery
-from .turns import MS, SECOND, Message, Side, entries, fin, messages
+from .turns import MS, SECOND, Message, Side, fin, messages
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ class Story:
         self.tail = self.side.tail(memory=self.dice.choice([0, 500, 1 << 20]))
         self.window = self.side.window(self.tail)
         self.window.order = order
-        self.recovery = Recovery(0)
+        self.journal = b""
         self.conns = [self.join() for _ in range(3)]
         self.held: dict[Any, list[int]] = {}  # ids
         self.home: dict[int, int] = {}  # offsets, by id
@@ -313,19 +313,18 @@ class Story:
         self.model.order = self.window.order = self.dice.choice([Order.KEY, Order.STRICT])
 
     def restart(self) -> None:
-        self.recovery.apply(entries(self.window.take_journal()))
+        state = fold_entries(self.journal + self.window.take_journal())
         for conn in self.conns:
             conn.close()
         old = self.window
         self.side.engine.forget_window(old)
-        self.window = self.side.engine.window(self.tail, self.recovery.low)
+        self.window = self.side.engine.window(self.tail, state.low)
         self.side.windows[:] = [self.window]
         self.window.order, self.window.aside_max = old.order, old.aside_max
         self.window.attempts_max = old.attempts_max
-        self.window.restore(self.recovery.low, self.recovery.next, *self.recovery.records())
+        self.window.restore(state.low, state.next, state.finished, state.strays)
         self.window.searched = old.searched
-        self.recovery = Recovery(0)
-        self.recovery.apply(entries(self.window.snapshot()))
+        self.journal = self.window.snapshot()
         self.conns = [self.join() for _ in range(3)]
 
     # --- what comes ---
@@ -347,7 +346,7 @@ class Story:
                 self.model.sent(offset, in_flight)
         self.side.validate()
         self.model.stuck(self.waiting(Stray.BEHIND), self.waiting(Stray.EXHAUSTED))
-        self.recovery.apply(entries(self.window.take_journal()))
+        self.journal += self.window.take_journal()
 
     def waiting(self, state: Stray) -> list[int]:
         """Offsets of strays in this state; none while keys may still have to be looked up."""

@@ -141,24 +141,6 @@ def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     assert side.trace() == []  # nothing is left behind
 
 
-def test_what_a_consumer_leaves_behind(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    conn = side.consumer(window, rdy=3)
-    first_id = side.publish(tail, b"a", b"b", b"c")
-    side.received(conn)
-    window.requeue(conn.serial, first_id, 0, side.wall_ns)
-    side.received(conn)
-    side.said(conn, fin(first_id + 1))
-    side.trace()
-    conn.close()
-    side.settle()
-    assert sorted(story(side.trace())) == [
-        ("disconnected", 0, 2, f"client {conn.serial}"),
-        ("disconnected", 2, 1, f"client {conn.serial}"),
-    ]
-
-
 def test_ranges_that_are_stepped_over(side: Side) -> None:
     tail = traced_tail(side, 0)
     window = channel(side, tail)

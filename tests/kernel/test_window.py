@@ -227,8 +227,7 @@ def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> N
 BODY = b"x" * 66  # a frame of 100 bytes
 
 
-def test_what_is_sent_is_taken_off_the_allowance(side: Side) -> None:
-    window = side.window(side.tail())
+def test_what_is_sent_is_taken_off_the_allowance(side: Side, window: Any) -> None:
     assert window.allowance == ALLOWANCE_ALL
     conn = side.consumer(window, rdy=100)
     side.publish(window.tail, *[BODY] * 50)
@@ -244,8 +243,7 @@ def test_what_is_sent_is_taken_off_the_allowance(side: Side) -> None:
     assert side.received(conn) == []
 
 
-def test_rdy_counts_no_further(side: Side) -> None:
-    window = side.window(side.tail())
+def test_rdy_counts_no_further(side: Side, window: Any) -> None:
     conn = side.consumer(window)
     conn.rdy_limit = 2
     side.said(conn, b"RDY 100\n")

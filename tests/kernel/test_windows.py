@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event, Held, Locality, Section, Stray
 
-from .turns import FIRST_ID, MS, SECOND, Side, bodies, fin, gone, messages, stray
+from .turns import FIRST_ID, MS, SECOND, Side, fin, gone, messages, stray
 
 
 @pytest.fixture
@@ -92,18 +92,6 @@ def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     side.windows.remove(windows[0])
     assert (list(conn.windows), conn.in_flight) == (windows[1:], 8)
     assert side.said(conn, fin(ids[4])) == []
-
-
-def test_output_is_held_while_any_window_may_bring_more(side: Side, windows: list[Any]) -> None:
-    conn = side.consumer(windows, rdy=12)
-    conn.output_every(16_384, 100 * MS)
-    windows[0].paused = windows[1].paused = True
-    fill(side, windows, 1)
-    side.settle()
-    assert conn.take_output() == b""
-    windows[2].paused = True
-    side.settle()
-    assert bodies(conn.take_output()) == [b"2 0"]
 
 
 def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(

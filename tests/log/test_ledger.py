@@ -6,7 +6,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.errors import StorageError, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.inspect import find
 from penstock.log.ledger import (
@@ -48,18 +48,6 @@ def test_a_new_ledger_is_durable(disk: SimDisk) -> None:
     assert reopened(disk).node == NODE
     with pytest.raises(WriteRefused):
         Ledger.create(disk, "data", NODE)
-
-
-def test_nothing_falls(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    with pytest.raises(ValueError, match="epoch 2"):
-        ledger.put(ORDERS, entry(2))
-    with pytest.raises(ValueError, match="generation 6"):
-        ledger.set_node(NODE._replace(generation=6))
-    with pytest.raises(ValueError, match="revision 99"):
-        ledger.set_node(NODE._replace(revision=99))
-    ledger.set_node(NODE._replace(revision=1, cluster=bytes(16)))  # another cluster counts anew
 
 
 @pytest.mark.parametrize(
@@ -113,21 +101,6 @@ def test_a_failed_sync_is_final(disk: SimDisk) -> None:
     assert ledger.synced_number == 0
     with pytest.raises(LedgerStopped):
         ledger.sync_begin()
-
-
-def test_a_closed_ledger_says_so(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    job = ledger.sync_begin()
-    assert job is not None
-    with pytest.raises(StorageError, match="under way"):
-        ledger.close()
-    job.run()
-    ledger.sync_end(job, None)
-    ledger.close()
-    with pytest.raises(LedgerStopped):
-        ledger.sync()
-    assert Ledger.open(disk, "data").replicas == {ORDERS: entry(3)}
 
 
 # --- a large file ---

@@ -119,13 +119,3 @@ def test_a_start_reads_no_more_than_the_newest_segments(stop: str) -> None:
     assert log.report.bytes_read <= disk.bytes_read
     assert disk.bytes_read < 4 * SETTINGS.segment_bytes_max
     assert log.bytes_stored > 10 * disk.bytes_read
-
-
-def test_what_was_never_synced_is_read() -> None:
-    disk, log = long_log(marks=False, syncs=False)
-    end = log.written_end
-    disk.kill()
-    disk.bytes_read = 0
-    log = PartitionLog.open(disk, "data/0", SETTINGS)
-    assert log.written_end == end
-    assert disk.bytes_read > log.bytes_stored

@@ -12,8 +12,7 @@ from ..world import World, bodies
 Start = Callable[..., World]
 
 
-def test_a_limit_on_consumers(start: Start) -> None:
-    world = start()
+def test_a_limit_on_consumers(world: World) -> None:
     consumer = world.consumer("news", "a")
     with pytest.raises(Refused) as caught:
         consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
@@ -22,8 +21,7 @@ def test_a_limit_on_consumers(start: Start) -> None:
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
 
 
-def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(start: Start) -> None:
-    world = start()
+def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(world: World) -> None:
     consumer = world.consumer("news", "a#ephemeral")
     world.publish("news", b"1")
     consumer.finish(*consumer.take())
@@ -46,8 +44,7 @@ def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
     assert bodies(consumer.take()) == [b"5"]
 
 
-def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
-    world = start()
+def test_a_channel_made_again_does_not_inherit(world: World) -> None:
     consumer = world.consumer("news", "a")
     other = world.consumer("news", "b")
     world.publish("news", b"1")
@@ -62,8 +59,7 @@ def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
 
 
-def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
-    world = start()
+def test_a_consumer_of_a_deleted_channel_is_refused(world: World) -> None:
     channel = world.broker.topic("news").channel("a")
     world.broker.find_topic("news").delete_channel("a")
     with pytest.raises(Refused):

@@ -58,8 +58,7 @@ def letters(world: World, topic: str = DEAD) -> list[Stored]:
 # --- there ---
 
 
-def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) -> None:
-    world: World = start()
+def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(world: World) -> None:
     channel = give_up_after(world, 2)
     consumer = world.consumer("t", "ch")
     world.publish("t", b"good", b"bad")
@@ -82,8 +81,7 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
 
 
-def test_many_at_once_go_in_several_batches(start: Any) -> None:
-    world: World = start()
+def test_many_at_once_go_in_several_batches(world: World) -> None:
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch", rdy=2500)
     count = 2 * limits.DEAD_LETTERS_AT_ONCE + 3
@@ -168,8 +166,7 @@ def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> Non
 # --- settings ---
 
 
-def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
-    world: World = start()
+def test_a_name_that_would_be_too_long_is_refused(world: World) -> None:
     channel = world.broker.topic("t" * 40).channel("c" * 20)
     with pytest.raises(Refused, match="66 characters"):
         channel.configure({"max_attempts": 3})
@@ -181,8 +178,7 @@ def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [("t", "ch#ephemeral"), ("t#ephemeral", "ch")])
-def test_ephemerals_have_none(start: Any, names: tuple[str, str]) -> None:
-    world: World = start()
+def test_ephemerals_have_none(names: tuple[str, str], world: World) -> None:
     channel = world.broker.topic(names[0]).channel(names[1])
     with pytest.raises(Refused, match="ephemeral"):
         channel.configure({"max_attempts": 3})
@@ -239,8 +235,7 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     assert node.broker.health == "OK"
 
 
-def test_names(start: Any) -> None:
-    world: World = start()
+def test_names(world: World) -> None:
     channel = give_up_after(world, 1)
     assert channel.dead_letter_topic == DEAD
     for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):

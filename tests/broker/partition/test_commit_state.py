@@ -2,22 +2,12 @@
 
 import random
 
-import pytest
-
 from cases import each, seeds
 from penstock.broker.partition.commit_state import MOVES, CommitMove, CommitPhase, CommitState
 from penstock.replication.authority import Permits
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-
-FAULTS = {  # moves that only a fault of the program can ask for
-    (CommitPhase.LEADING, CommitMove.BLOCK),
-    (CommitPhase.LEADING, CommitMove.UNBLOCK),
-    (CommitPhase.LEADING, CommitMove.RELEASE),
-    (CommitPhase.HELD, CommitMove.HOLD),
-    (CommitPhase.BLOCKED, CommitMove.HOLD),
-}
 
 
 class Log:
@@ -63,20 +53,6 @@ class Line(CommitState):
 
 def line(waits: bool = True) -> Line:
     return Line(10, waits)
-
-
-def test_every_state_has_an_answer_to_every_move() -> None:
-    everything = {(state, move) for state in CommitPhase for move in CommitMove}
-    assert set(MOVES) == everything - FAULTS
-
-
-@each(("state", "move"), sorted(FAULTS))
-def test_what_cannot_be_is_a_fault(state: CommitPhase, move: CommitMove) -> None:
-    one = line()
-    one.state = state
-    with pytest.raises(RuntimeError, match=f"{move.name} is no move of a partition that is"):
-        one.move(move)
-    assert one.state is state
 
 
 @each("seed", seeds(8, 50))

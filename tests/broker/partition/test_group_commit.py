@@ -54,9 +54,8 @@ def batches(world: World) -> list[tuple[int, int, list[bytes]]]:
 
 
 def test_what_gathers_behind_a_sync_is_one_row(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    world = start()
     world.broker.topic("t").channel("a")
     seen = writes(world, monkeypatch)
     world.threads.held = True
@@ -113,9 +112,8 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     assert topic.leader().tail.committed_end == 10_000
 
 
-def test_a_row_has_a_bound_of_batches(start: Start) -> None:
+def test_a_row_has_a_bound_of_batches(world: World) -> None:
     """Thousands that gather behind a slow sync must not hold up the loop in one piece."""
-    world = start()
     group = world.broker.topic("t").leader().group
     world.threads.held = True
     first = world.publish("t", b"first")

@@ -199,18 +199,6 @@ def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
         led(disk, epoch=7)
 
 
-def test_a_leader_of_others_leaves_no_record_in_its_file_that_they_do_not_have() -> None:
-    disk = empty_disk()
-    journal, cursor = led(disk, epoch=6)
-    cursor.move()
-    cursor.move()
-    journal.files.sync()
-    written = journal.files.written
-    journal.close()
-    assert journal.files.written == written
-    assert led(disk, epoch=6)[0].files.written == written
-
-
 def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
     disk = empty_disk()
     journal, cursor = led(disk, epoch=6)

@@ -16,8 +16,7 @@ from ..world import Outcome, World, bodies
 Start = Callable[..., World]
 
 
-def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
-    world = start()
+def test_nothing_is_ok_before_it_is_synced(world: World) -> None:
     world.threads.held = True
     outcome = world.publish("news", b"1")
     topic = world.broker.find_topic("news")
@@ -119,8 +118,7 @@ def damage(world: World, offset: int, topic: str = "news") -> None:
     path.write_bytes(data)
 
 
-def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> None:
-    world = start()
+def test_damage_met_while_reading_is_stepped_over_and_shown(world: World) -> None:
     world.broker.topic("news").channel("b")
     for number in range(5):
         world.publish("news", b"%d" % number)
@@ -158,8 +156,7 @@ def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> None:
-    world = start()
+def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(world: World) -> None:
     world.broker.topic("news").channel("a")
     for number in range(5):
         world.publish("news", b"%d" % number)

@@ -135,8 +135,7 @@ def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_a_clock_that_is_set_ahead_meanwhile_is_reported_while_it_lasts(start: Start) -> None:
-    world = start()
+def test_a_clock_that_is_set_ahead_meanwhile_is_reported_while_it_lasts(world: World) -> None:
     world.pass_ns(SECOND)
     world.clock.wall_step_ns = YEAR_NS
     world.pass_ns(SECOND)

@@ -153,8 +153,7 @@ def take(world: World, consumer: Any) -> int:
     return count
 
 
-def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
-    world = start()
+def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
     consumer = limited(world, partitions, 1_000)
     assert 10 <= take(world, consumer) <= 10 + partitions
     total = 0

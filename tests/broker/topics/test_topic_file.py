@@ -106,8 +106,7 @@ def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(start: Start) -> None:
-    world = start()
+def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(world: World) -> None:
     topic = world.broker.topic("t")
     with pytest.raises(StorageError):
         topic.configure({"max_depth": "many"})

@@ -10,10 +10,9 @@ import pytest
 
 from cases import seeds
 from penstock.replication.leader import PartitionLeader
-from sim.histories import Tally, find, play_block
+from sim.histories import Tally, play_block
 from sim.main import sim_main
-from sim.protocol.histories import PROTOCOL, play
-from sim.protocol.world import World
+from sim.protocol.histories import PROTOCOL
 
 HISTORIES = seeds(1_500, 200_000)
 
@@ -42,26 +41,6 @@ def is_lively(tally: Tally) -> bool:
         and tally.shrinks > count / 8
         and tally.cuts > count / 30
     )
-
-
-def test_one_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The harness itself: a follower loses its last batch each time that something is committed."""
-
-    def commit_and_lose(world: World) -> None:
-        for node in world.nodes:
-            if node.machine is None and node.kept.log.end and node.follower.committed:
-                node.kept.log.truncate(node.kept.log.end - 1)
-
-    def losing_run(world: World) -> None:
-        has_lost = False
-        for event in world.draw():
-            world.step(event)
-            if not has_lost and world.observer.answered > 2:
-                has_lost = True
-                commit_and_lose(world)
-
-    monkeypatch.setattr(World, "run", losing_run)
-    assert find(play, 0, 100) is not None
 
 
 def test_a_seed_is_the_same_history_in_another_process() -> None:
