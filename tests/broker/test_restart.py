@@ -57,23 +57,6 @@ def test_delayed_messages_keep_their_due_time(again: Again, world: World) -> Non
 
 
 @both_ways
-def test_pauses_stay(again: Again, world: World) -> None:
-    world.broker.topic("news").channel("a").pause()
-    world.broker.topic("other").channel("a")
-    world.broker.topic("other").pause()
-    world.publish("news", b"1")
-    world.publish("other", b"2")
-    world = again(world)
-    news, other = world.broker.find_topic("news"), world.broker.find_topic("other")
-    assert (news.paused, news.find_channel("a").paused) == (False, True)
-    assert (other.paused, other.find_channel("a").paused) == (True, False)
-    assert (news.depth, news.find_channel("a").depth) == (0, 1)
-    assert (other.depth, other.find_channel("a").depth) == (1, 0)
-    other.unpause()
-    assert bodies(world.consumer("other", "a").take()) == [b"2"]
-
-
-@both_ways
 def test_ids_rise_over_restarts_even_when_the_clock_steps_back(again: Again, world: World) -> None:
     world.publish("news", b"1")
     world = again(world)

@@ -12,7 +12,6 @@ from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Transaction
-from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Heartbeat
 from penstock.cluster.registration import Registering
@@ -219,32 +218,6 @@ def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -
     cluster.run(30)
     assert not outcome.stored
     assert (hosted_on(node).own.replica, hosted_on(node).own.state) == (before, "stopped")
-
-
-def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.publish("orders", b"of the first one")
-    node = cluster.nodes[2]
-    cluster.kill(2)
-    cluster.do(deletion(cluster.nodes[0].view, "orders"))
-    cluster.run(2)
-    cluster.do(clearance_of(cluster, "orders"))
-    cluster.run(1)
-    assert unconfirmed(cluster.nodes[0].view, "orders") == [2]
-    node = cluster.start(2)
-    cluster.until(lambda: not unconfirmed(cluster.nodes[0].view, "orders"))
-    assert "orders" not in node.broker.topics
-    assert len(node.disk.listdir("/data/aside")) == 1
-    cluster.make("orders")
-    cluster.until(lambda: cluster.is_whole("orders"))
-    assert node.cluster_node.reconciler.troubles == {}
-    assert hosted_on(node).replica.log.written_end == 0
-
-
-def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
-    transaction = clearance(cluster.nodes[0].view, name)
-    assert transaction is not None
-    return transaction
 
 
 # --- A node whose disk is full leads nothing, and hands on what its clients publish ---

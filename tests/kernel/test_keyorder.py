@@ -413,13 +413,3 @@ def test_the_order_holds_in_every_history(kernel: ModuleType, order: Order, seed
     story = Story(kernel, order, seed)
     story.play()
     story.side.close()
-
-
-def test_the_model_finds_a_window_without_order(kernel: ModuleType) -> None:
-    """The check itself: where the window keeps none, it is missed."""
-    story = Story(kernel, Order.KEY, seed=1)
-    story.window.order = Order.NONE
-    story.STEPS_BY_WEIGHT = tuple(step for step in story.STEPS_BY_WEIGHT if step[0] != "loosen")
-    with pytest.raises(Disorder, match="of its key"):
-        story.play()
-    story.side.close()

@@ -250,17 +250,6 @@ def test_what_ends_a_run(side: Side, what: str) -> None:
     assert all(count == 1 for *_, count in records)
 
 
-def test_the_time_can_be_told(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    side.publish(tail, b"a")
-    side.settle()
-    side.engine.set_time(side.wall_ns + 5)
-    window.empty()
-    side.engine.set_time(side.wall_ns)  # never back
-    assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
-
-
 def test_a_batch_that_was_never_in_memory(side: Side, tail: Any) -> None:
     bodies, sections = [b"a", b"b", b"c"], {Section.TRACE: {1: 42}}
     batch = bytearray(encode_batch(bodies, 7, 9 << 12, 5, sections=sections))

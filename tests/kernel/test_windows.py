@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event, Held, Locality, Section, Stray
 
-from .turns import FIRST_ID, MS, SECOND, Side, fin, gone, messages, stray
+from .turns import FIRST_ID, SECOND, Side, fin, gone, messages, stray
 
 
 @pytest.fixture
@@ -202,24 +202,6 @@ def places(side: Side, conn: Any) -> list[int]:
     got = side.received(conn)
     conn.feed(b"".join(fin(message.id) for message in got))
     return [int(message.body) for message in got]
-
-
-@pytest.mark.parametrize("rdy", [1, 2, 3, 7, 8, 20, 2500])
-@pytest.mark.parametrize("count", [2, 8])
-def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int) -> None:
-    """1000 to 1: what is alone in its window comes with the next refill that has a place for each
-    window."""
-    windows = windows_of(side, count)
-    fill_sharing(side, windows[0], 5 * BACKLOG)
-    conn = side.consumer(windows, rdy)
-    places(side, conn)
-    fill_sharing(side, windows[-1], 1)
-    refills = 0
-    while windows[-1].depth:
-        refills += 1
-        side.pass_time(3 * MS)
-        places(side, conn)
-    assert refills <= -(-2 // rdy)
 
 
 def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side) -> None:

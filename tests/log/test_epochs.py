@@ -26,16 +26,6 @@ def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:
     return PartitionLog.open(disk, PATH, SMALL)
 
 
-def test_few_segments_are_looked_at(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [1] * 400 + [2] * 400)
-    log = reopened(log, disk)
-    assert len(log.segments) > 30
-    disk.bytes_read = 0
-    assert log.epochs() == ((1, 0), (2, 1200))
-    assert disk.bytes_read < sum(s.bytes_stored for s in log.segments) / 2
-
-
 def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     fill(log, [1] * 5 + [2] * 40)

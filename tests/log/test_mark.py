@@ -6,7 +6,6 @@ from penstock.log.mark import (
     FILE_BYTES,
     Mark,
     MarkFile,
-    decode,
     decode_file,
     encode,
 )
@@ -25,13 +24,6 @@ def file_of(first: Mark, second: Mark) -> bytearray:
     for at, mark in zip(COPY_POSITIONS, (first, second), strict=True):
         data[at : at + COPY_BYTES] = encode(mark)
     return data
-
-
-def test_any_flipped_bit_makes_a_copy_unsound() -> None:
-    for bit in range(8 * COPY_BYTES):
-        data = bytearray(encode(NEW))
-        data[bit // 8] ^= 1 << bit % 8
-        assert decode(bytes(data)) is None
 
 
 @pytest.mark.parametrize("order", [(OLD, NEW), (NEW, OLD)])

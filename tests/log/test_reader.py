@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel import BatchCheck, check_batch, decode_header
-from penstock.log.disk import OsDisk, OsFile
+from penstock.log.disk import OsDisk
 from penstock.log.index import ENTRY_BYTES, IndexEntry, SparseIndex, encode_entries, load_index
 from penstock.log.partition import PartitionLog
 from penstock.log.reader import Stretch
@@ -74,38 +74,6 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
 
 
 # --- blocks ---
-
-
-@pytest.mark.parametrize(
-    ("body_bytes", "reads"),
-    [
-        ([900, 900, 900], 4),  # of the first batch nothing is known
-        ([100, 900, 100, 900], 4),
-        ([900, 100, 100, 900], 4),
-    ],
-)
-def test_a_batch_larger_than_a_block_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body_bytes: list[int], reads: int
-) -> None:
-    log = filled(tmp_path, 0)
-    writer = Writer(log)
-    written = [writer.write([bytes(size)]) for size in body_bytes]
-    asked: list[int] = []
-    pread_into = OsFile.pread_into
-
-    def spy(self: OsFile, buffer: bytearray, position: int) -> int:
-        asked.append(len(buffer))
-        return pread_into(self, buffer, position)
-
-    monkeypatch.setattr(OsFile, "pread_into", spy)
-    blocks: list[bytes] = []
-    while len(b"".join(blocks)) < sum(map(len, written)):
-        offset = next(n for n in range(5) if b"".join(written[:n]) == b"".join(blocks))
-        blocks.append(bytes(log.read(offset, 512)))
-    assert b"".join(blocks) == b"".join(written)
-    assert all(len(block) <= 512 or block in written for block in blocks)
-    assert len(asked) == reads, asked
-    log.close()
 
 
 # --- places by bytes ---

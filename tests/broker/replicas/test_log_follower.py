@@ -32,7 +32,6 @@ from penstock.replication.journal import (
     HelloJournal,
     RequestSnapshot,
     RequestSync,
-    SendHeld,
     SendRecord,
 )
 from sim.disk import Fault
@@ -391,12 +390,3 @@ def test_a_failed_sync_ends_the_replica(lab: ChannelsLab) -> None:
     lab.ask(at(2))
     assert lab.stops == ["a sync of the channel journal failed"]
     assert lab.record(at(3), 8) == []
-
-
-def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: ChannelsLab) -> None:
-    lab.record(at(2), 7, start=4)
-    assert lab.drops == []
-    lab.send(SendHeld(3, SESSION, EPOCH, at(2)))
-    assert lab.drops == []  # it is not on this disk yet
-    lab.ask(at(2))
-    assert lab.drops == [4]

@@ -79,9 +79,3 @@ def test_both_come_as_documents(capsys: pytest.CaptureFixture[str]) -> None:
     history = json.loads(capsys.readouterr().out)
     assert (history["seed"], history["breach"]) == (5, "")
     assert history["moments"][0]["event"] == "the beginning"
-
-
-def test_a_page_of_many_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        sim_main(["--histories", "5", "--html", "x.html"])
-    assert "needs --seed" in capsys.readouterr().err
