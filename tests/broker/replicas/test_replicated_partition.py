@@ -161,39 +161,6 @@ def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster:
     assert learner in cluster.known[target()].record.members
 
 
-def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster) -> None:
-    """Another member has it: the reader waits until that is linked, and its copy is here."""
-    cluster.publish(0, b"one")
-    cluster.publish(0, b"two")
-    sound = cluster.nodes[2].bodies()
-    cluster.kill(0)
-    node = cluster.nodes[1]
-    segment, place = node.rot(b"one")
-    cluster.elect(1, gone=[0])
-    cluster.cut.add(2)
-    consumer = node.consume()
-    cluster.pass_ns(5 * limits.SECOND)
-    assert consumer.take() == []
-    (window,) = node.topic.find_channel("billing").windows.values()
-    assert (window.low, window.depth) == (0, 2)
-    assert "corrupt" in node.broker.health
-    cluster.cut.clear()
-    assert repaired(cluster, consumer) == [b"one", b"two"]
-    assert node.bodies() == sound
-    assert "corrupt" not in node.broker.health
-    node.disk.kill()
-    assert node.disk.content(segment).index(b"one") == place
-
-
-def repaired(cluster: Cluster, consumer: Consumer) -> list[bytes]:
-    """What comes first, when all may be asked again."""
-    for _ in range(2 * limits.REPAIR_PAUSE):
-        cluster.pass_ns(limits.SECOND)
-        if taken := consumer.take():
-            return bodies(taken)
-    return []
-
-
 def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
     words = (b"one", b"two", b"three", b"four")
     for word in words:
