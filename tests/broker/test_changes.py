@@ -104,6 +104,33 @@ def state(topic: Topic, channel: Channel) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("change", [one for one in CHANGES if one not in ("make", "delete")])
+def test_a_topic_of_this_node_has_changed_when_the_function_returns(
+    own: World, change: str
+) -> None:
+    topic, channel = topic_and_channel(own)
+    if change == "unpause topic":
+        topic.pause()
+    if change == "unpause channel":
+        channel.pause()
+    before = state(topic, channel)
+    answers = Answers()
+    make(change, own, answers)
+    assert answers.told == [None]
+    assert state(topic, channel) != before
+
+
+def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: World) -> None:
+    topic, _ = topic_and_channel(own)
+    answers = Answers()
+    changes.ask_for_channel(topic, "new", answers)
+    changes.delete_channel(topic, "billing", answers)
+    assert answers.told == [None, None]
+    assert sorted(topic.channels) == []
+    changes.delete_channel(topic, "billing", answers)
+    assert str(answers.told[-1]) == "no such channel: billing"
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     cluster: Cluster, change: str

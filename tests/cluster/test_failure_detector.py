@@ -187,3 +187,10 @@ def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None
     assert corrupt_replicas.may_be_given(OTHER, 3)
     corrupt_replicas.reported(3, ())  # it was repaired
     assert corrupt_replicas.may_be_given(ORDERS, 3)
+
+
+def test_what_a_node_has_said_ends_with_its_link() -> None:
+    corrupt_replicas = corrupt_here()
+    corrupt_replicas.reported(3, (ORDERS,))
+    corrupt_replicas.unlinked(3)
+    assert corrupt_replicas.may_be_given(ORDERS, 3)

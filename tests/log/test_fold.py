@@ -17,6 +17,7 @@ from penstock.log.fold import (
     RECORD,
     ChannelState,
     EntryKind,
+    Folding,
     Group,
     clamped,
     cursor_entry,
@@ -159,6 +160,15 @@ def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
     assert fold(record(0)).start_offset == 0  # type: ignore[union-attr]
     unknown = ENTRY.pack(200, 0, 0, 0, 99, 99, 99)
     assert fold(record(0, Group(PARTITION, unknown))).start_offset == 0  # type: ignore[union-attr]
+
+
+def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:
+    folding = Folding()
+    one_by_one = [entry(EntryKind.FINISHED, offset, offset + 1) for offset in range(1, 9000)]
+    for finished in one_by_one:
+        folding.apply(0, [Group(1, finished)])
+    assert len(folding._channels[1].finished) < 200
+    assert folding.channels()[1] == fold_entries(b"".join(one_by_one))
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import DirectoryLocked
 from penstock.kernel import decode_bodies
-from penstock.log.disk import BUFFERS_MAX, OsDisk
+from penstock.log.disk import BUFFERS_MAX, OsDisk, lock_directory
 from penstock.log.open_files import OpenFiles
 from penstock.log.partition import PartitionLog
 
@@ -170,3 +171,31 @@ def test_a_write_of_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="wrote nothing"):
         file.pwritev([b"abc"], 0, 3)
     file.close()
+
+
+def test_directories(tmp_path: Path) -> None:
+    disk = OsDisk()
+    disk.mkdir(str(tmp_path / "a" / "b"))
+    disk.mkdir(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    disk.create(str(tmp_path / "a" / "f")).close()
+    with pytest.raises(FileExistsError):
+        disk.mkdir(str(tmp_path / "a" / "f"))
+    disk.sync_directory(str(tmp_path / "a"))
+    disk.rename(str(tmp_path / "a" / "f"), str(tmp_path / "a" / "g"))
+    assert sorted(disk.listdir(str(tmp_path / "a"))) == ["b", "g"]
+    disk.unlink(str(tmp_path / "a" / "g"))
+    disk.rmdir(str(tmp_path / "a" / "b"))
+    assert not disk.exists(str(tmp_path / "a" / "b"))
+    assert disk.is_directory(str(tmp_path / "a"))
+    assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_one_process_owns_a_directory(tmp_path: Path) -> None:
+    disk = OsDisk()
+    lock = lock_directory(disk, str(tmp_path))
+    with pytest.raises(DirectoryLocked):
+        lock_directory(disk, str(tmp_path))
+    lock.release()
+    lock.release()
+    lock_directory(disk, str(tmp_path)).release()

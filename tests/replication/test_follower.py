@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.replication.effects import (
+    Acknowledge,
+    Append,
+    Begin,
+    Matched,
+    ReportExtent,
+    SaveEpoch,
     Stop,
+    Sync,
     Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
@@ -39,6 +46,26 @@ class Follower:
         self.effects()
 
 
+def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.machine.hello(SESSION, 5)
+    save, report = follower.effects()
+    assert save == SaveEpoch(5)
+    assert report == ReportExtent(SESSION, 5, 102, 1, follower.log.extent(), 0)
+
+
+def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]))
+    follower.machine.hello(SESSION, 5)
+    follower.effects()
+    follower.machine.match_at(SESSION, 2, follower.chain(2))
+    assert follower.effects() == [
+        Truncate(2),
+        Matched(SESSION, 2),
+        Acknowledge(SESSION, 5, 102, 2, 2),  # not 3, though so much was synced
+    ]
+
+
 def test_another_last_common_batch_stops_the_replica() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
     follower.machine.hello(SESSION, 5)
@@ -47,6 +74,15 @@ def test_another_last_common_batch_stops_the_replica() -> None:
     assert follower.effects() == [Stop("the last common batch is not the leader's")]
     follower.machine.hello(SESSION + 1, 6)
     assert follower.effects() == []
+
+
+def test_what_is_known_to_be_committed_is_not_cut() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.machine.hello(SESSION, 5)
+    follower.effects()
+    follower.machine.match_at(SESSION, 2, follower.chain(2))
+    reason = "the leader's log lacks what is known to be committed"
+    assert follower.effects() == [Stop(reason)]
 
 
 def test_unless_the_record_says_that_it_was_given_up() -> None:
@@ -59,6 +95,20 @@ def test_unless_the_record_says_that_it_was_given_up() -> None:
     assert follower.machine.committed == 2
 
 
+def test_a_row_is_acknowledged_when_it_is_synced() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.follow(2)
+    follower.machine.row(SESSION, 5, follower.chain(2), 2, ["x"], 2)
+    assert follower.effects() == [Append(2, ["x"], 2)]
+    follower.log.batches.append(5)
+    follower.machine.appended(3, 2)
+    assert follower.effects() == [Sync()]
+    follower.log.synced = 3
+    follower.machine.synced()
+    assert follower.effects() == [Acknowledge(SESSION, 5, 102, 3, 3)]
+    assert follower.machine.committed == 2
+
+
 def test_frames_of_an_older_session_are_dropped() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)
@@ -67,6 +117,18 @@ def test_frames_of_an_older_session_are_dropped() -> None:
     follower.machine.match_at(SESSION - 1, 1, follower.chain(1))
     assert follower.effects() == []
     assert follower.machine.state is Following.FOLLOWING
+
+
+def test_an_empty_log_begins_where_the_leader_says() -> None:
+    follower = Follower(MemoryLog([]))
+    follower.machine.hello(SESSION, 5)
+    follower.effects()
+    follower.machine.begin_at(SESSION, 0)
+    assert follower.effects() == [
+        Begin(0),
+        Matched(SESSION, 0),
+        Acknowledge(SESSION, 5, 102, 0, 0),
+    ]
 
 
 def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:

@@ -8,10 +8,11 @@ import pytest
 from penstock.limits import (
     AUTHORITY_NS,
     ISOLATED_DELIVERY_NS,
+    ISOLATED_PUBLISH_NS,
     SECOND,
 )
 from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
-from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose
+from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, ReadRecord
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
@@ -63,6 +64,22 @@ class Leadership:
         return next(one for one in self.effects() if isinstance(one, Propose))
 
 
+def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
+    leadership = Leadership()
+    of_b = leadership.match(B, 2)
+    leadership.match(C, 2)
+    proposal = leadership.proposal()
+    assert proposal.record.members == (A, B, C)
+    assert proposal.generations == ((3, 1),)
+    leadership.write()
+    leadership.sync()
+    leadership.acknowledge(B, of_b, 3)
+    assert CommitTo(3) not in leadership.effects()
+    leadership.machine.outcome(proposal.number, Outcome.DONE, 41)
+    assert leadership.machine.record.members == (A, B, C)
+    assert leadership.machine.possible_sets == [(A, B, C)]
+
+
 def test_what_a_replica_has_acknowledged_is_forgotten_when_it_is_not_wanted_any_more() -> None:
     """Its node moves it aside, and makes another one when it is wanted again."""
     leadership = Leadership(RECORD._replace(wanted=(1, 2)))
@@ -98,6 +115,54 @@ def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_c
     effects = leadership.effects()
     assert CommitTo(5) in effects
     assert any(isinstance(one, Propose) for one in effects)
+
+
+def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
+    leadership = Leadership(RECORD._replace(members=(A,)))
+    leadership.sync()
+    session = leadership.match(C, 0)
+    leadership.write()
+    leadership.sync()
+    leadership.acknowledge(C, session, 2)
+    leadership.write()
+    leadership.sync()
+    assert leadership.machine.committed == 3
+    assert leadership.machine.withdraw((2,)) is None
+    assert leadership.machine.withdraw((3,)) == 3
+    assert CommitTo(4) in leadership.effects()
+    assert leadership.machine.withdraw((3,)) is None
+
+
+def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.match(C, 2)
+    growth = leadership.proposal()
+    leadership.machine.outcome(growth.number, Outcome.UNKNOWN, 0)
+    assert leadership.effects() == [ReadRecord()]
+    leadership.machine.read(REVISION, RECORD)
+    touch = leadership.proposal()
+    assert touch.record == RECORD
+    assert (A, B, C) in leadership.machine.possible_sets
+    leadership.machine.read(REVISION, RECORD)  # an answer to an earlier question
+    assert (A, B, C) in leadership.machine.possible_sets
+    leadership.machine.outcome(touch.number, Outcome.DONE, 41)
+    assert growth.record.members not in leadership.machine.possible_sets or leadership.proposal()
+
+
+def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.effects()
+    leadership.write()
+    leadership.sync()
+    leadership.effects()
+    assert leadership.machine.drop((2,))
+    proposal = leadership.proposal()
+    assert proposal.record.members == (A,)
+    assert leadership.machine.committed == 2
+    leadership.machine.outcome(proposal.number, Outcome.DONE, 41)
+    assert CommitTo(3) in leadership.effects()
 
 
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
@@ -196,6 +261,20 @@ def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
     leadership.machine.leave("it ended")
     assert leadership.effects() == [Leave("it ended")]
     assert ticked(leadership, 20 * SECOND) == NO_PERMITS
+
+
+def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
+    leadership = Leadership(RECORD._replace(members=(A,)))
+    leadership.write()
+    leadership.sync()
+    leadership.effects()
+    assert ticked(leadership, AUTHORITY_NS) == ALL_PERMITS
+    assert ticked(leadership, ISOLATED_PUBLISH_NS) == DELIVERS
+    assert leadership.machine.ready
+    assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == NO_PERMITS
+    assert not leadership.machine.ready
+    leadership.machine.confirmed(ISOLATED_PUBLISH_NS)
+    assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
 
 
 # --- who is held off, and who takes over ---

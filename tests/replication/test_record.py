@@ -6,22 +6,43 @@ from typing import NamedTuple
 from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
 from penstock.replication.authority import Evidence, Isolation
-from penstock.replication.election import Candidate, MemberReport, hindrance, last_resort
+from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import (
     LeaderId,
     Member,
     PartitionRecord,
+    arranged,
+    elected,
     regrouped,
     resigned,
     successor,
+    touched,
 )
 from sim.protocol.modellog import ModelLog
+from sim.protocol.record_rules import broken_rule
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 LEADER_A, LEADER_B = LeaderId(1, 11, 101), LeaderId(2, 12, 102)
 RECORD = PartitionRecord(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
+
+
+@each(
+    "after",
+    [
+        elected(RECORD, LEADER_B),
+        elected(RECORD, LEADER_B, (A,)),
+        resigned(RECORD),
+        regrouped(RECORD, gone=(B,)),
+        regrouped(RECORD, added=(C,)),
+        regrouped(RECORD, gone=(B,), added=(C,)),
+        touched(RECORD),
+        arranged(RECORD, (3, 2, 1), 2),
+    ],
+)
+def test_a_legal_change(after: PartitionRecord) -> None:
+    assert broken_rule(RECORD, after) is None
 
 
 def test_a_nodes_newer_entry_takes_the_place_of_the_older() -> None:
@@ -65,6 +86,14 @@ def test_who_may_not_lead(
     record: PartitionRecord, candidate: Candidate, reason: str | None
 ) -> None:
     assert hindrance(record, candidate) == reason
+
+
+def test_an_election_leaves_out_whom_it_cannot_reach_as_far_as_the_minimum_allows() -> None:
+    record = election(RECORD_CHOICE, SOUND.leader_id, {1, 3})
+    assert record.epoch == 6
+    assert record.leader == SOUND.leader_id
+    assert record.members == (B, C)
+    assert election(RECORD_CHOICE, SOUND.leader_id, {2}).members == (A, B, C)
 
 
 def reports(*ends: int | None) -> list[MemberReport]:

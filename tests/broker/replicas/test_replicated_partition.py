@@ -291,6 +291,20 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     assert node.topic.silent == {0}
 
 
+def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    cluster.clock.pass_ns(3 * limits.SECOND)
+    node.replica_host.tick(cluster.clock.mono_ns())
+    assert not node.leader().acts
+    for other in (1, 2):
+        node.evidence.answered(other, cluster.clock.mono_ns())
+    node.leader().leadership.machine.tick(cluster.clock.mono_ns())
+    for _ in range(10):
+        node.replica_host.tick(cluster.clock.mono_ns())
+    assert node.leader().acts
+
+
 def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -> None:
     """By that the cluster finds leaderships that commit nothing."""
     cluster = small(kernel)
