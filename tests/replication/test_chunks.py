@@ -31,6 +31,9 @@ OTHER = Target(0x1122334455667788, 4)
 PIECE = 10  # bytes
 
 
+KEY = Key(1, 2, 6)
+
+
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", PIECE)
@@ -171,6 +174,18 @@ def test_unfinished_payloads_are_bounded_in_bytes() -> None:
 def test_what_is_larger_than_any_payload_is_not_sent() -> None:
     with pytest.raises(ValueError, match="1001 bytes, at most 1000 are sent"):
         encode(TARGET, row(bytes(1001)))
+
+
+def test_a_count_that_is_wrong_is_seen() -> None:
+    assembly = Assembly()
+    assembly.add(KEY, 5, 100, 0, b"x")
+    assembly._announced = 7
+    with pytest.raises(RuntimeError, match="100 bytes are announced, 7 are counted"):
+        assembly.validate()
+    assembly._announced = 100
+    assembly._unfinished[KEY].have += 100
+    with pytest.raises(RuntimeError, match="101 of 100 bytes are unfinished"):
+        assembly.validate()
 
 
 @given(

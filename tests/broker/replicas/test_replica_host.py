@@ -194,7 +194,7 @@ def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
 
 def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     cluster.place([0])
-    broker, topic = cluster.broker(0), cluster.nodes[0].topic
+    broker, topic = cluster.nodes[0].broker, cluster.nodes[0].topic
     for act in (
         lambda: topic.channel("new"),
         lambda: topic.delete_channel("billing"),
