@@ -161,6 +161,12 @@ def corrupt_here(*names: PartitionName) -> CorruptReplicas:
     return corrupt_replicas
 
 
+def test_a_sound_replica_waits_for_none() -> None:
+    corrupt_replicas = corrupt_here(OTHER)
+    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
+
+
 def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
     corrupt_replicas = corrupt_here(ORDERS)
     assert corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))

@@ -207,6 +207,38 @@ def hosted_on(node: JoinedNode) -> ReplicatedPartition:
     return replicated
 
 
+def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
+    cluster: JoinedCluster,
+) -> None:
+    """Who leads has a row that nothing can commit, and serves no more until a learner has all. Its
+    disk is full for a moment, too."""
+    cluster.make("orders", durability="disk")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"one", b"two")
+    leader = cluster.led_by("orders")
+    consumer = leader.consume("orders", "billing", rdy=1)
+    consumer.finish(*consumer.take())
+    consumer.leave()
+    lost, late = (node for node in cluster.nodes if node is not leader)
+    cluster.kill(late.number)
+    cluster.until(lambda: cluster.record("orders").member_on(late.number) is None)
+    lost.disk.inject(Fault("sync", path_part=".log"))
+    outcome = leader.put("orders", b"three")
+    cluster.run(30)
+    assert not outcome.stored
+    assert cluster.leader("orders") is None or not cluster.led_by("orders").leader(ORDERS)
+    leader.disk.inject(Fault("write", errno.ENOSPC, "channels", times=2))
+    cluster.start(late.number)
+    cluster.until(lambda: cluster.leader("orders"), 120)
+    cluster.until(lambda: cluster.is_whole("orders"), 300)
+    again = cluster.led_by("orders").consume("orders", "billing")
+    cluster.run(1)
+    found = bodies(again.take())
+    assert b"one" not in found
+    assert b"two" in found
+    assert leader.broker.health == "OK"
+
+
 def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -> None:
     """What it has is nowhere else: an operator has to look at it."""
     cluster.make("orders", replicas=1, durability="disk")

@@ -50,6 +50,18 @@ def test_a_new_ledger_is_durable(disk: SimDisk) -> None:
         Ledger.create(disk, "data", NODE)
 
 
+def test_nothing_falls(disk: SimDisk) -> None:
+    ledger = Ledger.create(disk, "data", NODE)
+    ledger.put(ORDERS, entry(3))
+    with pytest.raises(ValueError, match="epoch 2"):
+        ledger.put(ORDERS, entry(2))
+    with pytest.raises(ValueError, match="generation 6"):
+        ledger.set_node(NODE._replace(generation=6))
+    with pytest.raises(ValueError, match="revision 99"):
+        ledger.set_node(NODE._replace(revision=99))
+    ledger.set_node(NODE._replace(revision=1, cluster=bytes(16)))  # another cluster counts anew
+
+
 @pytest.mark.parametrize(
     ("key", "record"),
     [

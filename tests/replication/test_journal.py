@@ -9,6 +9,7 @@ from penstock.replication.journal import (
     HelloJournal,
     JournalFollower,
     JournalLeader,
+    ReportHeld,
     RequestSnapshot,
     SendRecord,
     SyncJournal,
@@ -179,6 +180,21 @@ def test_a_failed_sync_ends_the_leadership() -> None:
     for node in (1, 2):
         acknowledge(machine, node, at(6, 0, 1))
     assert (taken(machine), machine.leave()) == ([], ["seek"])
+
+
+def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None:
+    machine = leader()
+    machine.wrote(at(6, 0, 1), "seek", 0)
+    machine.when_held(at(6, 0, 1), "seek")
+    taken(machine)
+    machine.synced(at(6, 0, 1))
+    acknowledge(machine, 1, at(6, 0, 1))
+    machine.acknowledged(2, 12, 72, at(6, 0, 1), at(6, 0, 0))  # written only
+    assert (taken(machine), machine.held) == ([], at(6, 0, 0))
+    acknowledge(machine, 2, at(6, 0, 1))
+    assert (taken(machine), machine.held) == ([ReportHeld("seek")], at(6, 0, 1))
+    machine.when_held(at(6, 0, 1), "late")
+    assert taken(machine) == [ReportHeld("late")]
 
 
 def test_what_waits_at_the_end_of_a_leadership_has_an_unknown_outcome() -> None:

@@ -175,3 +175,20 @@ def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
     assert read.stretch(10) is None
     with pytest.raises(OffsetBeyondEnd):
         read.stretch(11)
+
+
+def test_places_by_bytes_of_log(start: Start) -> None:
+    world = start()
+    for _ in range(100):
+        world.publish("news", bytes(2_000))
+    read = reader(world)
+    everything = read.bytes_from(0)
+    assert everything > 200_000
+    assert abs(read.bytes_from(50) - everything // 2) < limits.INDEX_EVERY_BYTES
+    assert read.bytes_from(100) == read.bytes_from(1_000) == 0
+    assert 0 < read.after_bytes(0, everything // 2, 100) - 20 < 60
+    assert read.after_bytes(0, 1 << 40, 100) == 100
+    assert read.after_bytes(0, 1 << 40, 70) == 70
+    assert read.after_bytes(70, 1, 70) == 70
+    with pytest.raises(OffsetBeyondEnd):
+        read.after_bytes(71, 1, 70)
