@@ -57,3 +57,8 @@ def start(tmp_path: Path, kernel: ModuleType) -> Iterator[Callable[..., World]]:
     yield begin
     for world in family:
         world.close()
+
+
+@pytest.fixture
+def world(start: Callable[..., World]) -> World:
+    return start()

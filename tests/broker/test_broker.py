@@ -95,8 +95,7 @@ def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> Non
     assert world.consumer("news", "a").take() == []
 
 
-def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Start) -> None:
-    world = start()
+def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
@@ -109,8 +108,7 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
     assert world.broker.context.touched == {}
 
 
-def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:
-    world = start()
+def test_a_stop_waits_for_syncs_and_answers_what_is_open(world: World) -> None:
     world.broker.topic("news")
     world.threads.held = True
     syncing, gathering = world.publish("news", b"1"), world.publish("news", b"2")

@@ -10,7 +10,6 @@ from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
@@ -24,8 +23,7 @@ Again = Callable[[World], World]
 
 
 @both_ways
-def test_nothing_finished_comes_back(start: Start, again: Again) -> None:
-    world = start()
+def test_nothing_finished_comes_back(again: Again, world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", *(b"%d" % number for number in range(10)))
     got = consumer.take()
@@ -38,8 +36,7 @@ def test_nothing_finished_comes_back(start: Start, again: Again) -> None:
 
 
 @both_ways
-def test_delayed_messages_keep_their_due_time(start: Start, again: Again) -> None:
-    world = start()
+def test_delayed_messages_keep_their_due_time(again: Again, world: World) -> None:
     world.broker.topic("news").channel("a")
     world.publish("news", b"published late", due_ns=world.clock.wall_ns() + HOUR_NS)
     consumer = world.consumer("news", "a")
@@ -60,26 +57,7 @@ def test_delayed_messages_keep_their_due_time(start: Start, again: Again) -> Non
 
 
 @both_ways
-def test_pauses_stay(start: Start, again: Again) -> None:
-    world = start()
-    world.broker.topic("news").channel("a").pause()
-    world.broker.topic("other").channel("a")
-    world.broker.topic("other").pause()
-    world.publish("news", b"1")
-    world.publish("other", b"2")
-    world = again(world)
-    news, other = world.broker.find_topic("news"), world.broker.find_topic("other")
-    assert (news.paused, news.find_channel("a").paused) == (False, True)
-    assert (other.paused, other.find_channel("a").paused) == (True, False)
-    assert (news.depth, news.find_channel("a").depth) == (0, 1)
-    assert (other.depth, other.find_channel("a").depth) == (1, 0)
-    other.unpause()
-    assert bodies(world.consumer("other", "a").take()) == [b"2"]
-
-
-@both_ways
-def test_ids_rise_over_restarts_even_when_the_clock_steps_back(start: Start, again: Again) -> None:
-    world = start()
+def test_ids_rise_over_restarts_even_when_the_clock_steps_back(again: Again, world: World) -> None:
     world.publish("news", b"1")
     world = again(world)
     world.clock.wall_step_ns = -HOUR_NS
@@ -95,9 +73,8 @@ def test_ids_rise_over_restarts_even_when_the_clock_steps_back(start: Start, aga
     assert times == sorted(times)
 
 
-def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(start: Start) -> None:
+def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(world: World) -> None:
     """A power loss may keep the journal's last records and lose the log's last batches."""
-    world = start()
     consumer = world.consumer("news", "a")
     world.publish("news", b"kept")
     world.turn()
@@ -117,8 +94,7 @@ def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(star
     assert sorted(bodies(world.consumer("news", "a").take())) == [b"new", b"new too"]
 
 
-def test_a_lost_journal_makes_all_that_is_stored_come_again(start: Start) -> None:
-    world = start()
+def test_a_lost_journal_makes_all_that_is_stored_come_again(world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2")
     consumer.finish(*consumer.take())
@@ -182,16 +158,14 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     assert world.broker.health == "OK"
 
 
-def test_a_stranger_in_the_topics_directory_is_left_alone(start: Start) -> None:
-    world = start()
+def test_a_stranger_in_the_topics_directory_is_left_alone(world: World) -> None:
     (world.path / "topics" / "lost+found").mkdir()
     world = world.restart()
     assert world.broker.topics == {}
     assert (world.path / "topics" / "lost+found").exists()
 
 
-def test_a_topic_file_about_another_topic_is_set_aside(start: Start) -> None:
-    world = start()
+def test_a_topic_file_about_another_topic_is_set_aside(world: World) -> None:
     world.broker.topic("news")
     world.close()
     (world.path / "topics" / "news").rename(world.path / "topics" / "old")
@@ -200,15 +174,13 @@ def test_a_topic_file_about_another_topic_is_set_aside(start: Start) -> None:
     assert world.publish("news", b"1").stored
 
 
-def test_a_data_directory_has_one_owner(start: Start) -> None:
-    world = start()
+def test_a_data_directory_has_one_owner(world: World) -> None:
     with pytest.raises(DirectoryLocked):
         world._again(world.path, {})
     assert world.publish("news", b"1").stored
 
 
-def test_the_data_directory_must_exist(start: Start, tmp_path: Path) -> None:
-    world = start()
+def test_the_data_directory_must_exist(tmp_path: Path, world: World) -> None:
     world.close()
     with pytest.raises(StorageError, match="does not exist"):
         world._again(tmp_path / "nowhere", {})
@@ -237,20 +209,7 @@ def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
     assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
 
 
-def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    world.close()
-    ahead = encode_record(FLAG_SNAPSHOT, 9, 0, 0, [Group(1, cursor_entry(EntryKind.CURSOR, 5, 5))])
-    (world.path / "topics" / "news" / "0" / "channels.0").write_bytes(ahead)
-    world = world.restart()
-    assert world.publish("news", b"1", b"2").stored
-    world = world.killed()
-    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
-
-
-def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start: Start) -> None:
-    world = start()
+def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(world: World) -> None:
     world.publish("news", b"1")
     topic = world.broker.topic("news")
     part = CommitPart("news", topic.identity, topic.leader().log.written_end, 1, ["gone"])

@@ -1,7 +1,6 @@
 """Rows of /stats: NSQ's keys, in NSQ's order, before our own."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,11 +14,8 @@ from penstock.broker.stats import rows
 from .partition.test_leader import damage
 from .world import Consumer, World
 
-Start = Callable[..., World]
 
-
-def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
-    world = start()
+def test_rows_are_sorted_and_filtered_as_nsq_does_it(world: World) -> None:
     assert rows(world.broker.topics) == []
     for topic, channel in (("b", "z"), ("b", "y"), ("a", "y")):
         world.broker.topic(topic).channel(channel)
@@ -43,8 +39,7 @@ def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
 # --- what was published in each hour ---
 
 
-def test_what_was_published_before_the_start_is_not_counted(start: Any) -> None:
-    world: World = start()
+def test_what_was_published_before_the_start_is_not_counted(world: World) -> None:
     world.publish("t", b"12345")
     world = world.restart()
     topic = world.broker.find_topic("t")
@@ -64,8 +59,7 @@ def age_s(world: World) -> float | None:
     return channel.oldest.age_s(world.clock.wall_ns())
 
 
-def test_it_grows_until_the_message_is_finished(start: Any) -> None:
-    world = start()
+def test_it_grows_until_the_message_is_finished(world: World) -> None:
     world.broker.topic("t").channel("ch")
     assert age_s(world) is None
     world.publish("t", b"one")
@@ -101,8 +95,7 @@ def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
     assert age_s(world) is None
 
 
-def test_what_is_not_due_has_no_age(start: Any) -> None:
-    world = start()
+def test_what_is_not_due_has_no_age(world: World) -> None:
     world.broker.topic("t").channel("ch")
     for _ in range(3):
         world.publish("t", b"later", due_ns=world.clock.wall_ns() + 60 * SECOND)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Stored, Traced
+from penstock.broker.partition.rows import Stored
 from penstock.broker.topics.publishing import INTERNAL
-from penstock.errors import PenstockError, Refused, WriteRefused
+from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND
 from penstock.log.head import HEAD_BYTES
@@ -25,7 +25,6 @@ from penstock.trace.events import (
     ranges,
 )
 
-from .faults import FaultyDisk
 from .partition.test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -77,8 +76,7 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     assert (topic.leader().tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
 
 
-def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
-    world = start()
+def test_the_switches_last_and_the_narrower_one_counts(world: World) -> None:
     topic = world.broker.topic("orders")
     mail, bill = topic.channel("mail"), topic.channel("bill")
     topic.configure({"trace_rate": 0.25})
@@ -102,8 +100,7 @@ def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
     assert bill.windows[0].trace_below == TRACE_ALL
 
 
-def test_a_numbered_publish_may_have_trace_ids(start: Start) -> None:
-    world = start()
+def test_a_numbered_publish_may_have_trace_ids(world: World) -> None:
     consumer = world.consumer("orders", "mail")
     told: list[Any] = []
     topic = world.broker.topic("orders")
@@ -143,8 +140,7 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert [event.offset for event in events(world)] == [0, 2]
 
 
-def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
-    world = start()
+def test_changes_of_rates_and_starts_are_noted(world: World) -> None:
     topic = world.broker.topic("orders")
     channel = topic.channel("mail")
     topic.configure({"trace_rate": 1.0})
@@ -289,19 +285,3 @@ def test_everything_that_can_happen_to_a_message(
 
 
 # --- publishes with trace ids: what is stored, and where their publishers are sent ---
-
-
-def publish(world: World, *messages: Traced) -> list[PenstockError | Stored]:
-    told: list[PenstockError | Stored] = []
-    world.broker.topic("t").publish_traced(messages, 0, told.append)
-    return told
-
-
-def test_a_publish_that_could_not_be_stored_hears_why(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.broker.topic("t")
-    disk.fail.add(("write", ".log"))
-    told = publish(world, Traced(7, b"a"))
-    world.turns()
-    assert [type(outcome) for outcome in told] == [WriteRefused]

@@ -189,32 +189,6 @@ class TestPlans:
         (change,) = changes(controller)
         assert change.record == CALM[T0].record._replace(wanted=(1, 4, 3, 2))
 
-    def test_what_another_change_has_kept_from_a_plan_is_planned_at_once(self) -> None:
-        nodes = {number: node(number) for number in range(1, 5)}
-        controller, now_ns = acting(situation(nodes, CALM))
-        nodes[2] = node(2, standing=NodeStanding.DRAINING)
-        done = CALM[T0]._replace(
-            move=PartitionMove(T0, (1, 4, 3), (1, 2, 3), 2, 2), move_revision=31
-        )
-        controller.tick(situation(nodes, {T0: done}), now_ns + 1)
-        (change,) = changes(controller)
-        assert change.is_move_done
-        controller.tick(situation(nodes, CALM), now_ns + 2)
-        (change,) = changes(controller)
-        assert change.move == PartitionMove(T0, (1, 2, 3), (1, 4, 3), 2, 2)
-
-    def test_large_changes_go_in_several_transactions(self) -> None:
-        names = [PartitionName("t", number) for number in range(100)]
-        partitions = {name: seen(record(1, (1,), (1,)), replicas=2) for name in names}
-        controller = Controller(77)
-        controller.tick(situation(NODES, partitions), 0)
-        controller.tick(situation(NODES, partitions), CONTROLLER_SETTLE_NS + NODE_STEADY_NS)
-        controller.tick(situation(NODES, partitions), CONTROLLER_SETTLE_NS + 2 * NODE_STEADY_NS)
-        proposals = taken(controller)
-        assert len(proposals) > 1
-        for propose in proposals:
-            transaction_of(propose).check()
-
 
 # --- two controllers over nodes that come and go ---
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.cluster import documents, keys
+from penstock.cluster import keys
 from penstock.cluster.coordinator import (
     UNKNOWN,
     Compare,
@@ -213,16 +213,6 @@ def test_so_has_a_channel(key: str) -> None:
         keys.channel_of(key)
 
 
-def test_each_form_has_the_fields_of_its_class() -> None:
-    for _, form, document in SAMPLES:
-        attributes = [
-            attribute or name for name, _, attribute in [(*field, "")[:3] for field in form.fields]
-        ]
-        assert attributes == list(document._fields)
-    forms = [form for form in vars(documents).values() if isinstance(form, documents.Form)]
-    assert {id(form) for _, form, _ in SAMPLES} == {id(form) for form in forms}
-
-
 # --- many changes in few transactions, each with its own outcome ---
 
 
@@ -363,22 +353,17 @@ def test_what_a_stranger_sends(data: bytes) -> None:
     "form",
     [
         [],
-        [9, 1],
         [1],
-        [1, 2],
         [1, 2, 3, 4],
         [1, 2, -1],
         [1, "2", 3],
-        [1, 2.0, 3],
         [3, 1 << 63, 5],
         [4, "x" * 65, 0, 0, [1, 2, 3], 0, None],
         [4, "t", 0, 0, [1, 2], 0, None],
         [4, "t", 0, 0, [1, 2, 3], 0, [0, 0, [[1, 0]] * 10_001]],
-        [5, [["t"]]],
         [5, [["x" * 65, 0]]],
         [5, [["t", 0]] * 1_001],
         [6, "x" * 65, 0],
-        [6, "t"],
         {"1": 2},
     ],
 )

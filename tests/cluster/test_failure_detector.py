@@ -125,13 +125,6 @@ def test_each_drop_doubles_the_time_of_steady_links() -> None:
         now_ns += hold_ns
 
 
-def test_a_drop_from_many_partitions_counts_once() -> None:
-    readmission = Readmission()
-    for _ in range(50):
-        readmission.dropped(2, True, 0)
-    assert readmission.admitted(READMISSION_NS) == [2]
-
-
 def test_the_time_begins_again_with_the_link() -> None:
     readmission = Readmission()
     readmission.dropped(2, True, 0)

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
@@ -41,9 +39,6 @@ def record(
     leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least: int
 ) -> PartitionRecord:
     return PartitionRecord(7, 5, leader_id(leader), tuple(map(member, members)), least, wanted)
-
-
-MOVE = PartitionMove(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
 
 
 # --- a few at a time ---
@@ -173,12 +168,3 @@ def test_a_move_is_cancelled_in_each_state(first: int) -> None:
         assert story.record.wanted == origin, seed
         assert story.record.members_min == least, seed
     assert states == set(MoveState)
-
-
-def test_a_release_that_does_not_wait_for_the_targets_is_found() -> None:
-    """The check above can fail."""
-    story = Story(3)
-    story.move = MOVE
-    story.record = record(3, (1, 3), (3, 2), 1)
-    with pytest.raises(AssertionError):
-        story.put(regrouped(story.record, gone=(member(1),)))

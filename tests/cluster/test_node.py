@@ -1,23 +1,17 @@
 """A cluster of three brokers: what the metadata says comes true, whoever dies."""
 
 import errno
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from broker.world import Outcome, bodies
-from cases import each
 from nsqd.asked import topic_maker
-from penstock import kernel
 from penstock.broker.channels.operator import finish_ahead
-from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Transaction
-from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Heartbeat
 from penstock.cluster.registration import Registering
@@ -103,17 +97,6 @@ def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_come
     cluster.until(lambda: cluster.leader("orders") is leader, 60)
 
 
-def test_all_leaders_stay_while_nobody_reaches_the_coordinator(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.until(lambda: cluster.is_whole("orders"))
-    epoch = cluster.record("orders").epoch
-    cluster.away.update(range(3))
-    cluster.run(40)
-    cluster.away.clear()
-    cluster.run(10)
-    assert cluster.record("orders").epoch == epoch
-
-
 def test_a_node_that_starts_reads_the_metadata_before_it_says_that_a_topic_is_missing(
     cluster: JoinedCluster,
 ) -> None:
@@ -187,25 +170,6 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     replicated = new.cluster_node.replica_host.replica(new.cluster_node.reconciler.targets[ORDERS])
     assert replicated is not None
     assert replicated.replica.log.written_end == 1
-
-
-def test_a_node_that_is_to_have_no_replica_is_greeted_once(
-    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster.make("orders", replicas=2)
-    cluster.until(lambda: len(cluster.record("orders").members) == 2)
-    leader, told = cluster.led_by("orders"), set[int]()
-    send = leader.send
-
-    def noted(node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
-        told.add(node)
-        send(node, lane, frames)
-
-    monkeypatch.setattr(leader, "send", noted)
-    cluster.publish("orders", b"one")
-    cluster.run(10)
-    members = {member.node for member in cluster.record("orders").members}
-    assert told == members - {leader.number}
 
 
 def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:
@@ -286,32 +250,6 @@ def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -
     cluster.run(30)
     assert not outcome.stored
     assert (hosted_on(node).own.replica, hosted_on(node).own.state) == (before, "stopped")
-
-
-def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.publish("orders", b"of the first one")
-    node = cluster.nodes[2]
-    cluster.kill(2)
-    cluster.do(deletion(cluster.nodes[0].view, "orders"))
-    cluster.run(2)
-    cluster.do(clearance_of(cluster, "orders"))
-    cluster.run(1)
-    assert unconfirmed(cluster.nodes[0].view, "orders") == [2]
-    node = cluster.start(2)
-    cluster.until(lambda: not unconfirmed(cluster.nodes[0].view, "orders"))
-    assert "orders" not in node.broker.topics
-    assert len(node.disk.listdir("/data/aside")) == 1
-    cluster.make("orders")
-    cluster.until(lambda: cluster.is_whole("orders"))
-    assert node.cluster_node.reconciler.troubles == {}
-    assert hosted_on(node).replica.log.written_end == 0
-
-
-def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
-    transaction = clearance(cluster.nodes[0].view, name)
-    assert transaction is not None
-    return transaction
 
 
 # --- A node whose disk is full leads nothing, and hands on what its clients publish ---
@@ -405,40 +343,6 @@ def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(
 
 
 # --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
-
-
-STEPS = range(0, 8)  # of 50 ms, after which the leader dies
-
-
-@each("steps", STEPS)
-def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
-    cluster = JoinedCluster(kernel)
-    try:
-        cluster.make("orders")
-        cluster.make_channel("orders", "billing", order="strict")
-        cluster.publish("orders", *(b"%02d" % number for number in range(40)))
-        before = cluster.led_by("orders")
-        seen = consume(cluster, steps)
-        cluster.kill(before.number)
-        cluster.until(lambda: cluster.leader("orders"))
-        after = consume(cluster, 60)
-        assert after == sorted(after)
-        assert after[-1] == b"39"
-        assert not seen or after[0] >= seen[-1], (seen, after)
-    finally:
-        cluster.close()
-
-
-def consume(cluster: JoinedCluster, steps: int) -> list[bytes]:
-    """Each message is finished as it comes: the last FIN is on its way at the end."""
-    consumer, done = cluster.led_by("orders").consume("orders", "billing"), 0
-    for _ in range(steps):
-        cluster.step()
-        consumer.take()
-        done, unfinished = len(consumer.received), consumer.received[done:]
-        consumer.finish(*unfinished)
-    consumer.take()
-    return bodies(consumer.received)
 
 
 # --- A topic that has no replica on a node: publishes are taken there and handed on ---

@@ -76,15 +76,6 @@ class Played:
             self.part.flush()
 
 
-def test_it_registers_takes_records_in_and_elects_itself() -> None:
-    played = Played()
-    played.run(15)
-    assert played.assignment[0] == RECORD_OF_ONE
-    assert played.assignment[-1].leader == LeaderId(0, 11, 70)
-    assert keys.node(0) in played.store.entries
-    assert keys.member(0) in played.store.entries
-
-
 def test_a_leader_that_is_alone_keeps_its_authority_by_the_coordinators_word() -> None:
     played = Played()
     played.run(30)
@@ -96,19 +87,6 @@ def test_a_leader_that_is_alone_keeps_its_authority_by_the_coordinators_word() -
     assert played.machine.permits == (False, False, False)
     played.run(5)
     assert played.machine.permits == (True, True, True)
-
-
-def test_a_view_that_is_behind_confirms_nothing() -> None:
-    played = Played()
-    played.run(20)
-    part = played.part
-    confirmed_ns = part.proposals.evidence.confirmed_ns
-    part._answered = played.now_ns, part.view.revision + 1
-    part._confirm()
-    assert part.proposals.evidence.confirmed_ns == confirmed_ns
-    part.view.revision += 1
-    part._confirm()
-    assert part.proposals.evidence.confirmed_ns == played.now_ns
 
 
 def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:

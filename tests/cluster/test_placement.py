@@ -65,25 +65,6 @@ class TestEnough:
         assert drawn.changes[0].reason is Reason.LEADERS
 
 
-class TestZones:
-    NODES = (
-        PlacementNode(1, "a"),
-        PlacementNode(2, "a"),
-        PlacementNode(3, "b"),
-        PlacementNode(4, "c"),
-    )
-
-    def test_a_lost_replica_is_replaced_in_its_zone(self) -> None:
-        nodes = (
-            *self.NODES[:2],
-            PlacementNode(3, "b", NodeStanding.LOST),
-            PlacementNode(5, "b"),
-            PlacementNode(4, "c"),
-        )
-        drawn = plan(nodes, [held(T0, 1, 3, 4)])
-        assert after(drawn, T0) == (1, 5, 4)
-
-
 class TestBalance:
     def test_nodes_that_differ_by_noise_are_left_alone(self) -> None:
         there = [
@@ -245,20 +226,3 @@ def test_no_more_is_moved_than_has_to_be(first: int) -> None:
         counts = Counter(node for one in partitions for node in one.wanted)
         drawn = plan([PlacementNode(node) for node in nodes], partitions, tolerance=0.0)
         assert drawn.moves == least_moves([counts[node] for node in nodes]), seed
-
-
-@each("first", range(0, 200, 50))
-def test_a_lost_node_costs_its_replicas_and_no_more(first: int) -> None:
-    for seed in range(first, first + 50):
-        dice = random.Random(seed)
-        numbers = list(range(1, dice.randint(5, 9)))
-        partitions = [
-            held(PartitionName("t", number), *dice.sample(numbers, 3))
-            for number in range(dice.randint(1, 40))
-        ]
-        partitions.append(held(PartitionName("u", 0), 1, 2, 3))  # one at least is concerned
-        nodes = [PlacementNode(number) for number in numbers[1:]] + [
-            PlacementNode(1, standing=NodeStanding.LOST)
-        ]
-        drawn = plan(nodes, partitions)
-        assert drawn.moves == sum(1 in one.wanted for one in partitions), seed

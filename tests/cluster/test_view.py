@@ -343,12 +343,3 @@ def test_not_to_a_member_whose_node_is_not_registered() -> None:
     del desk.view.nodes[3]
     desk.preferred_leaders.tick(0)
     assert desk.handed == []
-
-
-def test_a_leadership_that_is_over_has_no_wishes() -> None:
-    desk = WishesDesk(3, 1, 2)
-    desk.preferred_leaders.forget(PartitionName("t", 0))
-    desk.machines.clear()
-    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
-    desk.preferred_leaders.tick(0)
-    assert desk.handed == []

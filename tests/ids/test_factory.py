@@ -39,17 +39,6 @@ def test_the_ids_that_nsq_makes() -> None:
     assert last == 0x135950B844BFFFFF
 
 
-def test_ids_of_a_tick_and_of_the_next() -> None:
-    clock = still()
-    factory = GuidFactory(3, clock)
-    first, second = factory.new_id(), factory.new_id()
-    clock.wall_step_ns += TICK_NS
-    third = factory.new_id()
-    assert [parse(id).sequence for id in (first, second, third)] == [0, 1, 0]
-    assert first < second < third == factory.last_id
-    assert {parse(id).node for id in (first, second, third)} == {3}
-
-
 def test_a_used_up_tick_and_what_comes_behind_it() -> None:
     clock = still()
     factory = GuidFactory(3, clock)
@@ -69,17 +58,6 @@ def test_a_used_up_tick_and_what_comes_behind_it() -> None:
 def test_a_clock_for_which_there_are_no_ids(now_ns: int) -> None:
     with pytest.raises(TimeBackwards):
         GuidFactory(3, FakeClock(now_ns)).new_id()
-
-
-def test_worker_ids_of_12_bits_would_collide() -> None:
-    """What an early NSQ let happen: the upper two bits lie over the lowest two of the tick."""
-    tick = 332411363600
-    assert make(tick, 1024 + 7, 5) == make(tick + 1, 7, 5)
-    assert make(tick, 3 * 1024 + 7, 5) == make(tick + 3, 7, 5)
-    within = {make(tick + n, worker, 5) for n in range(4) for worker in range(1024)}
-    assert len(within) == 4 * 1024
-    wider = [make(tick + n, worker, 5) for n in range(4) for worker in range(4096)]
-    assert len(set(wider)) < len(wider)
 
 
 def test_threads_get_different_ids() -> None:

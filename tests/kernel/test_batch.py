@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.kernel import BatchCheck, BatchHeader, Columns, Section, Values
+from penstock.kernel import BatchCheck, Columns, Section, Values
 
 from .batches import (
     U64,
@@ -34,15 +34,6 @@ def small(functions: ModuleType, **changes: Any) -> bytes:
         "timestamp_ns": 1_700_000_000_000_000_000,
     }
     return functions.encode_batch(**arguments | changes)
-
-
-@pytest.mark.parametrize("length", [0, 1, 300_000])
-def test_a_blank_buffer_can_be_filled(functions: ModuleType, length: int) -> None:
-    buffer = functions.blank(length)
-    assert type(buffer) is bytearray
-    assert len(buffer) == length
-    memoryview(buffer)[:] = b"x" * length
-    assert buffer == b"x" * length
 
 
 class TestIds:
@@ -75,13 +66,6 @@ class TestIds:
         assert above(at(7, 4, 9), 7) == at(8, 3, 0)
         assert above(0, -7) == at(1, 3, 0)
         assert above(0, 1 << 41) == at((1 << 41) - 1, 3, 0)
-
-    @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
-    def test_both_forms_agree(
-        self, kernel: ModuleType, codec: ModuleType, base: int, index: int, id: int, count: int
-    ) -> None:
-        assert kernel.id_at(base, index) == codec.id_at(base, index)
-        assert kernel.id_index(base, count, id) == codec.id_index(base, count, id)
 
 
 class TestRoundTrip:
@@ -190,10 +174,6 @@ class TestCheck:
             assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
             batch[place // 8] ^= 1 << place % 8
         assert functions.check_batch(batch, 0)[0] == BatchCheck.SOUND
-
-    def test_a_position_is_not_negative(self, functions: ModuleType) -> None:
-        with pytest.raises(ValueError, match="negative"):
-            functions.check_batch(small(functions), -8)
 
     @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
     def test_foreign_bytes(self, functions: ModuleType, data: bytes) -> None:
@@ -319,11 +299,6 @@ class TestDecodeRefuses:
         with pytest.raises(ValueError, match="no whole batch at 8"):
             getattr(functions, decode)(bytes(8) + small(functions)[:-8], 8)
 
-    def test_the_header_alone_is_enough_for_the_header(self, functions: ModuleType) -> None:
-        header = functions.decode_header(small(functions)[:72], 0)
-        assert isinstance(header, BatchHeader)
-        assert (header.base_offset, header.count, header.bodies_length) == (41, 3, 14)
-
 
 class TestShort:
     """The short form, of a message alone."""
@@ -444,11 +419,6 @@ def test_of_two_tables_the_last_one_counts(functions: ModuleType) -> None:
     trailer = table((0, b"a"), (1, b"before")) + table((1, b""), (2, b"c"))
     columns = functions.decode_columns(with_trailer(trailer, [b"x"] * 4), (Section.KEY,))
     assert texts_of(columns.sections[0], 4) == [b"a", b"", b"c", None]
-
-
-def test_a_section_of_numbers_is_no_column_of_bytes(functions: ModuleType) -> None:
-    with pytest.raises(ValueError, match="section 5 holds no bytes"):
-        functions.decode_columns(b"", (Section.TRACE,))
 
 
 @pytest.mark.parametrize(

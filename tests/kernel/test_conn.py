@@ -88,15 +88,6 @@ def test_a_line_halts_until_resume(side: Side, conn: Any) -> None:
     assert side.settle() == []
 
 
-@pytest.mark.parametrize("text", [b"NOP\n", b"NOP\r\n", b"NOP x y\n"])
-def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes, conn: Any) -> None:
-    side.settle()
-    side.pass_time(SECOND)
-    assert side.said(conn, text) == []
-    assert conn.last_command_ns == side.mono_ns
-    assert conn.take_output() == b""
-
-
 @pytest.mark.parametrize("text", [b"X" * (LINE_BYTES_MAX + 1), b"X" * LINE_BYTES_MAX + b"Y\n"])
 def test_a_longer_line_drops_the_connection(side: Side, text: bytes, conn: Any) -> None:
     assert side.said(conn, text) == [(Event.CLOSED, conn, "line too long")]
@@ -135,17 +126,6 @@ def test_an_odd_rdy_is_left_to_python(side: Side, param: bytes) -> None:
     conn = side.consumer(side.window(side.tail()), rdy=3)
     assert side.said(conn, b"RDY " + param + b" \n") == [line(conn, b"RDY", param, b"")]
     assert conn.rdy == 3
-
-
-def test_fin_frees_a_place(side: Side, tail: Any) -> None:
-    conn = side.consumer(side.window(tail), rdy=3)
-    id = side.publish(tail, b"a", b"b", b"c", b"d")
-    side.received(conn)
-    side.pass_time(SECOND)
-    assert side.said(conn, b"FIN %016X\r\nFIN %016x extra\n" % (id, id + 1)) == []
-    assert (conn.finish_count, conn.in_flight) == (2, 2)
-    assert conn.last_command_ns == side.mono_ns
-    assert bodies(conn.take_output()) == [b"d"]
 
 
 @pytest.mark.parametrize(

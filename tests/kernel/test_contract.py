@@ -1,13 +1,10 @@
-"""What the compiled modules refuse, and that their numbers and layouts are those of Python."""
+"""That the numbers of the compiled modules are those of Python, and what is imported of them."""
 
 import re
-import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -26,23 +23,8 @@ from penstock.kernel import (
 )
 
 from .batches import short_batch
-from .turns import Side
 
 KERNEL = Path(penstock.kernel.__file__).parent
-
-
-def test_what_is_no_part_of_it_is_refused(side: Side, kernel: ModuleType) -> None:
-    wrong: list[tuple[Callable[..., Any], list[Any]]] = [
-        (side.engine.window, ["tail", 0]),
-        (side.engine.forget_window, ["window"]),
-        (side.engine.search, ["window", [], 0, 0]),
-        (side.engine.detach, ["conn"]),
-        (side.connect().subscribe, ["window"]),
-        (side.connect().appended, ["tail", 1]),
-    ]
-    for call, arguments in wrong:
-        with pytest.raises(TypeError):
-            call(*arguments)
 
 
 def test_the_numbers_are_those_of_types() -> None:
@@ -101,87 +83,7 @@ def test_nsqd_without_it_says_what_to_install() -> None:
     assert "install a wheel of penstock" in line
 
 
-# --- the layouts of Python are those of the compiled kernel and of docs/formats.md ---
-
-
-ROOT = Path(__file__).resolve().parents[2]
-KERNEL_LAYOUT = ROOT / "src" / "penstock" / "kernel"
-CODES = {  # of C's types, in the words of the compiled kernel
-    "unsigned int": "I",
-    "unsigned short": "H",
-    "unsigned long long": "Q",
-    "long long": "q",
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "i64": "q",
-}
-
-
-def compiled_format(text: str, name: str) -> str:
-    """The format of a packed struct, its magic as a number."""
-    (body,) = re.findall(rf"^cdef packed struct {name}:\n((?: +.+\n)+)", text, re.MULTILINE)
-    fields = re.findall(r"^ +([a-z0-9 ]+) \w+", body, re.MULTILINE)
-    return "<" + "".join(CODES[field] for field in fields)
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "written"),
-    [
-        ("_codec.pxd", "batch_header_t", layout.HEADER),
-        ("_codec.pxd", "short_header_t", layout.SHORT_HEADER),
-        ("_codec.pxd", "event_t", layout.TRACE_RECORD),
-        ("strays.pxi", "entry_t", layout.JOURNAL_ENTRY),
-    ],
-)
-def test_the_compiled_structs_are_these(file: str, name: str, written: struct.Struct) -> None:
-    text = (KERNEL_LAYOUT / file).read_text()
-    assert compiled_format(text, name) == written.format.replace("4s", "I")
-
-
-def test_the_compiled_constants_are_these() -> None:
-    text = (KERNEL_LAYOUT / "_codec.pxd").read_text()
-    found = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (0x\w+|\d+)", text)}
-    assert found["HEADER_BYTES"] == layout.HEADER_BYTES
-    assert found["SHORT_HEADER_BYTES"] == layout.SHORT_HEADER_BYTES
-    assert found["SHORT_MAGIC"].to_bytes(4, "little") == layout.SHORT_MAGIC
-    assert found["BATCH_MAGIC"].to_bytes(4, "little") == layout.BATCH_MAGIC
-    assert found["BATCH_CRC_FROM"] == layout.CRC_FROM
-    assert found["BATCH_ALIGNMENT_BYTES"] == layout.ALIGNMENT_BYTES
-    assert found["BATCH_FLAG_TRAILER"] == layout.FLAG_TRAILER
-    assert found["SECTION_HEADER_BYTES"] == layout.SECTION_HEADER.size
-    assert found["SECTION_BYTES_TYPE_MIN"] == layout.SECTION_BYTES_TYPE_MIN
-
-
-def documented(section: str) -> list[tuple[int, int]]:
-    """Offset and size of each field in the first table of a section of docs/formats.md."""
-    text = (ROOT / "docs" / "formats.md").read_text().split(f"\n## {section}\n")[1]
-    rows = re.findall(r"^\| (\d+) \| (\d+) \|", text.split("\n## ")[0], re.MULTILINE)
-    return [(int(offset), int(size)) for offset, size in rows]
-
-
-def fields_of(written: struct.Struct) -> list[tuple[int, int]]:
-    found, end = [], 0
-    for code in re.findall(r"\d*[a-zA-Z]", written.format):
-        size = struct.calcsize("<" + code)
-        found.append((end, size))
-        end += size
-    return found
-
-
-def test_the_documented_fields_are_these() -> None:
-    both = fields_of(layout.HEADER) + fields_of(layout.SHORT_HEADER)
-    assert documented("The batch") == both
-    record = fields_of(layout.TRACE_RECORD)
-    assert documented("Trace events")[-len(record) :] == record
-
-
-def test_the_docstring_has_the_same_fields() -> None:
-    rows = re.findall(r"^    (\d+) +(\d+)  ", layout.__doc__ or "", re.MULTILINE)
-    assert [(int(offset), int(size)) for offset, size in rows] == (
-        fields_of(layout.HEADER) + fields_of(layout.SHORT_HEADER)
-    )
+# --- places and names of batches ---
 
 
 def test_a_place_is_written(kernel: ModuleType) -> None:

@@ -25,8 +25,7 @@ def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
     return first
 
 
-def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
-    window = side.window(side.tail())
+def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side, window: Any) -> None:
     window.paused = True
     scheduled(side, window, 2, side.wall_ns + SECOND)
     one = window.stray_records(Stray.DELAYED, 1)[0]
@@ -253,20 +252,6 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side, tail: Any, windo
     assert [message.body for message in side.received(conn)] == [b"y"]
     assert side.received(conn) == []
     assert side.engine.deadline_ns == 0
-
-
-def test_a_forgotten_window_is_left_alone(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    side.publish(tail, b"a")
-    side.received(conn)
-    side.engine.forget_window(window)
-    side.windows.remove(window)
-    side.dirty_windows()  # it was, before
-    side.publish(tail, b"b")
-    assert side.received(conn) == []
-    side.pass_time(TIMEOUT_NS)
-    assert side.tick() == 0
-    assert side.dirty_windows() == []
 
 
 def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side, tail: Any) -> None:

@@ -67,17 +67,6 @@ def test_output_that_did_not_go_out_is_found(side: Side, peer: socket.socket) ->
     assert frames(received + rest) == [(0, bytes(4 << 20))]
 
 
-def test_only_a_socket_can_be_detached(side: Side, peer: socket.socket) -> None:
-    conn = side.engine.open_detached()
-    with pytest.raises(ValueError, match="no socket"):
-        side.engine.detach(conn)
-    conn = halted(side, peer, b"")
-    conn.close()
-    side.settle()
-    with pytest.raises(ValueError, match="no socket"):
-        side.engine.detach(conn)
-
-
 # --- what the shell is told ---
 
 

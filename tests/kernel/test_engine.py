@@ -15,7 +15,7 @@ import pytest
 from penstock.kernel import Event
 from penstock.limits import CLOSE_DRAIN_NS, MIB
 
-from .turns import MAGIC, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub, size
+from .turns import MAGIC, OK, SECOND, Side, bodies, frames, pub, size
 
 PATIENCE_S = 60.0  # a busy machine may take long; a right one does not
 
@@ -109,31 +109,6 @@ class Inbox:
 
 
 # --- the common path ---
-
-
-def test_publish_and_consume_over_sockets(side: Sockets, tail: Any, window: Any) -> None:
-    conn, consumer = side.subscribed(window, rdy=100)
-    _, publisher = side.pair()
-    sent = [b"%d" % number for number in range(50)]
-    publisher.sendall(mpub(b"t", sent[:25]) + b"".join(pub(b"t", body) for body in sent[25:]))
-    answers, inbox = Inbox(publisher), Inbox(consumer)
-    side.run(answers.has(26 * 10))
-    assert frames(answers.data) == [OK] * 26
-    side.run(inbox.has(50 * 34 + sum(map(len, sent))))
-    assert bodies(inbox.data) == sent
-    consumer.sendall(b"".join(fin(message.id) for message in messages(inbox.data)))
-    side.run(lambda: bool(window.low == 50))
-    assert (conn.finish_count, conn.in_flight) == (50, 0)
-    assert side.events == []
-
-
-def test_the_descriptor_is_readable_while_there_is_something_to_read(side: Sockets) -> None:
-    _, peer = side.pair(magic=b"")
-    assert not side.ready()
-    peer.sendall(MAGIC)
-    assert side.ready(PATIENCE_S)
-    side.rest(3)
-    assert not side.ready()
 
 
 def test_wake_makes_it_readable_from_any_thread(side: Sockets) -> None:

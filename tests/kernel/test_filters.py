@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cases import each, seeds
 from penstock import limits
 from penstock.kernel import Filter, Rule, Section, Stray, TraceKind
+from penstock.log.fold import fold_entries
 
-from .recovery import Recovery
-from .turns import SECOND, Side, bodies, cursor, entries, fin, finished, messages
+from .turns import SECOND, Side, bodies, cursor, fin, finished, messages
 
 RED = Filter((Rule(b"color", b"red"),))
 
@@ -233,10 +233,9 @@ def test_it_survives_a_restart(kernel: ModuleType) -> None:
         a = consumer_tagged(side, window, b"a")
         publish_tagged(side, tail, "a", None, "a", "b")
         assert taken(side, a) == [b"a0", b"a2"]
-        recovery = Recovery(0)
-        recovery.apply(entries(window.take_journal()))
+        state = fold_entries(window.take_journal())
         again = side.window(tail, 0)
-        again.restore(recovery.low, recovery.next, *recovery.records())
+        again.restore(state.low, state.next, state.finished, state.strays)
         assert again.depth == 4
         a, plain = consumer_tagged(side, again, b"a"), consumer_tagged(side, again)
         assert taken(side, a) == [b"a0", b"a2"]

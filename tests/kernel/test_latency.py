@@ -45,16 +45,6 @@ def take(window: Any) -> dict[int, int]:
     return taken
 
 
-def test_off_costs_and_says_nothing(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    finish(side, conn, id)
-    assert not window.measures_latency
-    assert take(window) == {}
-
-
 @pytest.mark.parametrize("latency_ns", [0, 900, 1500, 3 * MS, 47 * SECOND, 10**17])
 def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
     window = measured(side)

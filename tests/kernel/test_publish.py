@@ -156,14 +156,6 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
 # --- MPUB ---
 
 
-def test_an_mpub_is_one_answer_for_many_messages(side: Side, tail: Any, conn: Any) -> None:
-    assert side.said(conn, mpub(b"t", [b"a", b"bc", b"d" * 100])) == []
-    assert frames(conn.take_output()) == [OK]
-    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"a", b"bc", b"d" * 100]
-    assert conn.published == {b"t": 3}
-    assert tail.message_count == 3
-
-
 @pytest.mark.parametrize("total", [1, 5, 999])
 def test_the_total_of_an_mpub_is_only_checked_for_its_range(
     side: Side, total: int, tail: Any, conn: Any
@@ -462,12 +454,3 @@ def test_sizes_are_looked_at(side: Side, conn: Any) -> None:
     assert side.said(conn, wrong) == [
         (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
     ]
-
-
-def test_only_what_waits_for_an_answer_is_passed_over(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    with pytest.raises(RuntimeError, match="no publish waits for an answer"):
-        conn.pass_over()
-    assert side.said(conn, pub(b"t", b"x")) == []
-    assert frames(conn.take_output()) == [OK]

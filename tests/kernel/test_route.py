@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel import BadPub, Event, TraceKind, Verb
+from penstock.kernel import BadPub, Event, Verb
 
 from .turns import OK, Side, frames, mpub, pub
 
@@ -20,16 +20,6 @@ def tails(side: Side) -> list[Any]:
 
 def counts(tails: list[Any]) -> list[int]:
     return [tail.message_count for tail in tails]
-
-
-def test_a_tail_knows_its_partition(side: Side, tails: list[Any]) -> None:
-    assert [tail.partition for tail in tails] == [0, 1, 2]
-    with pytest.raises(ValueError, match="there is a tail for"):
-        side.engine.tail(b"t", 0, 0, 1)
-    for number in (-1, limits.PARTITIONS_MAX):
-        with pytest.raises(ValueError, match="no number of a partition"):
-            side.engine.tail(b"t", 0, 0, number)
-    assert side.tail(partition=limits.PARTITIONS_MAX - 1).partition == limits.PARTITIONS_MAX - 1
 
 
 def test_publishes_of_a_turn_share_a_batch_and_rows_go_round(side: Side, tails: list[Any]) -> None:
@@ -178,23 +168,6 @@ def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: A
     side.engine.forget_tail(b"t", 1)
     other = side.connect()
     assert side.said(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
-
-
-def test_the_trace_names_the_partition(side: Side, tails: list[Any]) -> None:
-    """`Side.trace` compares the number in each event with that of the tail it names."""
-    windows = [side.window(tail) for tail in tails]
-    for tail in tails:
-        tail.traceable = True
-        tail.trace_below = (1 << 64) - 1
-    windows[1].trace_below = (1 << 64) - 1
-    conn = side.consumer(windows[1], rdy=1)
-    publisher = side.connect()
-    side.said(publisher, b"".join(pub(b"t %d" % number, b"x") for number in range(3)))
-    side.received(conn)
-    windows[1].skip(1, 5)
-    events = {(event.kind, event.topic) for event in side.trace()}
-    published = {(TraceKind.PUBLISHED, topic) for topic in ("t", "t 1", "t 2")}
-    assert events == published | {(TraceKind.SENT, "t 1"), (TraceKind.SKIPPED, "t 1")}
 
 
 def large(bytes_count: int) -> bytes:

@@ -75,9 +75,8 @@ def _stored(end: LogEnd) -> list[bytes]:
 
 
 def test_publishes_are_stored_and_answered_one_after_the_other(
-    side: Side, client: socket.socket, end: LogEnd
+    side: Side, client: socket.socket, end: LogEnd, tail: Any
 ) -> None:
-    tail = side.tail()
     answers: list[bytes] = []
 
     def publish() -> None:
@@ -99,9 +98,8 @@ def test_publishes_are_stored_and_answered_one_after_the_other(
 
 
 def test_it_leaves_at_once_for_the_outer_loop_and_then_not_stay_for_a_while(
-    side: Side, loop: Loop, client: socket.socket, end: LogEnd
+    side: Side, loop: Loop, client: socket.socket, end: LogEnd, tail: Any
 ) -> None:
-    tail = side.tail()
     side.poll()
     assert side.engine.staying
     os.eventfd_write(loop.other, 1)

@@ -87,17 +87,6 @@ def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
     assert not window.settle_exhausted(id, False)
 
 
-def test_only_what_is_exhausted_is_settled(side: Side) -> None:
-    window = window_of(side, 2)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    assert not window.settle_exhausted(id, True)
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert not window.settle_exhausted(id, True)
-    assert window.depth == 1
-
-
 def test_a_new_bound_judges_what_waits(side: Side) -> None:
     window = window_of(side, 0)
     conn = side.consumer(window, rdy=2)
@@ -188,8 +177,7 @@ def delayed(side: Side, count: int) -> tuple[Any, Any, int]:
     return window, conn, id
 
 
-def test_who_holds_a_message(side: Side) -> None:
-    window = side.window(side.tail())
+def test_who_holds_a_message(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=2)
     id = side.publish(window.tail, b"a", b"b", b"c")
     side.received(conn)

@@ -1,36 +1,17 @@
 """The writing end of a partition: open, sealed, committed, failed."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.kernel import Event, LogEnd, Section, Tail, Verb, decode_header, encode_batch
+from penstock.kernel import Event, LogEnd, Section, Verb, encode_batch
 
 from .batches import short_batch
-from .turns import WALL_NS, Side, pub
+from .turns import Side, pub
 
 OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the kernel writes as one buffer
-
-
-def test_a_new_tail_stands_at_its_start(side: Side) -> None:
-    tail = side.engine.tail(b"t", 7, 1000)
-    ends = (tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start)
-    assert ends == (7, 7, 7, 7)
-    assert (tail.topic, tail.open_count, tail.open_bytes, tail.sealed_count) == (b"t", 0, 0, 0)
-    assert not tail.refusing
-    tail.validate()
-
-
-def test_there_is_one_tail_for_a_topic(side: Side) -> None:
-    side.tail(b"t")
-    with pytest.raises(ValueError, match="already"):
-        side.engine.tail(b"t", 0, 0)
 
 
 @pytest.mark.parametrize("bodies", [[b"x", b"y"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
@@ -72,14 +53,6 @@ def test_a_message_alone_has_the_short_form_where_that_can_say_it(
     assert sealed == expected
     header = side.kernel.decode_header(sealed, 0)
     assert (header.synced_end, header.leader_epoch, header.count) == (synced_end, epoch, 1)
-
-
-def test_a_message_alone_costs_at_most_48_bytes(side: Side, tail: Any) -> None:
-    for size in range(1, 300):
-        tail.append(b"x" * size)
-        data = b"".join(tail.seal(size, size, 0))
-        assert len(data) - size <= 48
-        tail.commit()
 
 
 class TornFile:
@@ -157,22 +130,6 @@ def test_due_times_stand_in_the_trailer(side: Side, body: bytes, tail: Any) -> N
     tail.append(b"plain")  # the next batch has no due times left over
     expected = short_batch(b"plain", 3, 16, 6, unsynced=3)
     assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
-
-
-def test_sealing_goes_one_batch_at_a_time(side: Side, tail: Any) -> None:
-    with pytest.raises(RuntimeError):
-        tail.seal(1, 1, 0)
-    tail.append(b"a")
-    tail.seal(1, 1, 0)
-    tail.append(b"b")
-    with pytest.raises(RuntimeError):
-        tail.seal(2, 2, 0)
-    tail.commit()
-    with pytest.raises(RuntimeError):
-        tail.commit()
-    with pytest.raises(RuntimeError):
-        tail.fail()
-    assert tail.open_count == 1
 
 
 # --- several sealed batches ---
@@ -300,12 +257,6 @@ def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
     assert (tail.handed_end, window.depth, window.message_count) == (10, 6, 6)
 
 
-def test_validate_sees_ends_out_of_order(side: Side, tail: Any) -> None:
-    tail.handed_end = 1
-    with pytest.raises(RuntimeError, match="out of order"):
-        tail.validate()
-
-
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
     tail = side.tail(start=3)
     whole = encode_batch([b"one", b"two"], 3, 1, 1)
@@ -336,71 +287,3 @@ def test_what_was_adopted_is_visible_and_not_in_memory(side: Side) -> None:
     for count, size in ((0, 1), (1, 0), (-1, 5)):
         with pytest.raises(ValueError, match="cannot be adopted"):
             tail.adopt(count, size)
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), st.binary(min_size=1, max_size=50)),
-        st.tuples(st.just("elsewhere"), st.binary(min_size=1, max_size=50)),
-        st.tuples(
-            st.sampled_from(["seal", "commit", "fail", "hand", "toggle", "adopt"]), st.just(b"")
-        ),
-        st.tuples(st.sampled_from(["commit_to", "fail_from"]), st.binary(min_size=1, max_size=1)),
-    ),
-    max_size=60,
-)
-
-
-@given(steps=STEPS, sealed_max=st.sampled_from([1, 2, 5]))
-def test_any_life_is_sound(
-    kernel: ModuleType, steps: list[tuple[str, bytes]], sealed_max: int
-) -> None:
-    side = Side(kernel)
-    for handed, committed, written, memory_start in life(side, steps, sealed_max):
-        assert 3 <= handed <= committed <= written
-        assert memory_start <= committed
-    side.close()
-
-
-def life(
-    side: Side, steps: list[tuple[str, bytes]], sealed_max: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """What the tail says after each step."""
-    tail = side.tail(start=3)
-    tail.sealed_max = sealed_max
-    for step, body in steps:
-        if step == "append":
-            tail.append(body, WALL_NS if body[0] == 0 else 0)
-        elif step == "elsewhere" and tail.sealed_batches < sealed_max:
-            sections = {Section.DUE: {0: WALL_NS}} if body[0] == 0 else None
-            data = encode_batch([body], tail.written_end, 1, WALL_NS, sections=sections)
-            assert b"".join(tail.seal_batch(data)) == data
-        elif step == "seal" and tail.open_count and tail.sealed_batches < sealed_max:
-            count, written = tail.open_count, tail.written_end
-            data = side.seal(tail)
-            assert decode_header(data, 0).count == count
-            assert tail.written_end == written + count
-        elif step in ("commit", "fail") and tail.sealed_count:
-            getattr(tail, step)()
-            assert tail.sealed_count == tail.sealed_batches == 0
-        elif step in ("commit_to", "fail_from"):
-            settle(getattr(tail, step), tail, tail.committed_end + body[0] % 8)
-        elif step == "adopt" and not tail.sealed_count:
-            tail.adopt(2, 10)
-        elif step == "hand":
-            tail.hand()
-        elif step == "toggle":
-            tail.handing = not tail.handing
-        tail.validate()
-        is_dirty = bool(tail.open_count) and tail.sealed_batches < sealed_max
-        assert side.engine.dirty_tails() in ([], [tail] * is_dirty)
-        yield tail.handed_end, tail.committed_end, tail.written_end, tail.memory_start
-
-
-def settle(call: Callable[[int], None], tail: Tail, offset: int) -> None:
-    """At an offset at which no batch begins or ends nothing happens."""
-    before = (tail.committed_end, tail.written_end, tail.sealed_batches)
-    try:
-        call(offset)
-    except ValueError:
-        assert (tail.committed_end, tail.written_end, tail.sealed_batches) == before

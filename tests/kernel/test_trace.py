@@ -141,34 +141,6 @@ def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     assert side.trace() == []  # nothing is left behind
 
 
-def test_a_tail_that_is_not_traceable_has_no_events_at_all(
-    side: Side, tail: Any, window: Any
-) -> None:
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"traced", 0, {Section.TRACE: 42})
-    side.commit()
-    side.received(conn)
-    assert side.trace() == []
-
-
-def test_what_a_consumer_leaves_behind(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    conn = side.consumer(window, rdy=3)
-    first_id = side.publish(tail, b"a", b"b", b"c")
-    side.received(conn)
-    window.requeue(conn.serial, first_id, 0, side.wall_ns)
-    side.received(conn)
-    side.said(conn, fin(first_id + 1))
-    side.trace()
-    conn.close()
-    side.settle()
-    assert sorted(story(side.trace())) == [
-        ("disconnected", 0, 2, f"client {conn.serial}"),
-        ("disconnected", 2, 1, f"client {conn.serial}"),
-    ]
-
-
 def test_ranges_that_are_stepped_over(side: Side) -> None:
     tail = traced_tail(side, 0)
     window = channel(side, tail)
@@ -276,17 +248,6 @@ def test_what_ends_a_run(side: Side, what: str) -> None:
     side.received(second)
     (records,) = records_of(side)
     assert all(count == 1 for *_, count in records)
-
-
-def test_the_time_can_be_told(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    side.publish(tail, b"a")
-    side.settle()
-    side.engine.set_time(side.wall_ns + 5)
-    window.empty()
-    side.engine.set_time(side.wall_ns)  # never back
-    assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
 
 
 def test_a_batch_that_was_never_in_memory(side: Side, tail: Any) -> None:

@@ -27,21 +27,6 @@ def test_a_message_comes_with_its_timestamp_id_and_first_attempt(
     assert (conn.in_flight, conn.message_count, window.message_count) == (1, 1, 1)
 
 
-def test_ids_follow_the_formula_across_a_tick(side: Side, tail: Any) -> None:
-    conn = side.consumer(side.window(tail), rdy=10)
-    for number in range(6):
-        tail.append(b"%d" % number)
-    base_id = (7 << 22) | (3 << 12) | 4093
-    tail.seal(base_id, 1, 0)
-    tail.commit()
-    got = [message.id for message in side.received(conn)]
-    assert got == [side.kernel.id_at(base_id, number) for number in range(6)]
-    for id in got:
-        conn.feed(fin(id))
-    assert side.settle() == []
-    assert conn.in_flight == 0
-
-
 # --- requeue ---
 
 
@@ -130,16 +115,6 @@ def test_what_was_not_delivered_is_stepped_over(side: Side, tail: Any, window: A
     side.validate()
     conn = side.consumer(window, rdy=10)
     assert [message.body for message in side.received(conn)] == [b"2"]
-
-
-def test_one_in_flight_may_still_be_finished(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(tail, b"0")
-    side.received(conn)
-    assert window.outdate(1) == 0
-    assert window.in_flight == 1
-    assert window.finish(conn.serial, id) == Held.DONE
-    assert (window.finish_count, window.expired_count, window.low) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("how", ["timeout", "requeue", "delayed requeue", "touch and timeout"])
@@ -252,8 +227,7 @@ def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> N
 BODY = b"x" * 66  # a frame of 100 bytes
 
 
-def test_what_is_sent_is_taken_off_the_allowance(side: Side) -> None:
-    window = side.window(side.tail())
+def test_what_is_sent_is_taken_off_the_allowance(side: Side, window: Any) -> None:
     assert window.allowance == ALLOWANCE_ALL
     conn = side.consumer(window, rdy=100)
     side.publish(window.tail, *[BODY] * 50)
@@ -269,8 +243,7 @@ def test_what_is_sent_is_taken_off_the_allowance(side: Side) -> None:
     assert side.received(conn) == []
 
 
-def test_rdy_counts_no_further(side: Side) -> None:
-    window = side.window(side.tail())
+def test_rdy_counts_no_further(side: Side, window: Any) -> None:
     conn = side.consumer(window)
     conn.rdy_limit = 2
     side.said(conn, b"RDY 100\n")

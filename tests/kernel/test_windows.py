@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event, Held, Locality, Section, Stray
 
-from .turns import FIRST_ID, MS, SECOND, Side, bodies, fin, gone, messages, stray
+from .turns import FIRST_ID, SECOND, Side, fin, gone, messages, stray
 
 
 @pytest.fixture
@@ -92,18 +92,6 @@ def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     side.windows.remove(windows[0])
     assert (list(conn.windows), conn.in_flight) == (windows[1:], 8)
     assert side.said(conn, fin(ids[4])) == []
-
-
-def test_output_is_held_while_any_window_may_bring_more(side: Side, windows: list[Any]) -> None:
-    conn = side.consumer(windows, rdy=12)
-    conn.output_every(16_384, 100 * MS)
-    windows[0].paused = windows[1].paused = True
-    fill(side, windows, 1)
-    side.settle()
-    assert conn.take_output() == b""
-    windows[2].paused = True
-    side.settle()
-    assert bodies(conn.take_output()) == [b"2 0"]
 
 
 def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(
@@ -214,33 +202,6 @@ def places(side: Side, conn: Any) -> list[int]:
     got = side.received(conn)
     conn.feed(b"".join(fin(message.id) for message in got))
     return [int(message.body) for message in got]
-
-
-@pytest.mark.parametrize("rdy", [1, 2, 3, 7, 8, 20, 2500])
-@pytest.mark.parametrize("count", [2, 8])
-def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int) -> None:
-    """1000 to 1: what is alone in its window comes with the next refill that has a place for each
-    window."""
-    windows = windows_of(side, count)
-    fill_sharing(side, windows[0], 5 * BACKLOG)
-    conn = side.consumer(windows, rdy)
-    places(side, conn)
-    fill_sharing(side, windows[-1], 1)
-    refills = 0
-    while windows[-1].depth:
-        refills += 1
-        side.pass_time(3 * MS)
-        places(side, conn)
-    assert refills <= -(-2 // rdy)
-
-
-def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 90), strict=True):
-        fill_sharing(side, window, count)
-    conn = side.consumer(windows, rdy=500)
-    seen = [Counter(places(side, conn)) for _ in range(2)]
-    assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
 
 
 def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side) -> None:
@@ -402,10 +363,3 @@ def test_a_large_window_nearby_does_not_wait_for_a_better_refill(
     window.finish(near.serial, id)
     side.publish(tail, b"one more")
     assert got(side, [near, far]) == [1, 0]
-
-
-def test_without_localities_all_is_global(side: Side, tail: Any, window: Any) -> None:
-    conns = [side.consumer(window, rdy=10) for _ in range(2)]
-    side.publish(tail, *[b"x"] * 10)
-    assert got(side, conns) == [5, 5]
-    assert counts(window) == (10, 0, 0)

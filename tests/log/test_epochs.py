@@ -26,16 +26,6 @@ def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:
     return PartitionLog.open(disk, PATH, SMALL)
 
 
-def test_few_segments_are_looked_at(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [1] * 400 + [2] * 400)
-    log = reopened(log, disk)
-    assert len(log.segments) > 30
-    disk.bytes_read = 0
-    assert log.epochs() == ((1, 0), (2, 1200))
-    assert disk.bytes_read < sum(s.bytes_stored for s in log.segments) / 2
-
-
 def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     fill(log, [1] * 5 + [2] * 40)
@@ -55,14 +45,6 @@ def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:
     assert 180 < start <= 300
     assert log.epochs() == ((2, start), (3, 360))
     assert reopened(log, disk).epochs() == ((2, start), (3, 360))
-
-
-def test_a_falling_epoch_is_a_fault_of_the_program(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [3])
-    with pytest.raises(ValueError, match="epoch 2 behind one of epoch 3"):
-        fill(log, [2])
-    assert log.written_end == 3
 
 
 def test_the_last_batch_is_named_as_its_header_says(disk: SimDisk) -> None:

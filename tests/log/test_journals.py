@@ -9,7 +9,6 @@ import pytest
 
 from cases import each
 from penstock.kernel import crc32c
-from penstock.log import follower_journal as followedjournal
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
@@ -303,16 +302,3 @@ def test_nothing_that_was_reported_is_lost_in_a_thousand_histories(first: int) -
             history.play()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-
-
-def test_with_two_files_the_same_histories_lose_what_was_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(followedjournal, "REPLICATED", 2)
-
-    def play_some() -> None:
-        for seed in range(50):
-            History(seed).play()
-
-    with pytest.raises(AssertionError):
-        play_some()

@@ -6,7 +6,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.errors import StorageError, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.inspect import find
 from penstock.log.ledger import (
@@ -113,21 +113,6 @@ def test_a_failed_sync_is_final(disk: SimDisk) -> None:
     assert ledger.synced_number == 0
     with pytest.raises(LedgerStopped):
         ledger.sync_begin()
-
-
-def test_a_closed_ledger_says_so(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    job = ledger.sync_begin()
-    assert job is not None
-    with pytest.raises(StorageError, match="under way"):
-        ledger.close()
-    job.run()
-    ledger.sync_end(job, None)
-    ledger.close()
-    with pytest.raises(LedgerStopped):
-        ledger.sync()
-    assert Ledger.open(disk, "data").replicas == {ORDERS: entry(3)}
 
 
 # --- a large file ---

@@ -1,5 +1,4 @@
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -32,19 +31,6 @@ def writer(log: PartitionLog) -> Writer:
     return Writer(log)
 
 
-def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
-    log, _ = new_log(disk, tmp_path / "0")
-    log.close()
-    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
-    assert (log.start_offset, log.written_end, log.synced_end, log.last_id) == (0, 0, 0, 0)
-    assert log.report.clean
-    assert log.find_time(NOW_NS) == 0
-    assert log.find_id(77) is None
-    with pytest.raises(IndexError):
-        log.read(0, 100)
-    log.close()
-
-
 def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "topic" / "0")
     writer.fill(50)
@@ -73,23 +59,6 @@ def test_a_partition_is_made_once_and_never_in_place_of_a_lost_one(
 
 
 # --- syncing ---
-
-
-def test_synced_end_follows_the_job(log: PartitionLog, writer: Writer) -> None:
-    assert log.sync_begin() is None
-    writer.fill(2)
-    job = log.sync_begin()
-    assert job is not None
-    assert log.sync_begin() is None  # one at a time
-    writer.fill(1)
-    thread = threading.Thread(target=job.run)
-    thread.start()
-    thread.join()
-    log.sync_end(job, None)
-    assert (log.synced_end, log.written_end) == (6, 9)
-    assert log.unsynced_bytes > 0
-    log.sync()
-    assert (log.synced_end, log.unsynced_bytes) == (9, 0)
 
 
 def test_a_roll_during_a_sync_is_synced_by_the_next_job(log: PartitionLog, writer: Writer) -> None:

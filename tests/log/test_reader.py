@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel import BatchCheck, check_batch, decode_header
-from penstock.log.disk import OsDisk, OsFile
+from penstock.log.disk import OsDisk
 from penstock.log.index import ENTRY_BYTES, IndexEntry, SparseIndex, encode_entries, load_index
 from penstock.log.partition import PartitionLog
 from penstock.log.reader import Stretch
@@ -76,38 +76,6 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
 # --- blocks ---
 
 
-@pytest.mark.parametrize(
-    ("body_bytes", "reads"),
-    [
-        ([900, 900, 900], 4),  # of the first batch nothing is known
-        ([100, 900, 100, 900], 4),
-        ([900, 100, 100, 900], 4),
-    ],
-)
-def test_a_batch_larger_than_a_block_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body_bytes: list[int], reads: int
-) -> None:
-    log = filled(tmp_path, 0)
-    writer = Writer(log)
-    written = [writer.write([bytes(size)]) for size in body_bytes]
-    asked: list[int] = []
-    pread_into = OsFile.pread_into
-
-    def spy(self: OsFile, buffer: bytearray, position: int) -> int:
-        asked.append(len(buffer))
-        return pread_into(self, buffer, position)
-
-    monkeypatch.setattr(OsFile, "pread_into", spy)
-    blocks: list[bytes] = []
-    while len(b"".join(blocks)) < sum(map(len, written)):
-        offset = next(n for n in range(5) if b"".join(written[:n]) == b"".join(blocks))
-        blocks.append(bytes(log.read(offset, 512)))
-    assert b"".join(blocks) == b"".join(written)
-    assert all(len(block) <= 512 or block in written for block in blocks)
-    assert len(asked) == reads, asked
-    log.close()
-
-
 # --- places by bytes ---
 
 
@@ -162,15 +130,6 @@ def saved(rows: list[IndexEntry]) -> SimDisk:
     return disk
 
 
-def test_a_cut_shortens_the_file() -> None:
-    disk = SimDisk()
-    index = index_of(entries(10))
-    index.save(disk)
-    index.cut(4)
-    index.save(disk)
-    assert disk.content("i") == encode_entries(entries(4))
-
-
 def test_a_failed_save_is_made_up_for() -> None:
     disk = SimDisk()
     index = index_of(entries(3))
@@ -199,11 +158,3 @@ def test_whatever_the_file_holds_what_is_loaded_can_be_true(at: int, junk: bytes
         assert (offsets[0], positions[0]) == (100, 0)
     index.save(disk)
     assert disk.content("i") == encode_entries(index.entries())
-
-
-def test_an_index_of_another_segment_is_not_believed() -> None:
-    assert len(load_index(saved(entries(5, base=200)), "i", 100, DATA_BYTES)) == 0
-
-
-def test_entries_behind_the_data_are_not_believed() -> None:
-    assert len(load_index(saved(entries(5)), "i", 100, 1600)) == 2

@@ -15,13 +15,10 @@ import random
 from collections.abc import Callable
 from typing import Literal
 
-import pytest
-
 from cases import each
-from penstock.errors import LogDamaged, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.kernel import decode_header
 from penstock.log.epochs import BatchName
-from penstock.log.errors import CutRefused
 from penstock.log.head import LogOwner
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog, SyncJob
@@ -491,37 +488,3 @@ def test_no_power_loss_breaks_what_a_replica_said(first_seed: int) -> None:
 
 
 # --- the histories find what they are there to find ---
-
-
-def leave_torn_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(log: PartitionLog) -> None:
-        log._torn = False
-
-    monkeypatch.setattr(PartitionLog, "_remove_torn", forget)
-
-
-def walk_by_offsets_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.log.scan.may_follow", lambda epoch, next_epoch: True)
-
-
-SEEDS_BY_OFFSETS_MAX = 300
-
-
-def breaks(seed: int) -> bool:
-    try:
-        World(seed, "os" if seed % 2 else "disk").play()
-    except (AssertionError, CutRefused, LogDamaged):
-        return True
-    return False
-
-
-def test_epochs_still_tell_what_a_torn_write_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second line: only where the first is gone, too, does a walk by offsets alone do harm."""
-    leave_torn_writes(monkeypatch)
-    for seed in range(SEEDS_BY_OFFSETS_MAX):
-        with monkeypatch.context() as by_offsets:
-            walk_by_offsets_only(by_offsets)
-            is_broken = breaks(seed)
-        if is_broken and not breaks(seed):
-            return
-    pytest.fail(f"{SEEDS_BY_OFFSETS_MAX} histories have not missed it")

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.kernel import crc32c
 from penstock.log.fold import Position
-from penstock.replication import chunks as pieces
-from penstock.replication.chunks import Assembly, Key, cut
+from penstock.replication.chunks import Assembly, Key
 from penstock.replication.effects import Hello
 from penstock.replication.frames import (
-    Encoded,
     Frame,
     FrameBroken,
     Frames,
@@ -31,6 +29,8 @@ NODE = 7
 TARGET = Target(0x1122334455667788, 3)
 OTHER = Target(0x1122334455667788, 4)
 PIECE = 10  # bytes
+
+
 KEY = Key(1, 2, 6)
 
 
@@ -88,24 +88,6 @@ def test_the_bytes_are_those_of_the_table() -> None:
     assert two == struct.pack(">II", 4 + 64 + 2, crc32c(head + fields)) + head + fields + b"kl"
 
 
-def test_a_row_is_cut_once_for_all_its_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    summed: list[int] = []
-
-    def counting(data: Any) -> int:
-        summed.append(len(data))
-        return crc32c(data)
-
-    monkeypatch.setattr(pieces, "crc32c", counting)
-    payload = cut(LETTERS)
-    one: list[Encoded] = encode(TARGET, row(LETTERS, session=5), payload)
-    two: list[Encoded] = encode(TARGET, row(LETTERS, session=6), payload)
-    assert summed == [10, 10, 6]
-    assert [a[1] is b[1] for a, b in zip(one, two, strict=True)] == [True, True, True]
-    for session, frames in ((5, one), (6, two)):
-        data = [b"".join(parts) for parts in frames]
-        assert fed(Frames(NODE), data) == [(TARGET, row(LETTERS, session))]
-
-
 # --- what is dropped ---
 
 
@@ -123,12 +105,6 @@ def test_the_hello_of_another_session_drops_what_is_unfinished() -> None:
 
 
 # --- what is refused ---
-
-
-@pytest.mark.parametrize("frame", [row(LETTERS), record(LETTERS)])
-def test_an_end_without_its_beginning_is_refused(frame: Frame) -> None:
-    with pytest.raises(FrameBroken, match="a piece at 20 of 26 bytes continues nothing"):
-        fed(Frames(NODE), parts(frame)[2:])
 
 
 def test_pieces_of_two_sessions_are_not_put_together() -> None:

@@ -1,14 +1,11 @@
 """Who writes which record of a channel journal, and when the set has it."""
 
-import pytest
-
 from cases import each
 from penstock.log.fold import Position, generation_of
 from penstock.replication.effects import Leave, Stop
 from penstock.replication.journal import (
     NOTHING,
     AcknowledgePosition,
-    DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
@@ -140,21 +137,6 @@ def test_a_failed_sync_ends_the_replica() -> None:
 # --- a follower, and the start of the log ---
 
 
-def drops(machine: JournalFollower | JournalLeader) -> list[int]:
-    return [effect.start for effect in taken(machine) if isinstance(effect, DropBelow)]
-
-
-@pytest.mark.parametrize("position", [at(5, 2, 9), NOTHING])
-def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(position: Position) -> None:
-    """The frame that brings the snapshot says what is held before the snapshot is written."""
-    machine = follower(position, start=900)
-    machine.record(1, 6, at(6, 0, 0), "snapshot", at(6, 0, 0))
-    assert drops(machine) == []
-    machine.wrote(at(6, 0, 0), 500)
-    machine.synced(at(6, 0, 0))
-    assert drops(machine) == [500]
-
-
 # --- a leader ---
 
 
@@ -213,19 +195,6 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert (taken(machine), machine.held) == ([ReportHeld("seek")], at(6, 0, 1))
     machine.when_held(at(6, 0, 1), "late")
     assert taken(machine) == [ReportHeld("late")]
-
-
-def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
-    machine = leader()
-    machine.needs({(0, 70), (1, 71)})
-    machine.synced(at(6, 0, 0))
-    acknowledge(machine, 1, at(6, 0, 0))
-    assert not machine.is_level(2, 72)
-    acknowledge(machine, 2, at(6, 0, 0))
-    assert machine.is_level(2, 72)
-    assert not machine.is_level(2, 99)
-    machine.snapshot_requested(2, 12)
-    assert not machine.is_level(2, 72)
 
 
 def test_what_waits_at_the_end_of_a_leadership_has_an_unknown_outcome() -> None:

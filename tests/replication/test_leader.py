@@ -64,20 +64,6 @@ class Leadership:
         return next(one for one in self.effects() if isinstance(one, Propose))
 
 
-def test_an_acknowledgement_ends_with_its_link() -> None:
-    leadership = Leadership()
-    leadership.match(B, 2)
-    leadership.effects()
-    leadership.write()
-    leadership.sync()
-    leadership.machine.unlinked(2)
-    leadership.machine.linked(2)
-    session = leadership.effects()[-1].session
-    leadership.acknowledge(B, session - 1, 3)
-    leadership.acknowledge(B, session, 3)  # not matched yet
-    assert leadership.effects() == []
-
-
 def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     leadership = Leadership()
     of_b = leadership.match(B, 2)

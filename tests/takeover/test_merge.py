@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.takeover import merge as merge_module
-from penstock.takeover.merge import Alignment, Entry, Merge, Run, Segment
+from penstock.takeover.merge import Alignment, Entry, Merge, Run
 
 Held = tuple[int, int, int]  # message, digest, attempts
 
@@ -43,19 +43,6 @@ def outcome(queues: Sequence[Sequence[Held]]) -> tuple[list[Held], list[list[Hel
 
 def plain(*ids: int) -> list[Held]:
     return [(id, 0, 0) for id in ids]
-
-
-def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
-    log, got = outcome([plain(1, 2), plain(1), plain(2, 3)])
-    assert log == plain(1, 2, 3)
-    assert got == [plain(1, 2, 3), plain(1, 2, 3)]
-
-
-def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:
-    one, other = plain(0, *range(1, 9)), plain(*range(1, 9), 0)
-    log, got = outcome([one, other, []])
-    assert log == [*plain(0), *other]
-    assert got == [one, other]
 
 
 def test_channels_do_not_share_where_that_costs_too_many_ranges(
@@ -101,27 +88,6 @@ def laid_out(size: int) -> Alignment:
     alignment = Alignment()
     alignment.add(0, size, [], [(0, size)])
     return alignment
-
-
-def test_runs_in_the_order_of_the_log_are_shared_whole() -> None:
-    runs = [Run(0, 0, 2, 3), Run(3, 0, 7, 2)]
-    assert laid_out(10).choose(runs, 5) == runs
-
-
-def test_what_is_stored_again_stands_in_front_of_the_run_that_follows_it() -> None:
-    alignment = laid_out(10)
-    shared = [Run(1, 0, 4, 3), Run(5, 0, 8, 1)]
-    alignment.add(1, 8, shared, [(0, 1), (4, 5), (6, 8)])
-    assert alignment.segments == [
-        Segment(0, 0, 4),
-        Segment(1, 0, 1),
-        Segment(0, 4, 8),
-        Segment(1, 4, 5),
-        Segment(0, 8, 10),
-        Segment(1, 6, 8),
-    ]
-    # a run over several segments is cut where they end
-    assert alignment.choose([Run(0, 0, 2, 4)], 5) == [Run(0, 0, 2, 2), Run(2, 0, 4, 2)]
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(1, 5), min_size=8, max_size=8))

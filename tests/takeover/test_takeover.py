@@ -55,43 +55,6 @@ def disk() -> SimDisk:
 # --- what comes over ---
 
 
-@pytest.mark.parametrize("names", [("fast", "slow"), ("slow", "fast")])
-def test_a_channel_that_is_behind_keeps_its_order(
-    kernel: ModuleType, names: tuple[str, str]
-) -> None:
-    """Official nsqd has read half of `fast`'s file, and leaves that half in it."""
-    from .oldworld import received
-
-    disk = SimDisk()
-    given = records(range(1000))
-    write_old_path(disk, PATH, {f"t:{name}": given for name in names})
-    size = len(joined(given))
-    done = len(joined(given[:500]))
-    meta = format_meta(Meta(500, 0, done, 0, size))
-    write_file(disk, PATH, "t:fast.diskqueue.meta.dat", meta)
-    world = open_world(disk, kernel)
-    assert world.broker.find_topic("t").leader().log.written_end == 1000
-    assert received(world, "t", "slow") == given
-    assert received(world, "t", "fast") == given[500:]
-    world.close()
-
-
-def test_a_missing_file_stands_in_the_report(disk: SimDisk) -> None:
-    write_queue(disk, PATH, "cut:a", records(range(9)), file_bytes_max=100)
-    disk.unlink(f"{PATH}/cut:a.diskqueue.000001.dat")
-    done = Takeover(disk, PATH, PATH, settings_of()).run()
-    assert done is not None
-    (found,) = [
-        queue.found
-        for topic in done.topics
-        for queue in topic.queues
-        if topic.name == "cut" and queue.name == "cut:a"
-    ]
-    assert found.notes == [
-        "cut:a.diskqueue.000001.dat: missing, and so are the messages that nsqd wrote to it"
-    ]
-
-
 def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None:
     before = tree(disk, PATH)
     open_world(disk, kernel).close()

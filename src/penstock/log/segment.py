@@ -92,10 +92,6 @@ class Segment:
             self._keep(file)
         return file
 
-    @property
-    def is_open(self) -> bool:
-        return self._file is not None
-
     def adopt(self, file: File) -> None:
         """Use this handle, just made with the file. What a recycled one holds is not looked at."""
         self._start = 0

@@ -12,19 +12,7 @@ from ..world import World, bodies
 Start = Callable[..., World]
 
 
-def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    world.publish("news", b"1", b"2")
-    consumer.take()
-    consumer.channel.empty()
-    world = world.killed()
-    assert world.broker.find_topic("news").find_channel("a").depth == 0
-    assert world.consumer("news", "a").take() == []
-
-
-def test_a_limit_on_consumers(start: Start) -> None:
-    world = start()
+def test_a_limit_on_consumers(world: World) -> None:
     consumer = world.consumer("news", "a")
     with pytest.raises(Refused) as caught:
         consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
@@ -33,8 +21,7 @@ def test_a_limit_on_consumers(start: Start) -> None:
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
 
 
-def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(start: Start) -> None:
-    world = start()
+def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(world: World) -> None:
     consumer = world.consumer("news", "a#ephemeral")
     world.publish("news", b"1")
     consumer.finish(*consumer.take())
@@ -57,18 +44,7 @@ def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
     assert bodies(consumer.take()) == [b"5"]
 
 
-def test_a_number_is_never_given_out_twice(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("news")
-    assert [topic.channel(name).number for name in ("a", "b")] == [1, 2]
-    topic.delete_channel("b")
-    world = world.restart()
-    topic = world.broker.find_topic("news")
-    assert topic.channel("b").number == 3
-
-
-def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
-    world = start()
+def test_a_channel_made_again_does_not_inherit(world: World) -> None:
     consumer = world.consumer("news", "a")
     other = world.consumer("news", "b")
     world.publish("news", b"1")
@@ -83,8 +59,7 @@ def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
 
 
-def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
-    world = start()
+def test_a_consumer_of_a_deleted_channel_is_refused(world: World) -> None:
     channel = world.broker.topic("news").channel("a")
     world.broker.find_topic("news").delete_channel("a")
     with pytest.raises(Refused):

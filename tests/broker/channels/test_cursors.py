@@ -74,32 +74,6 @@ def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> 
     assert verify(OsDisk(), find(OsDisk(), str(world.path))).findings == []
 
 
-def test_a_rotten_snapshot_is_reported(start: Start) -> None:
-    world = consumed(start)
-    world.close()
-    path = journal_path(world)
-    data = bytearray(path.read_bytes())
-    data[45] ^= 1
-    path.write_bytes(data)
-    world = world.restart()
-    assert f"{path}: the record at byte 0 is corrupt" in world.broker.health
-    assert len(world.consumer("news", "a").take()) == 4
-
-
-def test_a_write_that_a_power_loss_cut_short_or_lost_is_ordinary(start: Start) -> None:
-    """What it lost before others left zeros, and what stands behind them does not count."""
-    world = consumed(start)
-    path = journal_path(world)
-    data = path.read_bytes()
-    third, last = records(data)[2:4]
-    lost = data[:third] + bytes(last - third) + data[last:]
-    for torn in (data[: last + 20], data[:last] + bytes(20), data[:last] + bytes(len(data)), lost):
-        path.write_bytes(torn)
-        world = world.killed()
-        assert world.broker.health == "OK"
-        path = journal_path(world)
-
-
 def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk, durability="os")

@@ -1,6 +1,5 @@
 """Messages that a channel gives up on, and their way back."""
 
-import errno
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -59,8 +58,7 @@ def letters(world: World, topic: str = DEAD) -> list[Stored]:
 # --- there ---
 
 
-def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) -> None:
-    world: World = start()
+def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(world: World) -> None:
     channel = give_up_after(world, 2)
     consumer = world.consumer("t", "ch")
     world.publish("t", b"good", b"bad")
@@ -83,8 +81,7 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
 
 
-def test_many_at_once_go_in_several_batches(start: Any) -> None:
-    world: World = start()
+def test_many_at_once_go_in_several_batches(world: World) -> None:
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch", rdy=2500)
     count = 2 * limits.DEAD_LETTERS_AT_ONCE + 3
@@ -129,53 +126,6 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
     assert consumer.take() == []
 
 
-def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
-    world, channel, consumer = one_that_is_given_up(start)
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.error = OSError(errno.EIO, "the disk is gone")
-    requeue_all(consumer)
-    world.turns()
-    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
-    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
-
-
-def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
-    """Channel and consumer; the dead letter of the second of two messages is being written, and the
-    first, which the consumer has, is returned."""
-    channel = give_up_after(world, 1, **changes)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"first", b"second")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.held = True
-    first, second = consumer.take()
-    consumer.requeue(second)
-    world.turns()
-    return channel, consumer, first
-
-
-def let_write(world: World) -> None:
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-
-
-@pytest.mark.parametrize("changes", [{"max_attempts": 0}, {"max_attempts": 9}, {"poison": "hold"}])
-@pytest.mark.parametrize("order", ["none", "strict"])
-def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
-    start: Any, changes: dict[str, Any], order: str
-) -> None:
-    world: World = start()
-    channel, consumer, first = under_way(world)
-    channel.configure({"order": order, **changes})
-    world.turns()
-    let_write(world)
-    consumer.finish(first)
-    world.turns()
-    assert consumer.take() == []
-    assert [letter.body for letter in letters(world)] == [b"second"]
-    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
-
-
 @pytest.mark.parametrize("again", [World.restart, World.killed])
 def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
     world, _, consumer = one_that_is_given_up(start, 2)
@@ -216,8 +166,7 @@ def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> Non
 # --- settings ---
 
 
-def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
-    world: World = start()
+def test_a_name_that_would_be_too_long_is_refused(world: World) -> None:
     channel = world.broker.topic("t" * 40).channel("c" * 20)
     with pytest.raises(Refused, match="66 characters"):
         channel.configure({"max_attempts": 3})
@@ -229,8 +178,7 @@ def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [("t", "ch#ephemeral"), ("t#ephemeral", "ch")])
-def test_ephemerals_have_none(start: Any, names: tuple[str, str]) -> None:
-    world: World = start()
+def test_ephemerals_have_none(names: tuple[str, str], world: World) -> None:
     channel = world.broker.topic(names[0]).channel(names[1])
     with pytest.raises(Refused, match="ephemeral"):
         channel.configure({"max_attempts": 3})
@@ -287,8 +235,7 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     assert node.broker.health == "OK"
 
 
-def test_names(start: Any) -> None:
-    world: World = start()
+def test_names(world: World) -> None:
     channel = give_up_after(world, 1)
     assert channel.dead_letter_topic == DEAD
     for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):

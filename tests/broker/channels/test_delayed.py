@@ -295,15 +295,3 @@ def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> No
     for _ in range(2 * limits.REPAIR_PAUSE):
         cluster.pass_ns(limits.SECOND)
     assert (before, delayed(cluster.nodes[1])) == (0, 2)
-
-
-def test_what_was_conceded_is_passed(cluster: Cluster) -> None:
-    for node in cluster.nodes:
-        node.rot(b"first")
-    cluster.elect(1)
-    make_channel(cluster)
-    assert delayed(cluster.nodes[1]) == 0
-    cluster.nodes[1].leader().concede_damage()
-    for _ in range(3):
-        cluster.pass_ns(limits.SECOND)
-    assert delayed(cluster.nodes[1]) == 1

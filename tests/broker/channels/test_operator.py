@@ -28,9 +28,8 @@ def three(world: World) -> list[int]:
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_it_is_kept(start: Any, ending: str) -> None:
+def test_it_is_kept(ending: str, world: World) -> None:
     """Also when the daemon is killed right after the answer."""
-    world = start()
     first, second, third = three(world)
     channel = channel_of(world)
     operator.finish(channel, first)
@@ -45,20 +44,8 @@ def test_it_is_kept(start: Any, ending: str) -> None:
     assert bodies(consumer.take()) == [b"b"]
 
 
-def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:
-    world = start()
-    first, *_ = three(world)
-    channel = channel_of(world)
-    channel.configure({"max_attempts": 1})
-    operator.requeue(channel, first, 0, world.clock.wall_ns())
-    world.turns()
-    world.turns()
-    assert channel.dead_letter_count == 1
-
-
-def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:
+def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(world: World) -> None:
     """A leadership may end while a walk through the log looks for the message."""
-    world = start()
     ids = three(world)
     channel = channel_of(world)
     with pytest.raises(NotFound):
@@ -91,8 +78,7 @@ def settle(work: operator.Work) -> int:
             return int(stop.value)
 
 
-def test_only_what_a_consumer_has_had_counts_as_retried(start: Start) -> None:
-    world = start()
+def test_only_what_a_consumer_has_had_counts_as_retried(world: World) -> None:
     channel = scheduled(world, 60)
     assert settle(operator.finish_retried(channel, [0])) == 0
     assert channel.delayed == 1

@@ -50,8 +50,7 @@ def published(start: Start, **options: object) -> World:
     return world
 
 
-def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start) -> None:
-    world = start()
+def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(world: World) -> None:
     large = limits.READ_BLOCK_BYTES * 2
     for size in (10, large, 10):
         world.publish("news", bytes(size))
@@ -128,8 +127,7 @@ def test_damage_ends_a_range_and_is_named_by_the_next(start: Start) -> None:
     assert run(read.find_value(Section.TRACE, 1)) is None  # steps over it
 
 
-def test_messages_by_id_and_by_time(start: Start) -> None:
-    world = start()
+def test_messages_by_id_and_by_time(world: World) -> None:
     world.publish("news", b"0", b"1")
     world.clock.pass_ns(limits.SECOND)
     later_ns = world.clock.wall_ns()

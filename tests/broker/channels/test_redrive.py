@@ -42,8 +42,7 @@ def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any
     return consumer
 
 
-def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
-    world: World = start()
+def test_a_redrive_brings_all_back_to_that_channel_only(world: World) -> None:
     other = world.consumer("t", "other")
     consumer = dead_letters(world, b"a", b"b", b"c")
     before = {message.body: message for message in consumer.received}
@@ -61,8 +60,7 @@ def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
     assert letters(world)[0].timestamp_ns == START_WALL_NS
 
 
-def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
-    world: World = start()
+def test_a_redrive_is_as_safe_as_a_publish(world: World) -> None:
     consumer = dead_letters(world, b"x")
     world.threads.held = True
     redrive = Redriven(world, consumer.channel)
@@ -75,8 +73,7 @@ def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
     assert bodies(consumer.take()) == [b"x"]
 
 
-def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
-    world: World = start()
+def test_the_other_channels_step_over_it_after_a_restart_too(world: World) -> None:
     consumer = dead_letters(world, b"x")
     other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
     consumer.leave()
@@ -106,8 +103,7 @@ def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
     assert bodies(consumer.take()) == [b"x"]
 
 
-def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(start: Any) -> None:
-    world: World = start()
+def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(world: World) -> None:
     consumer = dead_letters(world, b"x")
     world.threads.error = OSError(errno.EIO, "the disk is gone")
     ((count, error),) = Redriven(world, consumer.channel).told
@@ -117,9 +113,8 @@ def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(start: Any) -> Non
 
 
 def test_a_long_search_goes_on_in_the_next_second(
-    start: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    world: World = start()
     consumer = dead_letters(world, b"ours", dead_letter_topic="dead")
     other = world.broker.topic("t").channel("two")
     other.configure({"max_attempts": 1, "dead_letter_topic": "dead"})
@@ -167,9 +162,8 @@ def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
     [(b'{"trace":"abc"}', b'{"trace":"abc"}'), (b"no JSON", b""), (b"[1]", b""), (b"{}", b"")],
 )
 def test_headers_of_its_own_come_back_without_the_origin(
-    start: Any, headers: bytes, back: bytes
+    headers: bytes, back: bytes, world: World
 ) -> None:
-    world: World = start()
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch")
     letter = DeadLetterContent(b"x", {Section.HEADERS: headers})

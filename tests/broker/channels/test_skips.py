@@ -36,8 +36,7 @@ def fill(world: World, *given: bytes) -> None:
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_it_is_kept(start: Any, partitions: int, ending: str) -> None:
-    world = start()
+def test_it_is_kept(partitions: int, ending: str, world: World) -> None:
     skipped(world, partitions)
     fill(world, b"a")
     world = getattr(world, ending)()
@@ -71,8 +70,7 @@ def publish_to(world: World, partition: int, *given: bytes) -> None:
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
-    world = start()
+def test_one_partition_is_skipped_by_itself(ending: str, world: World) -> None:
     channel = world.broker.topic("t", 3).channel("ch")
     publish_to(world, 1, b"gone")
     channel.skips.change(channel.skips.begun(1))

@@ -104,8 +104,7 @@ def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
 # --- versions ---
 
 
-def test_the_same_commit_twice_at_a_time(start: Start) -> None:
-    world = start()
+def test_the_same_commit_twice_at_a_time(world: World) -> None:
     put(world, "t", block("x", b"a"))
     told = [begin(world, "app", 0, ("t", "x")) for _ in range(3)]
     other = begin(world, "other", 0)
@@ -162,8 +161,7 @@ def refused(world: World, error: type[Exception], *refs: tuple[str, str], named:
     assert named in said if named else said == "OK"
 
 
-def test_a_topic_made_anew(start: Start) -> None:
-    world = start()
+def test_a_topic_made_anew(world: World) -> None:
     for topic in ("a", "b"):
         put(world, topic, block("x", b"1"))
     world.broker.delete_topic("b")
@@ -182,7 +180,6 @@ def test_a_damaged_stage(disk: SimDisk, position: int) -> None:
         assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(6)
     else:
         refused(world, StageDamaged, ("a", "x"), ("b", "x"))
-    world.close()
 
 
 def test_a_stage_that_is_cut_short(disk: SimDisk) -> None:
@@ -196,7 +193,6 @@ def test_a_stage_that_is_cut_short(disk: SimDisk) -> None:
         refused(world, StageDamaged, ("a", "x"), ("b", "x"))
     disk.unlink(path)
     refused(world, StageDamaged, ("a", "x"), ("b", "x"))
-    world.close()
 
 
 def test_the_depth_is_set_aside(start: Start) -> None:
@@ -238,7 +234,6 @@ def test_the_disk_is_looked_at(disk: SimDisk) -> None:
     assert "do not fit" in str(told.error)
     disk.capacity_bytes += 20_000
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
-    world.close()
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
@@ -252,7 +247,6 @@ def test_a_record_that_cannot_be_written(disk: SimDisk, call: str) -> None:
     refused(world, WriteRefused, ("a", "x"), ("b", "x"), named=named)
     assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(2)
     assert world.broker.health == "OK"
-    world.close()
 
 
 # --- deletion and the stop, in the middle ---
@@ -282,8 +276,7 @@ def test_a_topic_deleted_under_a_commit(start: Start, after: int, durability: st
 
 
 @pytest.mark.parametrize("after", range(10))
-def test_a_stop_under_a_commit(start: Start, after: int) -> None:
-    world = start()
+def test_a_stop_under_a_commit(after: int, world: World) -> None:
     for topic in ("a", "b"):
         put(world, topic, block("x", b"1", b"2", b"3"))
     told = begin(world, "app", 0, ("a", "x"), ("b", "x"))

@@ -1,7 +1,5 @@
 """Commits that are decided and cannot be finished just now: nothing is lost, and it is said."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
@@ -11,7 +9,6 @@ from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
-from ..faults import FaultyDisk
 from ..staging import REPEATED, block, commit, done, on, put, settle, stored
 from ..world import World
 
@@ -79,7 +76,6 @@ def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
     if how != "again":
         world = on(disk)
     finished(world)
-    world.close()
 
 
 def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
@@ -96,7 +92,6 @@ def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
     world.pass_ns(limits.SECOND)
     settle(world)
     finished(world)
-    world.close()
 
 
 def test_a_failed_sync_is_for_the_next_start(disk: SimDisk) -> None:
@@ -112,7 +107,6 @@ def test_a_failed_sync_is_for_the_next_start(disk: SimDisk) -> None:
     world.close()
     world = on(disk)
     finished(world)
-    world.close()
 
 
 def decided_and_killed(disk: SimDisk) -> None:
@@ -145,7 +139,6 @@ def test_a_start_that_cannot_finish_serves_the_rest(disk: SimDisk) -> None:
     world.pass_ns(limits.SECOND)
     settle(world)
     finished(world)
-    world.close()
 
 
 def test_a_record_that_cannot_be_read_stops_the_start(disk: SimDisk) -> None:
@@ -169,7 +162,6 @@ def test_a_log_that_lost_what_came_before_is_left_alone(disk: SimDisk) -> None:
     world = on(disk)
     assert "what was stored before is lost" in world.broker.health
     assert stored(world, "b") == []
-    world.close()
 
 
 def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
@@ -187,13 +179,11 @@ def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
     disk.kill()
     world = on(disk)
     finished(world)
-    world.close()
 
 
 # --- commits into several partitions of a topic: seen in one step, each in its own order ---
 
 
-Start = Callable[..., World]
 COUNT = 4
 
 
@@ -212,56 +202,7 @@ def ends(world: World) -> tuple[int, ...]:
     return tuple(leader.tail.committed_end for leader in world.broker.topic("t").leaders)
 
 
-def test_one_that_has_stopped_refuses_for_all(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    refs = skewed(world)
-    disk.fail.add(("sync", "topics/t/3/"))
-    for _ in range(COUNT):
-        world.publish("t", b"plain")
-    disk.fail.clear()
-    before = ends(world)
-    told = commit(world, "app", 1, *refs)
-    assert isinstance(told.error, Refused)
-    assert "topic t/3: " in str(told.error)
-    assert ends(world) == before
-    with pytest.raises(Refused):
-        put(world, "t", block("y", b"a", partition=3))
-    assert commit(world, "app", 1, *refs[:3]).told == done(29)
-
-
-@pytest.mark.parametrize("how", ["again", "restart", "kill"])
-def test_an_unfinished_one_holds_its_partitions_alone(disk: SimDisk, how: str) -> None:
-    world = on(disk)
-    refs = skewed(world)
-    for partition in (0, 2):
-        put(world, "t", block("y", b"other", partition=partition))
-    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
-    waits = commit(world, "app", 1, *refs[1:])
-    assert isinstance(waits.error, CommitUnfinished)
-    assert ends(world) == (0, 0, 0, 0)
-    refused = commit(world, "other", 0, ("t", "y", 0), ("t", "y", 2))
-    assert isinstance(refused.error, Refused)
-    assert "topic t/2: commit 1 of app waits to be finished" in str(refused.error)
-    assert commit(world, "other", 0, ("t", "y", 0)).told == done(1)
-    disk.faults.clear()
-    if how == "again":
-        world.pass_ns(limits.SECOND)
-        settle(world)
-    else:
-        if how == "restart":
-            world.close()
-        else:
-            disk.kill()
-        world = on(disk)
-    assert ends(world) == (1, 1, 27, 1)
-    assert commit(world, "other", 1, ("t", "y", 2)).told == done(1)
-    assert stored(world, "t", 2)[-1] == b"other"
-    world.close()
-
-
-def test_keys_are_not_rehashed_under_what_is_staged(start: Start) -> None:
-    world = start()
+def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
     topic = world.broker.topic("t", 2)
     put(world, "t", block("x", b"a", partition=1))
     with pytest.raises(GrowthRefused, match="commit or abort the stages of topic t first"):

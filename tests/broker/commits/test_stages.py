@@ -24,8 +24,7 @@ def files(world: World) -> list[str]:
     return sorted(world.disk.listdir(path)) if world.disk.exists(path) else []
 
 
-def test_the_same_name_while_it_is_written(start: Start) -> None:
-    world = start()
+def test_the_same_name_while_it_is_written(world: World) -> None:
     world.threads.held = True
     topic, told = world.broker.topic("t"), [Told(), Told(), Told()]
     stages = world.broker.commits.stages
@@ -54,7 +53,6 @@ def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
     assert files(world) == ["0000000000000003.stage", "notes"]
     assert put(world, "t", block("x", b"b")).told == [None]
     assert world.broker.commits.stages.count == 2
-    world.close()
 
 
 @pytest.mark.parametrize("sent_again", [False, True])
@@ -74,25 +72,9 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     assert (world.broker.health, len(files(world))) == ("OK", 1)
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
     assert stored(world, "t") == [b"b" if sent_again else b"a"]
-    world.close()
 
 
-def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
-    world = start()
-    put(world, "t", block("x", b"a"))
-    told = Told()
-    world.threads.held = True
-    world.broker.commits.commit("app", 0, [Ref("t", "x")], told)
-    world.pass_ns(limits.STAGE_EXPIRE_NS + limits.SECOND)
-    assert world.broker.commits.stages.abort([Ref("t", "x")]) == 0
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    assert told.told == done(1)
-
-
-def test_those_of_a_deleted_topic_go(start: Start) -> None:
-    world = start()
+def test_those_of_a_deleted_topic_go(world: World) -> None:
     put(world, "t", block("x", b"a"))
     world.broker.delete_topic("t")
     world.pass_ns(limits.STAGE_SWEEP_NS + limits.SECOND)
@@ -116,7 +98,6 @@ def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) 
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert put(world, "t", block("x", b"a")).told == [None]
-    world.close()
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -136,7 +117,6 @@ def test_one_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: boo
     assert "a stage cannot be read" in world.broker.health  # the second one
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
-    world.close()
 
 
 def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
@@ -155,7 +135,6 @@ def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert files(world) == []
-    world.close()
 
 
 WRITE_CALLS = ["create", "write", "sync", "rename", "sync_directory"]
@@ -181,25 +160,6 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
     world.close()
     world = on(disk)
     assert world.broker.commits.stages.count == 3
-    world.close()
-
-
-@pytest.mark.parametrize("name", ["probe.stage.tmp", "probed.stage.tmp"])
-def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
-    world = on(disk)
-    put(world, "t", block("x", b"a"))
-    world.close()
-    disk.create(f"/data/stages/{name}")
-    fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
-    world = on(disk)
-    assert name in files(world)
-    settle(world)
-    assert "stages cannot be removed" in world.broker.health
-    disk.faults.remove(fault)
-    world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-    assert name not in files(world)
-    world.close()
 
 
 # --- stages by app: bounds of each, attempts that take the place of older ones, giving up ---
@@ -217,8 +177,7 @@ def names(world: World) -> list[str]:
     return sorted(stage.head.name for stage in found)
 
 
-def test_a_newer_attempt_takes_the_place_of_an_older_one(start: Start) -> None:
-    world = start()
+def test_a_newer_attempt_takes_the_place_of_an_older_one(world: World) -> None:
     for name in ("x", "y"):
         staged(world, name, "job", 7, "first")
     staged(world, "other", "job", 8, "first")
@@ -232,9 +191,8 @@ def test_a_newer_attempt_takes_the_place_of_an_older_one(start: Start) -> None:
 
 
 def test_what_a_crash_left_of_an_older_attempt_is_removed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    world = start()
     staged(world, "x", "job", 7, "first")
     stages = world.broker.commits.stages
     monkeypatch.setattr(stages, "remove_files", lambda *_: None)
@@ -244,22 +202,6 @@ def test_what_a_crash_left_of_an_older_attempt_is_removed(
     settle(world)
     assert names(world) == ["y"]
     assert len(world.disk.listdir(str(world.path / "stages"))) == 1
-
-
-def test_one_that_is_being_committed_is_not_taken_away(start: Start) -> None:
-    world = start()
-    staged(world, "x", "job", 7, "first")
-    told = Told()
-    world.threads.held = True
-    world.broker.commits.commit("job", 7, [Ref("t", "x")], told)
-    one = block("y", b"y")._replace(owner=StageOwner("job", 7, "second"))
-    again = Told()
-    world.broker.commits.stages.put(world.broker.topic("t"), one, again)
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    assert (told.told, again.told) == (done(1), [None])
-    assert stored(world, "t") == [b"x"]
 
 
 def test_an_app_has_a_bound_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

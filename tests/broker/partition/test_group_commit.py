@@ -54,9 +54,8 @@ def batches(world: World) -> list[tuple[int, int, list[bytes]]]:
 
 
 def test_what_gathers_behind_a_sync_is_one_row(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    world = start()
     world.broker.topic("t").channel("a")
     seen = writes(world, monkeypatch)
     world.threads.held = True
@@ -83,24 +82,6 @@ def test_what_gathers_behind_a_sync_is_one_row(
     assert [where.offset for one in ones for _, where in one if where] == [2, 3, 4]
     again = world.killed()
     assert [one for _, _, bodies in batches(again) for one in bodies][-2:] == [b"eight", b"nine"]
-
-
-def test_every_batch_of_a_leader_carries_its_epoch_and_what_is_synced(start: Start) -> None:
-    """Those of the open batch, of a numbering producer and of a commit alike."""
-    world = start()
-    group = world.broker.topic("t").leader().group
-    group._epoch = 5
-    world.publish("t", b"open")
-    stamped(world, 7, 0, b"numbered")
-    world.turns()
-    group.hold(lambda: None)
-    group.store([(bytearray(encode_batch([b"staged"], 0, 1 << 22, 1)), 1)])
-    group.release(1, len(b"staged"))
-    headers = [header for header, _ in group.log.batches(0)]
-    assert [header.leader_epoch for header in headers] == [5, 5, 5]
-    assert [header.synced_end for header in headers] == [0, 1, 2]
-    assert group.log.epochs() == ((5, 0),)
-    assert group.log.agreed_end == 2
 
 
 def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -> Any:
@@ -131,9 +112,8 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     assert topic.leader().tail.committed_end == 10_000
 
 
-def test_a_row_has_a_bound_of_batches(start: Start) -> None:
+def test_a_row_has_a_bound_of_batches(world: World) -> None:
     """Thousands that gather behind a slow sync must not hold up the loop in one piece."""
-    world = start()
     group = world.broker.topic("t").leader().group
     world.threads.held = True
     first = world.publish("t", b"first")

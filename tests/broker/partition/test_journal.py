@@ -3,7 +3,6 @@
 import contextlib
 import random
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,18 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
+from kernel.turns import SECOND, Side
 from penstock import kernel
 from penstock.broker.partition.journal import Journal
-from penstock.kernel import Event
+from penstock.kernel import Held
 from penstock.log.disk import OsDisk
 from penstock.log.fold import EntryKind, Group, cursor_entry, fold_entries, generation_of
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.journal_file import NAMES as ALL_NAMES
-from sim.clock import START_MONO_NS, START_WALL_NS
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
-from ..world import messages
 
 NAMES = ALL_NAMES[:2]  # of a node by itself
 BYTES_MAX = 400  # a few records
@@ -201,18 +199,6 @@ def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
         led(disk, epoch=7)
 
 
-def test_a_leader_of_others_leaves_no_record_in_its_file_that_they_do_not_have() -> None:
-    disk = empty_disk()
-    journal, cursor = led(disk, epoch=6)
-    cursor.move()
-    cursor.move()
-    journal.files.sync()
-    written = journal.files.written
-    journal.close()
-    assert journal.files.written == written
-    assert led(disk, epoch=6)[0].files.written == written
-
-
 def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
     disk = empty_disk()
     journal, cursor = led(disk, epoch=6)
@@ -233,7 +219,6 @@ def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
 # --- the kernel's windows and the journal's fold agree ---
 
 
-SECOND = 10**9
 STEPS_FOLD_WINDOWS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(1, 5)),
@@ -256,43 +241,30 @@ STEPS_FOLD_WINDOWS = st.lists(
 class Bench:
     """One window with one consumer, and what its journal has said."""
 
-    def __init__(self, kernel: ModuleType) -> None:
-        self.kernel = kernel
-        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
-        self.tail = self.engine.tail(b"t", 0, 1 << 30)
-        self.tail.handing = True
-        self.window = self.engine.window(self.tail, 0)
-        self.ns = 0
-        self.base_id = 1 << 40
+    def __init__(self) -> None:
+        self.side = Side(kernel)
+        self.tail = self.side.tail()
+        self.window = self.side.window(self.tail)
         self.journal = b""
         self.held: list[int] = []  # ids in flight
         self.offset_of: dict[int, int] = {}
         self.connect()
 
     def connect(self) -> None:
-        self.conn = self.engine.open_detached()
-        self.conn.timeout_ns = 5 * SECOND
-        self.conn.feed(b"  V2")
-        self.engine.poll(START_MONO_NS)
-        self.conn.subscribe(self.window)
+        self.conn = self.side.consumer(self.window, timeout_ns=5 * SECOND)
 
     def publish(self, count: int, due_ns: int = 0) -> None:
-        for _ in range(count):
-            self.tail.append(b"x", due_ns)
-        for index in range(count):
-            self.offset_of[self.base_id + index] = self.tail.written_end + index
-        self.tail.seal(self.base_id, START_WALL_NS, 0)
-        self.tail.commit()
-        self.base_id += 4096
+        end = self.tail.written_end
+        first_id = self.side.publish(self.tail, *[b"x"] * count, due_ns=due_ns)
+        self.offset_of |= {first_id + index: end + index for index in range(count)}
 
     def step(self, name: str, value: int) -> None:
-        window, serial = self.window, self.conn.serial
-        mono_ns, wall_ns = START_MONO_NS + self.ns, START_WALL_NS + self.ns
+        window, serial, side = self.window, self.conn.serial, self.side
         chosen = self.held[value % len(self.held)] if self.held else 0
         if name == "publish":
             self.publish(value)
         elif name == "delay":
-            self.publish(1, wall_ns + value * SECOND)
+            self.publish(1, side.wall_ns + value * SECOND)
         elif name == "rdy":
             self.conn.rdy = value
         elif name == "finish":
@@ -301,13 +273,13 @@ class Bench:
             for id in self.held:
                 window.finish(serial, id)
         elif name == "requeue":
-            window.requeue(serial, chosen, 0, wall_ns)
+            window.requeue(serial, chosen, 0, side.wall_ns)
         elif name == "put off":
-            window.requeue(serial, chosen, 3 * SECOND, wall_ns)
+            window.requeue(serial, chosen, 3 * SECOND, side.wall_ns)
         elif name == "touch":
-            window.touch(serial, chosen, mono_ns)
+            window.touch(serial, chosen, side.mono_ns)
         elif name == "time":
-            self.ns += value * SECOND
+            side.pass_time(value * SECOND)
         elif name == "skip":
             end = self.tail.handed_end
             window.skip(max(end - value, 0), end)
@@ -318,11 +290,8 @@ class Bench:
         self.flush()
 
     def flush(self) -> None:
-        mono_ns, wall_ns = START_MONO_NS + self.ns, START_WALL_NS + self.ns
-        self.engine.tick(mono_ns, wall_ns)
-        for event in self.engine.flush(mono_ns, wall_ns):
-            assert event[0] != Event.NEED, "everything is in memory"
-        list(messages(self.conn.take_output()))
+        self.side.tick()
+        self.side.received(self.conn)
         self.held = [record[1] for record in self.window.in_flight_records(100)]
         self.window.validate()
         self.journal += self.window.take_journal()
@@ -337,20 +306,15 @@ class Bench:
     def deliver_all(self) -> dict[int, int]:
         """Finish everything that comes, by offset, with attempts; after all delays are over."""
         got: dict[int, int] = {}
-        self.ns += 10_000 * SECOND
+        self.side.pass_time(10_000 * SECOND)
         self.conn.rdy = 100
-        for _ in range(1000):
-            self.engine.tick(START_MONO_NS + self.ns, START_WALL_NS + self.ns)
-            self.engine.flush(START_MONO_NS + self.ns, START_WALL_NS + self.ns)
-            sent = list(messages(self.conn.take_output()))
-            if not sent:
-                return got
+        self.side.tick()
+        while sent := self.side.received(self.conn):
             for message in sent:
-                id = int(message.id, 16)
-                assert self.offset_of[id] not in got, "delivered again after FIN"
-                got[self.offset_of[id]] = message.attempts
-                assert self.window.finish(self.conn.serial, id) == 0
-        raise AssertionError("it does not end")
+                assert self.offset_of[message.id] not in got, "delivered again after FIN"
+                got[self.offset_of[message.id]] = message.attempts
+                assert self.window.finish(self.conn.serial, message.id) == Held.DONE
+        return got
 
 
 @settings(max_examples=examples(600), deadline=None)
@@ -358,7 +322,7 @@ class Bench:
 def test_the_window_writes_what_it_is_and_comes_back_as_it_was(
     steps: list[tuple[str, Any]],
 ) -> None:
-    bench = Bench(kernel)
+    bench = Bench()
     for name, value in steps:
         bench.step(name, value)
         assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot()), (name, value)
@@ -367,8 +331,8 @@ def test_the_window_writes_what_it_is_and_comes_back_as_it_was(
     state = fold_entries(bench.journal)
 
     bench.conn.leave()
-    bench.engine.forget_window(bench.window)
-    bench.window = bench.engine.window(bench.tail, state.low)
+    bench.side.engine.forget_window(bench.window)
+    bench.window = bench.side.engine.window(bench.tail, state.low)
     bench.window.restore(state.low, state.next, state.finished, state.strays)
     bench.window.validate()
     bench.journal += bench.window.take_journal()
@@ -380,4 +344,4 @@ def test_the_window_writes_what_it_is_and_comes_back_as_it_was(
         assert got[offset] == attempts + 1
     bench.journal += bench.window.take_journal()
     assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot())
-    bench.engine.close()
+    bench.side.close()

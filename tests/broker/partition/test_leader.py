@@ -16,8 +16,7 @@ from ..world import Outcome, World, bodies
 Start = Callable[..., World]
 
 
-def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
-    world = start()
+def test_nothing_is_ok_before_it_is_synced(world: World) -> None:
     world.threads.held = True
     outcome = world.publish("news", b"1")
     topic = world.broker.find_topic("news")
@@ -34,15 +33,6 @@ def test_durability_os_is_ok_after_the_write(start: Start) -> None:
     assert world.threads.submitted == 0
     world = world.killed()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
-
-
-def test_durability_os_syncs_by_count(start: Start) -> None:
-    world = start(durability="os", sync_every_count=3)
-    world.publish("news", b"1", b"2")
-    assert world.threads.submitted == 0
-    world.publish("news", b"3")
-    assert world.threads.submitted == 1
-    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
 
 
 def test_durability_os_syncs_by_time(start: Start) -> None:
@@ -128,8 +118,7 @@ def damage(world: World, offset: int, topic: str = "news") -> None:
     path.write_bytes(data)
 
 
-def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> None:
-    world = start()
+def test_damage_met_while_reading_is_stepped_over_and_shown(world: World) -> None:
     world.broker.topic("news").channel("b")
     for number in range(5):
         world.publish("news", b"%d" % number)
@@ -147,24 +136,6 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> Non
     assert world.publish("news", b"5").stored  # it concerns readers only
     assert bodies(consumer.take()) == [b"5"]
     assert world.publish("other", b"1").stored
-
-
-def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    for number in range(3):
-        world.publish("news", b"%d" % number)
-    consumer = world.consumer("news", "a")
-    got = consumer.take()
-    for message in got:
-        consumer.requeue(message, limits.SECOND)
-    world = world.restart()
-    damage(world, 1)
-    world.clock.pass_ns(limits.SECOND)
-    consumer = world.consumer("news", "a")
-    assert sorted(bodies(consumer.take())) == [b"0", b"2"]
-    assert consumer.channel.depth == 0
-    assert "offsets 1 to 1" in world.broker.health
 
 
 def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
@@ -185,8 +156,7 @@ def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> None:
-    world = start()
+def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(world: World) -> None:
     world.broker.topic("news").channel("a")
     for number in range(5):
         world.publish("news", b"%d" % number)

@@ -3,13 +3,11 @@ its hand: frames and proposals go when the test runs them."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
@@ -18,8 +16,7 @@ from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopi
 from penstock.broker.replicas.context import Membership, identity_number
 from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.errors import PenstockError
-from penstock.log.ledger import Ledger
-from penstock.log.ledger import LedgerNode as LedgerNode
+from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target
@@ -157,7 +154,6 @@ class Cluster:
         self.retain_age_ns = retain_age_ns
         self.segment_bytes_max = segment_bytes_max
         self.clock = FakeClock()
-        self.dice = random.Random(1)
         self.sent: list[tuple[int, int, bytes]] = []
         self.asked: list[tuple[Node, Target, Propose | None]] = []
         self.cut: set[int] = set()  # nodes without links
@@ -238,12 +234,12 @@ class Cluster:
     def up(self) -> list[Node]:
         return [node for node in getattr(self, "nodes", []) if node.is_up]
 
-    def kill(self, number: int, power: bool = False) -> None:
+    def kill(self, number: int) -> None:
         node = self.nodes[number]
         node.is_up = False
         self.unlink(node)
         node.engine.close()
-        node.disk.crash(self.dice) if power else node.disk.kill()
+        node.disk.kill()
 
     def start(self, number: int) -> Node:
         node = self.nodes[number] = self._start(number, self.nodes[number].disk)
@@ -307,6 +303,3 @@ class Cluster:
         outcome = self.nodes[number].put(*bodies, due_ns=due_ns)
         self.run()
         assert outcome.told == [None]
-
-    def broker(self, number: int) -> Broker:
-        return self.nodes[number].broker

@@ -44,31 +44,6 @@ def pass_rounds(cluster: Cluster, consumer: Consumer, count: int = 1) -> list[by
     return got
 
 
-def test_it_waits_until_the_last_replica_of_the_record_has_been_asked(cluster: Cluster) -> None:
-    """A node that is away, and out of the set, may have it all the same."""
-    cluster.nodes[1].rot(b"one")
-    cluster.nodes[2].rot(b"one")
-    give_up(cluster, 1, 0, 1)
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    consumer = cluster.nodes[1].consume()
-    assert pass_rounds(cluster, consumer, 2) == []
-    cluster.start(0)
-    assert pass_rounds(cluster, consumer) == list(WORDS)
-
-
-def test_it_waits_for_what_was_not_given_up(cluster: Cluster) -> None:
-    for node in cluster.nodes:
-        node.rot(b"one")
-        node.rot(b"two")
-    give_up(cluster, 1, 0, 1)
-    cluster.elect(1)
-    consumer = cluster.nodes[1].consume()
-    assert pass_rounds(cluster, consumer, 2) == []
-    (window,) = cluster.nodes[1].topic.find_channel("billing").windows.values()
-    assert window.low == 1
-
-
 def test_what_was_stepped_over_stays_so_under_the_next_leader(cluster: Cluster) -> None:
     for node in cluster.nodes:
         node.rot(b"one")

@@ -11,7 +11,6 @@ import pytest
 from cases import each, seeds
 from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
-from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import CatchUp
@@ -206,29 +205,6 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.publish(b"next")
     assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.LIVE]
     assert topic.leader() is shared.leader
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start, seed: int) -> None:
-    dice = random.Random(seed)
-    log = start().broker.topic("t").leader().log
-    waits = dice.random() < 0.5
-    leadership, asked = Leadership.of_one(log, 0, waits), Leadership.of_one(log, 0, waits)
-    machine = CommitState(leadership.machine, is_alone=True)
-    log.synced_end = 0
-    for _ in range(50):
-        if dice.random() < 0.6:
-            log.written_end += dice.randrange(1, 4)
-            machine.wrote(log.written_end)
-            asked.wrote(log.written_end)
-        else:
-            log.synced_end = dice.randrange(log.synced_end, log.written_end + 1)
-            leadership.synced()
-            asked.synced()
-        mine, its = leadership.machine, asked.machine
-        assert (mine.end, mine.own, mine.committed) == (its.end, its.own, its.committed)
-        assert mine.out == its.out == []
-    log.written_end = log.synced_end = 0
 
 
 def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:

@@ -32,7 +32,6 @@ from penstock.replication.journal import (
     HelloJournal,
     RequestSnapshot,
     RequestSync,
-    SendHeld,
     SendRecord,
 )
 from sim.disk import Fault
@@ -47,6 +46,15 @@ def kinds(frames: list[object]) -> list[str]:
 
 def content(log: PartitionLog) -> bytes:
     return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
+
+
+@pytest.fixture
+def matched() -> tuple[Lab, LeaderLog]:
+    """A follower that has nothing yet, and its leader, with one message."""
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    return lab, leader
 
 
 def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
@@ -107,10 +115,10 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     assert content(lab.log) == content(leader.log)
 
 
-def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_a_full_disk_acknowledges_nothing_until_there_is_room(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     assert lab.send(leader.row(0)) == []
     assert lab.followed.awaited is Awaited.ROOM
@@ -123,10 +131,10 @@ def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
     assert lab.health.reason("orders", Trouble.WRITE) == ""
 
 
-def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_rows_that_came_while_there_was_no_room_are_asked_for_again(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     assert lab.send(leader.row(0)) == []
     leader.write(b"two")
@@ -138,10 +146,10 @@ def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
     assert report.extent.end == 1
 
 
-def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     lab.disk.inject(Fault("sync", path_part=".log"))
     assert lab.send(leader.row(0)) == []
     assert len(lab.stops) == 1
@@ -153,10 +161,10 @@ def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
     assert isinstance(lab.log.stopped, PartitionStopped)
 
 
-def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     lab.threads.held = True
     lab.send(leader.row(0))
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -168,10 +176,10 @@ def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced() -> N
     assert state_on_disk(lab) == "in_sync"
 
 
-def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     lab.send(leader.row(0))
     leader.write(b"two")
@@ -209,10 +217,10 @@ def write_state(lab: Lab) -> None:
     lab.turn()
 
 
-def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written(
+    matched: tuple[Lab, LeaderLog],
+) -> None:
+    lab, leader = matched
     lab.send(leader.row(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -226,11 +234,9 @@ def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written()
     assert state_on_disk(lab) == "stopped"
 
 
-def test_a_hello_waits_for_a_mark_that_is_being_written() -> None:
+def test_a_hello_waits_for_a_mark_that_is_being_written(matched: tuple[Lab, LeaderLog]) -> None:
     """The record lists the replica no more, so rows may come that do not count it."""
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
+    lab, leader = matched
     lab.send(leader.row(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -391,12 +397,3 @@ def test_a_failed_sync_ends_the_replica(lab: ChannelsLab) -> None:
     lab.ask(at(2))
     assert lab.stops == ["a sync of the channel journal failed"]
     assert lab.record(at(3), 8) == []
-
-
-def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: ChannelsLab) -> None:
-    lab.record(at(2), 7, start=4)
-    assert lab.drops == []
-    lab.send(SendHeld(3, SESSION, EPOCH, at(2)))
-    assert lab.drops == []  # it is not on this disk yet
-    lab.ask(at(2))
-    assert lab.drops == [4]

@@ -11,11 +11,10 @@ from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import SECOND
-from penstock.replication.record import arranged
 from sim.disk import Fault
 
-from ..world import World, bodies
-from .cluster_world import ORDERS, PATH, Cluster, replica_on, target
+from ..world import World
+from .cluster_world import ORDERS, PATH, Cluster, target
 
 TWO = ORDERS._replace(partitions=2, hash_partitions=2)
 
@@ -149,14 +148,6 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
     assert repaired.broker.health == "OK"
 
 
-def test_another_replica_may_take_the_place_of_one_that_cannot_be_read(cluster: Cluster) -> None:
-    again = unreadable_one_of_two(cluster)
-    assert again.replica_host.discard("orders", 0) == f"{PATH}/aside/orders-0"
-    assert again.broker.health == "OK"
-    again.replica_host.host(TWO, 0, 9)
-    assert again.replica_host.targets() == [target(1), target(0)]
-
-
 def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.replica_host.host(ORDERS, 0, 7)
@@ -203,7 +194,7 @@ def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
 
 def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     cluster.place([0])
-    broker, topic = cluster.broker(0), cluster.nodes[0].topic
+    broker, topic = cluster.nodes[0].broker, cluster.nodes[0].topic
     for act in (
         lambda: topic.channel("new"),
         lambda: topic.delete_channel("billing"),
@@ -218,29 +209,6 @@ def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     assert topic.find_channel("new#ephemeral").windows == {}
     cluster.elect(0)
     assert topic.find_channel("new#ephemeral").windows.keys() == {0}
-
-
-def test_a_learner_becomes_a_member_when_it_has_the_journal_too(cluster: Cluster) -> None:
-    cluster.place([0], on=[0, 1])
-    cluster.publish(0, b"a", b"b")
-    consumer = cluster.nodes[0].consume()
-    consumer.finish(consumer.take()[0])
-    learner = cluster.nodes[2]
-    known = cluster.known[target()]
-    cluster.write(target(), arranged(known.record, (0, 1, 2), 2))
-    learner.replica_host.host(ORDERS, 0, replica_on(2))
-    cluster.announce_channels()
-    learner.replica_host.assign(
-        target(), cluster.known[target()].revision, cluster.known[target()].record
-    )
-    cluster.unlink(learner)
-    cluster.link(learner)
-    cluster.run()
-    members = [member.node for member in cluster.known[target()].record.members]
-    assert members == [0, 1, 2]
-    cluster.kill(0)
-    cluster.elect(2, gone=[0])
-    assert bodies(learner.consume().take()) == [b"b"]
 
 
 def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None:

@@ -7,9 +7,8 @@ import pytest
 from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.outbox import Outbox
-from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, TopicSettings
-from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
+from penstock.errors import PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import LeaderId, elected, regrouped
@@ -162,54 +161,6 @@ def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster:
     assert learner in cluster.known[target()].record.members
 
 
-def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster) -> None:
-    """Another member has it: the reader waits until that is linked, and its copy is here."""
-    cluster.publish(0, b"one")
-    cluster.publish(0, b"two")
-    sound = cluster.nodes[2].bodies()
-    cluster.kill(0)
-    node = cluster.nodes[1]
-    segment, place = node.rot(b"one")
-    cluster.elect(1, gone=[0])
-    cluster.cut.add(2)
-    consumer = node.consume()
-    cluster.pass_ns(5 * limits.SECOND)
-    assert consumer.take() == []
-    (window,) = node.topic.find_channel("billing").windows.values()
-    assert (window.low, window.depth) == (0, 2)
-    assert "corrupt" in node.broker.health
-    cluster.cut.clear()
-    assert repaired(cluster, consumer) == [b"one", b"two"]
-    assert node.bodies() == sound
-    assert "corrupt" not in node.broker.health
-    node.disk.kill()
-    assert node.disk.content(segment).index(b"one") == place
-
-
-def repaired(cluster: Cluster, consumer: Consumer) -> list[bytes]:
-    """What comes first, when all may be asked again."""
-    for _ in range(2 * limits.REPAIR_PAUSE):
-        cluster.pass_ns(limits.SECOND)
-        if taken := consumer.take():
-            return bodies(taken)
-    return []
-
-
-def test_what_is_corrupt_everywhere_is_waited_for(cluster: Cluster) -> None:
-    cluster.publish(0, b"one")
-    cluster.publish(0, b"two")
-    cluster.kill(0)
-    for node in cluster.nodes[1:]:
-        node.rot(b"one")
-    cluster.elect(1, gone=[0])
-    consumer = cluster.nodes[1].consume()
-    for _ in range(2 * limits.REPAIR_PAUSE):
-        cluster.pass_ns(limits.SECOND)
-    assert consumer.take() == []
-    cluster.start(0)  # it has a sound copy
-    assert repaired(cluster, consumer) == [b"one", b"two"]
-
-
 def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
     words = (b"one", b"two", b"three", b"four")
     for word in words:
@@ -340,35 +291,6 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     assert node.topic.silent == {0}
 
 
-def test_while_all_nodes_answer_a_leadership_is_left_alone(
-    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And its authority ends all the same when they do not."""
-    cluster = small(kernel)
-    node, looked_at_ns = cluster.nodes[0], list[int]()
-    tick = ReplicatedPartition.tick
-
-    def counted(replicated: ReplicatedPartition, mono_ns: int) -> None:
-        looked_at_ns.append(mono_ns)
-        tick(replicated, mono_ns)
-
-    def pass_ticks(count: int) -> None:
-        for _ in range(count):
-            cluster.clock.pass_ns(limits.AUTHORITY_NS // 20)
-            node.replica_host.tick(cluster.clock.mono_ns())
-
-    monkeypatch.setattr(ReplicatedPartition, "tick", counted)
-    for _ in range(40):
-        for other in (1, 2):
-            node.evidence.answered(other, cluster.clock.mono_ns())
-        pass_ticks(1)
-    assert cluster.clock.mono_ns() - looked_at_ns[-1] > limits.AUTHORITY_NS // 2
-    pass_ticks(19)
-    assert node.leader().acts
-    pass_ticks(1)
-    assert not node.leader().acts
-
-
 def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
@@ -469,18 +391,3 @@ def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -
     cluster.kill(0)
     cluster.elect(1, gone=[0])
     assert bodies(cluster.nodes[1].consume().take()) == [b"b"]
-
-
-def test_a_leadership_that_ends_answers_that_it_is_not_known(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    told: list[object] = []
-    cluster.cut.add(0)
-    node.topic.find_channel("billing").empty()
-    when_held(node.topic.leaders, told.append)
-    cluster.run()
-    assert told == []
-    cluster.cut.clear()
-    cluster.elect(2)
-    (error,) = told
-    assert isinstance(error, ChangeUnknown)

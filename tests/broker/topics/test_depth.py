@@ -68,21 +68,6 @@ def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
     assert topic.depth == 5
 
 
-def test_room_comes_back_with_each_finish(start: Start) -> None:
-    world = start(max_depth=2)
-    consumer = world.consumer("t", "c")
-    publisher = Publisher(world)
-    assert publisher.send(b"1", b"2") == 2
-    first, second = consumer.take()
-    assert publisher.send(b"3") == 0  # in flight is not done
-    assert publisher.refused
-    consumer.finish(first)
-    publisher.conn.resume()
-    assert publisher.serve() == 1
-    consumer.finish(second, *consumer.take())
-    assert publisher.send(b"4", b"5") == 2
-
-
 def test_the_channel_that_has_most_to_do_counts(start: Start) -> None:
     world = start(max_depth=3)
     fast, slow = world.consumer("t", "fast"), world.consumer("t", "slow", rdy=1)
@@ -153,8 +138,7 @@ def take(world: World, consumer: Any) -> int:
     return count
 
 
-def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
-    world = start()
+def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
     consumer = limited(world, partitions, 1_000)
     assert 10 <= take(world, consumer) <= 10 + partitions
     total = 0

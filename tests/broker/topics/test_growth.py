@@ -29,8 +29,7 @@ def grow(world: World, count: int, rehash: bool = False) -> Topic:
     return topic
 
 
-def test_publishes_and_consumers_have_them_at_once(start: Start) -> None:
-    world = start()
+def test_publishes_and_consumers_have_them_at_once(world: World) -> None:
     several(world, 2)
     consumer = world.consumer("t", "a")
     fill(world, b"0", b"1")
@@ -46,8 +45,7 @@ def test_publishes_and_consumers_have_them_at_once(start: Start) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, limits.PARTITIONS_MAX + 1])
-def test_numbers_that_are_refused(start: Start, count: int) -> None:
-    world = start()
+def test_numbers_that_are_refused(count: int, world: World) -> None:
     several(world, 3)
     with pytest.raises(GrowthRefused, match=f"has 3 partitions, not {count}: it can have 3 to 255"):
         grow(world, count)
@@ -58,8 +56,7 @@ def test_numbers_that_are_refused(start: Start, count: int) -> None:
 # --- keys ---
 
 
-def test_a_rehash_waits_until_everything_is_finished(start: Start) -> None:
-    world = start()
+def test_a_rehash_waits_until_everything_is_finished(world: World) -> None:
     topic = several(world, 2)
     fill(world, b"0")
     with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
@@ -102,10 +99,9 @@ class Numbering:
         assert told == [None]
 
 
-def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(start: Start) -> None:
+def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(world: World) -> None:
     """Whatever the hash says after a rehash: elsewhere the retry would be stored again, and what
     follows would be a gap."""
-    world = start()
     topic = several(world, 2)
     producers = [Numbering(world, id) for id in range(1, 21)]
     for producer in producers:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.topics.topic import Topic
-from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.errors import PartitionMissing, Refused
 from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
@@ -45,9 +45,8 @@ def document(world: World) -> dict[str, Any]:
     return found
 
 
-def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> None:
+def test_an_older_release_is_kept_from_what_it_does_not_know(world: World) -> None:
     """It would serve the first partition alone."""
-    world = start()
     several(world)
     found = document(world)
     assert (found["version"], found["partitions"]) == (2, 3)
@@ -55,15 +54,13 @@ def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> No
 
 
 @pytest.mark.parametrize("count", [-1, limits.PARTITIONS_MAX + 1])
-def test_so_many_are_refused(start: Start, count: int) -> None:
-    world = start()
+def test_so_many_are_refused(count: int, world: World) -> None:
     with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
         several(world, count)
     assert world.broker.topics == {}
 
 
-def test_one_that_is_missing_is_named(start: Start) -> None:
-    world = start()
+def test_one_that_is_missing_is_named(world: World) -> None:
     several(world)
     fill(world, b"1", b"2")
     world.close()
@@ -74,8 +71,7 @@ def test_one_that_is_missing_is_named(start: Start) -> None:
     assert [len(one) for one in stored(world.restart().broker.find_topic("t"))] == [1, 1, 0]
 
 
-def test_swapped_ones_are_not_served_as_each_other(start: Start) -> None:
-    world = start()
+def test_swapped_ones_are_not_served_as_each_other(world: World) -> None:
     several(world, 2).channel("a")
     fill(world, b"zero", b"one")
     world.close()
@@ -87,8 +83,7 @@ def test_swapped_ones_are_not_served_as_each_other(start: Start) -> None:
     assert "the segment belongs to another log" in world.broker.health
 
 
-def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
-    world = start()
+def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     topic = several(world)
     channel = topic.channel("a")
     fill(world, *(b"%d" % number for number in range(6)))
@@ -108,21 +103,6 @@ def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
     again.broker.find_topic("t").delete_channel("a")
     again.broker.validate()
     assert again.broker.find_topic("t").depth == 0
-
-
-def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("create", "topics/t/2"))
-    with pytest.raises(StorageError):
-        several(world)
-    assert "t" not in world.broker.topics
-    assert "could not be made" in world.broker.health
-    disk.fail.clear()
-    world.pass_ns(limits.SECOND)
-    assert not (world.path / "topics" / "t").exists()
-    assert world.broker.health == "OK"
-    assert len(several(world).leaders) == 3
 
 
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:

@@ -105,8 +105,7 @@ def test_a_partition_that_stopped_refuses_what_is_for_it_alone(broken: World) ->
     assert outcome.stored
 
 
-def test_publishes_that_are_turned_off_say_so_in_every_way(start: Any) -> None:
-    world: World = start()
+def test_publishes_that_are_turned_off_say_so_in_every_way(world: World) -> None:
     topic = world.broker.topic("t")
     world.broker.writes_disabled = WritesDisabledFor.ALL
     for publish in (

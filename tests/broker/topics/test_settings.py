@@ -58,8 +58,7 @@ def test_from_os_to_disk_what_was_acknowledged_is_synced(start: Start) -> None:
     assert topic.leader().log.synced_end == 2
 
 
-def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
-    world = start()
+def test_from_disk_to_os_with_a_sync_under_way(world: World) -> None:
     consumer = world.consumer("t", "c")
     topic = world.broker.find_topic("t")
     world.threads.held = True

@@ -106,8 +106,7 @@ def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(start: Start) -> None:
-    world = start()
+def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(world: World) -> None:
     topic = world.broker.topic("t")
     with pytest.raises(StorageError):
         topic.configure({"max_depth": "many"})
@@ -127,16 +126,6 @@ FILE = TopicFile(
     settings=TopicSettings(durability="os"),
     channels=[ChannelEntry("a", 3, 18, True)],
 )
-
-
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
-    disk = FaultyDisk()
-    write_topic_file(disk, str(tmp_path), FILE)
-    disk.fail.add((call, "topic.json"))
-    with pytest.raises(StorageError):
-        write_topic_file(disk, str(tmp_path), TopicFile("other", "1", 1))
-    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
 
 
 @pytest.mark.parametrize(

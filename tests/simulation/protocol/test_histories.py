@@ -10,12 +10,9 @@ import pytest
 
 from cases import seeds
 from penstock.replication.leader import PartitionLeader
-from sim.histories import Tally, find, play_block
+from sim.histories import Tally, play_block
 from sim.main import sim_main
-from sim.protocol.histories import PROTOCOL, play
-from sim.protocol.timeline import timeline
-from sim.protocol.world import World
-from sim.timeline import as_html, as_text
+from sim.protocol.histories import PROTOCOL
 
 HISTORIES = seeds(1_500, 200_000)
 
@@ -46,30 +43,6 @@ def is_lively(tally: Tally) -> bool:
     )
 
 
-def test_histories_in_which_nothing_happens_are_void() -> None:
-    assert not is_lively(Tally(histories=100, answered=5000, leaderships=300))
-
-
-def test_one_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The harness itself: a follower loses its last batch each time that something is committed."""
-
-    def commit_and_lose(world: World) -> None:
-        for node in world.nodes:
-            if node.machine is None and node.kept.log.end and node.follower.committed:
-                node.kept.log.truncate(node.kept.log.end - 1)
-
-    def losing_run(world: World) -> None:
-        has_lost = False
-        for event in world.draw():
-            world.step(event)
-            if not has_lost and world.observer.answered > 2:
-                has_lost = True
-                commit_and_lose(world)
-
-    monkeypatch.setattr(World, "run", losing_run)
-    assert find(play, 0, 100) is not None
-
-
 def test_a_seed_is_the_same_history_in_another_process() -> None:
     command = [sys.executable, "-m", "sim", "--seed", "4711"]
     environments = [{**os.environ, "PYTHONHASHSEED": hash_seed} for hash_seed in ("1", "2")]
@@ -80,19 +53,6 @@ def test_a_seed_is_the_same_history_in_another_process() -> None:
 
 
 # --- a history to read ---
-
-
-def test_it_says_what_happened_to_whom() -> None:
-    text = as_text(timeline(5))
-    assert text.startswith("seed 5: 3 nodes, durability os, ")
-    assert "leads, members" in text
-    assert text.endswith("everything held")
-
-
-def test_a_page_has_a_column_for_each_node() -> None:
-    page = as_html(timeline(5))
-    assert page.count("<th>node ") == 3
-    assert "everything held" in page
 
 
 def test_a_broken_promise_is_the_last_line(
@@ -111,13 +71,6 @@ def test_a_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == f"{page}: seed 5, everything held\n"
 
 
-def test_many_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sim_main(["--histories", "50", "--processes", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("50 histories in ")
-    assert lines[-1] == "broken promises: 0"
-
-
 def test_both_come_as_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert sim_main(["--histories", "20", "--processes", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -126,9 +79,3 @@ def test_both_come_as_documents(capsys: pytest.CaptureFixture[str]) -> None:
     history = json.loads(capsys.readouterr().out)
     assert (history["seed"], history["breach"]) == (5, "")
     assert history["moments"][0]["event"] == "the beginning"
-
-
-def test_a_page_of_many_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        sim_main(["--histories", "5", "--html", "x.html"])
-    assert "needs --seed" in capsys.readouterr().err
