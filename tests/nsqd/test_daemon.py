@@ -97,17 +97,6 @@ def is_broken(nsqd: Running) -> bool:
     return ended and (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
 
 
-def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Running(tmp_path) as nsqd, nsqd.client() as client:
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))
-        client.send(pub(b"t", b"x"))
-        assert is_broken(nsqd)
-    assert "a fault of the program stops the daemon" in caplog.text
-    assert "impossible" in caplog.text
-
-
 def test_a_fault_in_a_command_stops_the_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

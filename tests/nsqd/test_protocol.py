@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker.replicas.cluster_world import Cluster
-from penstock.errors import Refused, StorageError, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
 from penstock.nsqd.publishing import bad_pub
 from penstock.nsqd.waits import Waits
-from penstock.wire.errors import Fault, WireFault, reason_of
+from penstock.wire.errors import Fault, WireFault
 
 from .world import V2, Running, dpub, error, eventually, mpub, ok, pub
 
@@ -71,11 +71,6 @@ def test_every_malformed_publish_has_its_fault() -> None:
         bad_pub(verb, kind, b"t", 1, 2).data for verb in (Verb.PUB, Verb.MPUB) for kind in BadPub
     }
     assert len(texts) == 2 * len(BadPub) - 2  # a message is too big, alone or among others
-
-
-def test_reasons() -> None:
-    assert reason_of(Refused("exiting")) == b"exiting"
-    assert reason_of(StorageError("/d", "is full")) == b"/d: is full"
 
 
 # --- clients that say nothing, or read nothing ---

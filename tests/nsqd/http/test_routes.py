@@ -10,7 +10,7 @@ from cases import each
 from penstock import limits
 
 from ..skewed import skewed
-from ..world import Running, ok, pub, u32
+from ..world import Running, pub, u32
 
 NSQ = ("X-Nsq-Content-Type", "nsq; version=1.0")
 JSON = "application/json; charset=utf-8"
@@ -315,47 +315,6 @@ def test_broadcast_ports_are_told_instead_of_the_real_ones(tmp_path: Path) -> No
     with Running(tmp_path, "--broadcast-tcp-port=5", "--broadcast-http-port=6") as nsqd:
         info = json.loads(nsqd.request("GET", "/info").body)
         assert (info["tcp_port"], info["http_port"]) == (5, 6)
-
-
-def test_topics_and_channels_through_their_life(nsqd: Running) -> None:
-    def post(target: str) -> None:
-        answer = nsqd.request("POST", target)
-        assert (answer.status, answer.body) == (200, b"")
-        assert "Content-Type" not in answer.headers
-        assert NSQ in answer.headers.items()
-
-    def topic() -> dict[str, object]:
-        found: dict[str, object] = nsqd.stats("&topic=life")["topics"][0]
-        return found
-
-    post("/topic/create?topic=life")
-    post("/topic/create?topic=life")
-    nsqd.request("POST", "/mpub?topic=life", b"1\n2\n3")
-    assert topic()["depth"] == 3
-    post("/topic/empty?topic=life")
-    assert topic()["depth"] == 0
-    post("/topic/pause?topic=life")
-    assert topic()["paused"] is True
-    post("/channel/create?topic=life&channel=c")
-    nsqd.request("POST", "/mpub?topic=life", b"1\n2\n3")
-    assert (topic()["depth"], nsqd.channel("life", "c")["depth"]) == (3, 0)
-    post("/topic/unpause?topic=life")
-    assert (topic()["depth"], nsqd.channel("life", "c")["depth"]) == (0, 3)
-    post("/channel/pause?topic=life&channel=c")
-    with nsqd.client() as client:
-        client.send(b"SUB life c\nRDY 1\n")
-        assert client.read() == ok()
-        assert client.is_silent()
-        post("/channel/unpause?topic=life&channel=c")
-        message_id = client.message().id
-        post("/channel/empty?topic=life&channel=c")
-        row = nsqd.channel("life", "c")
-        assert (row["depth"], row["in_flight_count"]) == (0, 0)
-        assert client.ask(b"FIN %b\n" % message_id).data.endswith(b"failed ID not in flight")
-    post("/channel/delete?topic=life&channel=c")
-    assert topic()["channels"] == []
-    post("/topic/delete?topic=life")
-    assert nsqd.stats("&topic=life")["topics"] is None
 
 
 def test_exiting(tmp_path: Path) -> None:
