@@ -4,13 +4,12 @@ bytes of the commands, and against a real nsqd."""
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cases import each
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from penstock.client import Consumer, Producer
 from penstock.client.publishing import Outgoing, command
 from penstock.errors import ConfigError, ServerRefused
@@ -18,10 +17,7 @@ from penstock.errors import ConfigError, ServerRefused
 COUNT = 4
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("addressed") / "data", "--durability=os") as daemon:
-        yield daemon
+daemon = shared_daemon("--durability=os")
 
 
 @pytest.fixture

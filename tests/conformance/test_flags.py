@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, read_options
@@ -47,10 +46,7 @@ def by_name(row: dict[str, Any]) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("flags") / "data") as daemon:
-        yield daemon
+daemon = shared_daemon()
 
 
 @each("row", ROWS)

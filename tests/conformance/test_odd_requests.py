@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cases import each, seeds
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from e2e.lookupd import Lookupd
 from penstock.net.api import Route
 from penstock.nsqd.drain import drain_routes
@@ -73,11 +73,7 @@ LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0, {}
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    path = tmp_path_factory.mktemp("odd") / "data"
-    with Daemon(path, "--durability=os", "--log-level=debug") as running:
-        yield running
+daemon = shared_daemon("--durability=os", "--log-level=debug")
 
 
 @pytest.fixture(scope="module")
