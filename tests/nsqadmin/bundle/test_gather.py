@@ -151,15 +151,3 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bundle = asyncio.run(gathered(tmp_path, addresses, []))
     assert len(bundle.manifest.daemons) == 2
     assert "too many" in failed(bundle)["all"]
-
-
-async def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
-    told: list[float] = []
-    async with serving(official) as address:
-        spool, fetcher = Spool(tmp_path / "b.zip"), make_fetcher(0)
-        gatherer = Gatherer(fetcher, spool, 0, lambda share, words: told.append(share))
-        await gatherer.run([address], [])
-        await fetcher.close()
-        spool.close()
-    assert told == sorted(told)
-    assert told[-1] > 0.8
