@@ -137,9 +137,15 @@ async def test_waiting_is_bounded() -> None:
     async with FakeNsqd(lambda *_: None) as nsqd, asyncio.timeout(40):
         options = {"publish_timeout_s": 0.5, "stop_timeout_s": 0.01, "retry": True}
         async with Producer(nsqd.address, **options) as producer:
+            first = producer.pub("t", b"body")
+            await asyncio.sleep(0.3)
+            later = producer.pub("t", b"body")
             with pytest.raises(PublishTimeout) as raised:
-                await producer.pub("t", b"body")
+                await first
             assert raised.value.sent
+            assert not later.done()
+            with pytest.raises(PublishTimeout):
+                await later
             nsqd._server.close()
             nsqd.peers[0].hang_up()
             while producer.address:

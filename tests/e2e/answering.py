@@ -29,7 +29,8 @@ class Answering:
 
             def do_GET(self) -> None:
                 sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                answer = answering.reply(self.command, self.path, sent, dict(self.headers))
+                asked = self.command, self.path, sent, dict(self.headers)
+                answer = answering.reply_to(self.client_address[1], *asked)
                 if answer is None:
                     self.close_connection = True
                     return
@@ -52,6 +53,10 @@ class Answering:
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def reply_to(self, port: int, *asked: Any) -> Answer | None:
+        """To a client that has this port."""
+        return self.reply(*asked)
 
     def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer | None:
         raise NotImplementedError
