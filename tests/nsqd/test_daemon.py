@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.nsqdapi.blocking import Address, Link
 from penstock.wire import frames
 
 from .world import Running, eventually, ok, pub
@@ -54,15 +55,10 @@ def test_unix_sockets(tmp_path: Path) -> None:
             client.connect(str(tcp))
             client.sendall(b"  V2" + pub(b"t", b"x"))
             assert client.recv(100) == frames.encode_frame(0, b"OK")
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(40)
-            client.connect(str(http))
-            client.sendall(b"GET /info HTTP/1.1\r\nConnection: close\r\n\r\n")
-            answer = b""
-            while data := client.recv(65536):
-                answer += data
-            info = json.loads(answer.partition(b"\r\n\r\n")[2])
-            assert (info["tcp_port"], info["http_port"]) == (-1, -1)
+        link = Link(Address("", None, socket_path=str(http)), 40)
+        info = json.loads(link.exchange("GET", "/info").body)
+        link.close()
+        assert (info["tcp_port"], info["http_port"]) == (-1, -1)
         assert stat.S_ISSOCK(tcp.stat().st_mode)
     assert not tcp.exists()
     assert not http.exists()
