@@ -30,20 +30,13 @@ TOPIC = "hostile_texts"
 @pytest.fixture(scope="module", autouse=True)
 def texts(installation: Installation) -> Iterator[None]:
     """Messages, headers, keys and a client that are scripts."""
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
-    for one in EVIL:
-        nsqd.post(f"/pub?topic={TOPIC}", one.encode())
-        nsqd.post(f"/pub?topic={TOPIC}", json.dumps({one: one}).encode())
-    installation.wait_for_topic(TOPIC)
-    with nsqd.client() as client:
+    bodies = [body.encode() for one in EVIL for body in (one, json.dumps({one: one}))]
+    with installation.topic(TOPIC, "c", bodies=bodies) as nsqd, nsqd.client() as client:
         client.identify(client_id=TAG, hostname=PROPS, user_agent=ESCAPED)
         client.sub(TOPIC, "c")
         client.rdy(2)
         client.messages(2)
         yield
-    nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
 def is_clean(page: Page) -> None:

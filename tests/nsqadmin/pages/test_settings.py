@@ -15,11 +15,8 @@ TOPIC = "settled"
 
 @pytest.fixture(scope="module", autouse=True)
 def settled(installation: Installation) -> Iterator[None]:
-    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    installation.nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
-    installation.wait_for_topic(TOPIC)
-    yield
-    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+    with installation.topic(TOPIC, "ch"):
+        yield
 
 
 def url(admin: Admin, path: str = f"/topics/{TOPIC}") -> str:
