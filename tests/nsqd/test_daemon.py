@@ -1,6 +1,5 @@
 """Starts, stops and restarts of a whole daemon."""
 
-import json
 import socket
 import stat
 import threading
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.nsqdapi.blocking import Address, Link
 from penstock.wire import frames
 
 from .world import Running, eventually, ok, pub
@@ -47,6 +45,7 @@ def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
 
 
 def test_unix_sockets(tmp_path: Path) -> None:
+    """Of HTTP over one see `tests/nsqdapi/test_transports.py`."""
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     flags = (f"--tcp-address={tcp}", f"--http-address={http}")
     with Running(tmp_path / "data", *flags):
@@ -55,10 +54,6 @@ def test_unix_sockets(tmp_path: Path) -> None:
             client.connect(str(tcp))
             client.sendall(b"  V2" + pub(b"t", b"x"))
             assert client.recv(100) == frames.encode_frame(0, b"OK")
-        link = Link(Address("", None, socket_path=str(http)), 40)
-        info = json.loads(link.exchange("GET", "/info").body)
-        link.close()
-        assert (info["tcp_port"], info["http_port"]) == (-1, -1)
         assert stat.S_ISSOCK(tcp.stat().st_mode)
     assert not tcp.exists()
     assert not http.exists()

@@ -1,12 +1,15 @@
 """What goes over the wire, with and without an event loop."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from e2e.answering import Answer, Answering
+from nsqd.world import Running
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.net.outgoing import Headers
@@ -86,6 +89,15 @@ def test_an_answer_is_of_what_was_sent(daemon: Daemon) -> None:
     link.close()
     with pytest.raises(FAILURES):
         link.receive()  # there is no connection
+
+
+def test_over_a_unix_socket(tmp_path: Path) -> None:
+    tcp, path = tmp_path / "tcp.sock", str(tmp_path / "http.sock")
+    with Running(tmp_path / "data", f"--tcp-address={tcp}", f"--http-address={path}"):
+        link = Link(Address("", None, socket_path=path), 10)
+        info = json.loads(link.exchange("GET", "/info").body)
+        link.close()
+    assert (info["tcp_port"], info["http_port"]) == (-1, -1)
 
 
 class _Fetcher(Fetcher):
