@@ -76,13 +76,10 @@ def test_every_malformed_publish_has_its_fault() -> None:
 # --- clients that say nothing, or read nothing ---
 
 
-def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> None:
+def test_without_heartbeats_there_is_no_deadline(nsqd: Running) -> None:
     with nsqd.client(heartbeat_interval=1000) as client:
         client.identify(heartbeat_interval=-1)
         assert client.is_silent(2.3)
-        assert client.ask(b"SUB quiet c\n").data == (
-            b"E_INVALID cannot SUB with heartbeats disabled"
-        )
 
 
 def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
