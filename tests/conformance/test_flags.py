@@ -93,30 +93,6 @@ def test_it_is_taken_in_each_way_of_writing(row: dict[str, Any], tmp_path: Path)
     assert value_of(name, f"-config={file}") == value
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if r["kind"] == "duration"], ids=by_name)
-def test_a_bare_number_in_the_file_is_milliseconds(row: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "nsqd.cfg"
-    file.write_text(f"{key_of(row)} = 2500\n")
-    assert value_of(row["name"], f"-config={file}") == 2.5 * S
-
-
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if r["kind"] in ("strings", "floats")], ids=by_name
-)
-def test_lists_repeat_and_may_stand_in_the_file_as_a_list(
-    row: dict[str, Any], tmp_path: Path
-) -> None:
-    name = row["name"]
-    parts = ("0.9", "0.5") if row["kind"] == "floats" else ("a:1", "b:2")
-    values = (0.9, 0.5) if row["kind"] == "floats" else parts
-    assert value_of(name, *(f"-{name}={part}" for part in parts)) == values
-    file = tmp_path / "nsqd.cfg"
-    for written in (str(list(parts)), repr(",".join(parts))):
-        file.write_text(f"{key_of(row)} = {written}\n")
-        if BY_NAME[name].kind is not Kind.REPEATED or written.startswith("["):
-            assert value_of(name, f"-config={file}") == values
-
-
 def test_keys_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     """NSQ ignores them, and so `tls_requird` too."""
     file = tmp_path / "nsqd.cfg"
