@@ -5,9 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import tomllib
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ import pytest
 import yaml
 
 from cases import each
+from e2e.answering import Answer, Answering
+from e2e.ports import kept_port
 from environments import uv
 from penstock.nsqadmin import options as nsqadmin_options
 from penstock.nsqadmin.options import FLAGS as NSQADMIN
@@ -192,36 +192,27 @@ def test_the_image_asks_the_port_of_every_daemon() -> None:
     assert set(ports) <= set(exposed[1].split())
 
 
+class Pinged(Answering):
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+        self.asked: list[str] = []
+
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        self.asked.append(path)
+        return self.status, b"", {}
+
+
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (500, 1)])
 def test_ping_says_what_the_first_daemon_says(status: int, code: int) -> None:
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    here = ("127.0.0.1", 0)
-    with HTTPServer(here, Handler) as server, HTTPServer(here, Handler) as gone:
-        gone.server_close()  # nobody listens at its port
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            ports = [str(gone.server_port), str(server.server_port)]
-            done = subprocess.run([sys.executable, str(PING), *ports], check=False)
-        finally:
-            server.shutdown()
-            thread.join()
-    assert (done.returncode, asked) == (code, ["/ping"])
+    with Pinged(status) as server:
+        ports = [str(kept_port()), str(server.port)]  # nobody listens at the first one
+        done = subprocess.run([sys.executable, str(PING), *ports], check=False)
+    assert (done.returncode, server.asked) == (code, ["/ping"])
 
 
 def test_ping_where_nobody_listens() -> None:
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as gone:
-        port = gone.server_port
+    port = kept_port()
     done = subprocess.run(
         [sys.executable, str(PING), str(port)], capture_output=True, text=True, check=False
     )

@@ -4,13 +4,12 @@ bytes of the commands, and against a real nsqd."""
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cases import each
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from penstock.client import Consumer, Producer
 from penstock.client.publishing import Outgoing, command
 from penstock.errors import ConfigError, ServerRefused
@@ -18,10 +17,7 @@ from penstock.errors import ConfigError, ServerRefused
 COUNT = 4
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("addressed") / "data", "--durability=os") as daemon:
-        yield daemon
+daemon = shared_daemon("--durability=os")
 
 
 @pytest.fixture
@@ -43,11 +39,6 @@ def ends(daemon: Daemon, topic: str) -> list[int]:
     with urllib.request.urlopen(url) as answer:
         spans = json.load(answer)["topics"][topic]["partitions"]
     return [spans[str(number)]["committed"] for number in range(COUNT)]
-
-
-def connections(daemon: Daemon) -> list[str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.http_port}/connections") as answer:
-        return [one["remote_address"] for one in json.load(answer)["connections"]]
 
 
 def tcp(daemon: Daemon) -> str:
@@ -135,31 +126,6 @@ async def test_headers_want_an_extended_topic(daemon: Daemon, topic: str) -> Non
         assert (plain, headed, traced.offset, traced.trace_id) == (None, None, 1, 9)
     assert ends(daemon, topic) == [1, 0, 0, 0]
     assert ends(daemon, extended) == [0, 2, 0, 0]
-
-
-async def test_a_node_that_takes_no_publishes_keeps_its_connections(
-    daemon: Daemon, topic: str
-) -> None:
-    """Each publish is refused by itself, and the next one goes over the same connection."""
-    async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
-        await producer.pub(topic, b"x", partition=0)
-        before = connections(daemon)
-        assert before
-        daemon.post("/disable/write?type=all")
-        try:
-            outcomes = await asyncio.gather(
-                producer.pub(topic, b"x", partition=0),
-                producer.mpub(topic, [b"x", b"y"], key="k"),
-                producer.pub(topic, b"x", partition=1, trace_id=9),
-                return_exceptions=True,
-            )
-        finally:
-            daemon.post("/disable/write?type=none")
-        codes = [one.code for one in outcomes if isinstance(one, ServerRefused)]
-        assert codes == ["E_FAILED_ON_NOT_WRITABLE"] * 3
-        await producer.pub(topic, b"x", partition=2)
-        assert connections(daemon) == before
-    assert ends(daemon, topic) == [1, 0, 1, 0]
 
 
 async def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:

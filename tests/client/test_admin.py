@@ -1,6 +1,5 @@
 """Admin calls against a real nsqd."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from net.scripted import HANG_UP, Server, answer
 from penstock.client import (
     Admin,
     BrokerRefused,
@@ -128,17 +128,8 @@ async def test_no_answer() -> None:
 
 
 async def test_what_is_not_nsqd() -> None:
-    answers = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<ok>"]
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answers.pop(0))
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with Admin(f"127.0.0.1:{port}") as admin:
-            with pytest.raises(ConnectionLost):
-                await admin.delete_topic("orders")
-            with pytest.raises(ConnectFailed, match="no JSON object"):
-                await admin.stats()
+    async with Server(HANG_UP, answer("200 OK", b"<ok>")) as server, Admin(server.url) as admin:
+        with pytest.raises(ConnectionLost):
+            await admin.delete_topic("orders")
+        with pytest.raises(ConnectFailed, match="no JSON object"):
+            await admin.stats()

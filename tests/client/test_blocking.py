@@ -1,12 +1,11 @@
 """The blocking face, against a real nsqd."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from e2e.lookupd import eventually
 from penstock.client import BlockingConsumer, BlockingProducer, NotStarted
 from penstock.errors import (
@@ -17,11 +16,7 @@ from penstock.errors import (
     NameInvalid,
 )
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("blocking") / "data", "--durability=os") as daemon:
-        yield daemon
+daemon = shared_daemon("--durability=os")
 
 
 @pytest.fixture

@@ -158,32 +158,6 @@ async def test_each_topic_has_its_handler() -> None:
     assert seen == {("first", "a", b"of a"), ("second", "b", b"of b")}
 
 
-async def test_one_poison_message_slows_no_other() -> None:
-    """It comes again at once, for ever."""
-    good = iter(range(2, 10))
-
-    def act(peer: Peer, line: bytes, body: bytes) -> None:
-        say_ok(peer, line, body)
-        if line == b"RDY 50":
-            peer.send(message(1, b"poison"))
-        if line.startswith(b"REQ"):
-            number = next(good, None)
-            rest = b"" if number is None else message(number, b"good")
-            peer.send(rest + message(1, b"poison"))
-
-    async def handle(found: Message) -> None:
-        if found.body == b"poison":
-            raise Requeue(0)
-        if consumer.counts.finished == 7:
-            consumer.stop()
-
-    async with asyncio.timeout(40), FakeNsqd(act) as nsqd:
-        async with Consumer("t", "c", nsqd.address, max_in_flight=50) as consumer:
-            await consumer.run(handle)
-        credits = [line for line in nsqd.peers[0].lines() if line.startswith(b"RDY")]
-        assert credits == [b"RDY 50"]
-
-
 async def test_what_is_given_up_counts_as_a_failure() -> None:
     options = {"max_attempts": 1, "backoff_failures": 2}
     frames = [message(1, b"one"), message(2, b"two")]

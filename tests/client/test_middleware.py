@@ -17,10 +17,10 @@ from penstock.client import (
     Producer,
     Requeue,
 )
-from penstock.errors import ClientClosed, ConfigError, NameInvalid, ProducerFull, ServerRefused
+from penstock.errors import ClientClosed, ConfigError, NameInvalid, ProducerFull
 from penstock.testing import TestBroker
 
-from .fake_nsqd import FakeNsqd, Peer, error, message, say_ok
+from .fake_nsqd import FakeNsqd, message
 from .test_handlers import run
 
 
@@ -100,29 +100,6 @@ async def test_what_middleware_says_goes_out_or_is_refused() -> None:
         async with IdempotentProducer(broker.http_address, middleware=[tagged]) as once:
             with pytest.raises(ConfigError, match="of an IdempotentProducer, takes none"):
                 await once.pub("t", b"one")
-
-
-async def test_a_refusal_comes_back_through_the_chain() -> None:
-    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
-        if line.startswith(b"PUB_EXT"):
-            peer.send(error(b"E_EXT_NOT_SUPPORT t"))
-        else:
-            say_ok(peer, line, body)
-
-    async def again_without(outgoing: Outgoing, call_next: Next[Outgoing]) -> Any:
-        try:
-            return await call_next(outgoing)
-        except ServerRefused:
-            outgoing.headers = None
-            return await call_next(outgoing)
-
-    async with FakeNsqd(refuse) as nsqd:
-        async with Producer(nsqd.address, middleware=[again_without, tagged]) as producer:
-            with pytest.raises(ServerRefused):
-                await producer.pub("t", b"one")
-        async with Producer(nsqd.address, middleware=[tagged, again_without]) as producer:
-            await producer.pub("t", b"one")
-        assert nsqd.peers[1].lines() == [b"PUB_EXT t", b"PUB t"]
 
 
 async def test_bounds_and_ends_know_what_is_in_the_chain() -> None:

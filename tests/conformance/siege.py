@@ -173,11 +173,10 @@ def besiege(
     port: int,
     script: Callable[[random.Random], list[bytes]],
     check: Callable[[bytes], None],
-    seconds: float = FUZZ_S,
 ) -> int:
     """Rounds of some connections at a time, their pieces mixed, a few at least, however long they
     take. A bad round shows its seed."""
-    until_s = time.monotonic() + seconds
+    until_s = time.monotonic() + FUZZ_S
     dice = random.Random(fresh_seed())
     rounds = 0
     while rounds < ROUNDS_MIN or time.monotonic() < until_s:

@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, read_options
@@ -47,10 +46,7 @@ def by_name(row: dict[str, Any]) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("flags") / "data") as daemon:
-        yield daemon
+daemon = shared_daemon()
 
 
 @each("row", ROWS)
@@ -95,30 +91,6 @@ def test_it_is_taken_in_each_way_of_writing(row: dict[str, Any], tmp_path: Path)
     written = {"int": text, "floats": f"[{text}]"}.get(kind, repr(text))
     file.write_text(f"{key_of(row)} = {written}\n")
     assert value_of(name, f"-config={file}") == value
-
-
-@pytest.mark.parametrize("row", [r for r in ROWS if r["kind"] == "duration"], ids=by_name)
-def test_a_bare_number_in_the_file_is_milliseconds(row: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "nsqd.cfg"
-    file.write_text(f"{key_of(row)} = 2500\n")
-    assert value_of(row["name"], f"-config={file}") == 2.5 * S
-
-
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if r["kind"] in ("strings", "floats")], ids=by_name
-)
-def test_lists_repeat_and_may_stand_in_the_file_as_a_list(
-    row: dict[str, Any], tmp_path: Path
-) -> None:
-    name = row["name"]
-    parts = ("0.9", "0.5") if row["kind"] == "floats" else ("a:1", "b:2")
-    values = (0.9, 0.5) if row["kind"] == "floats" else parts
-    assert value_of(name, *(f"-{name}={part}" for part in parts)) == values
-    file = tmp_path / "nsqd.cfg"
-    for written in (str(list(parts)), repr(",".join(parts))):
-        file.write_text(f"{key_of(row)} = {written}\n")
-        if BY_NAME[name].kind is not Kind.REPEATED or written.startswith("["):
-            assert value_of(name, f"-config={file}") == values
 
 
 def test_keys_that_nobody_knows_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ so. No 500, and no traceback in the log."""
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cases import each, seeds
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from e2e.lookupd import Lookupd
 from penstock.net.api import Route
 from penstock.nsqd.drain import drain_routes
@@ -73,11 +74,7 @@ LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0, {}
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    path = tmp_path_factory.mktemp("odd") / "data"
-    with Daemon(path, "--durability=os", "--log-level=debug") as running:
-        yield running
+daemon = shared_daemon("--durability=os", "--log-level=debug")
 
 
 @pytest.fixture(scope="module")
@@ -113,27 +110,16 @@ class Odd:
             self._socket = socket.create_connection(("127.0.0.1", self._port), 40)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(head + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        heard = b""
-        while b"\r\n\r\n" not in heard:
-            heard += self._more(heard)
-        said, _, rest = heard.partition(b"\r\n\r\n")
-        lengths = [n for n in said.lower().split(b"\r\n") if n.startswith(b"content-length:")]
-        left = int(lengths[0].split(b":")[1]) - len(rest) if lengths else 0
-        while left > 0:
-            left -= len(self._more(heard))
-        if not lengths or b"connection: close" in said.lower():
+        response = http.client.HTTPResponse(self._socket, method=head.split(b" ")[0].decode())
+        response.begin()
+        response.read()
+        if response.will_close:
             self.close()
-        status = int(said.split(b" ")[1])
+        status = response.status
         self.statuses.add(status)
         if status == 500:
             self.faults.append((head[:200], body[:50]))
         return status
-
-    def _more(self, heard: bytes) -> bytes:
-        assert self._socket is not None
-        data = self._socket.recv(65536)
-        assert data, heard
-        return data
 
 
 def with_values(path: str, name: bytes, value: bytes) -> bytes:

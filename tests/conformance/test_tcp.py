@@ -16,8 +16,9 @@ import pytest
 from cases import each
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
-from e2e.v2client import Closed, Frame, V2Client, parse_message
+from e2e.v2client import Closed, V2Client
 from penstock import __version__
+from penstock.wire.frames import Frame, decode_message
 from penstock.wire.traced import REPLY_BYTES, decode_reply, encode_reply
 
 from .script import ANY_ID, HERE, Case, Expected, encode, expected, read_table
@@ -140,13 +141,13 @@ class Play:
 def heard(frame: Frame | None) -> Expected | None:
     if frame is None:
         return None
-    if frame.kind == 0 and len(frame.data) == REPLY_BYTES and frame.data.startswith(b"OK"):
+    if frame.type == 0 and len(frame.data) == REPLY_BYTES and frame.data.startswith(b"OK"):
         message_id, *rest = decode_reply(frame.data)
         assert message_id != ANY_ID
         return Expected(0, encode_reply(ANY_ID, *rest))
-    if frame.kind != 2:
-        return Expected(frame.kind, frame.data)
-    message = parse_message(frame.data)
+    if frame.type != 2:
+        return Expected(frame.type, frame.data)
+    message = decode_message(frame.data)
     return Expected(2, message.body, message.attempts)
 
 

@@ -13,8 +13,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from .v2client import V2Client
 
@@ -222,6 +225,17 @@ class Daemon:
             raise AssertionError(f"{len(rows)} channels named {channel}")
         found: dict[str, Any] = rows[0]
         return found
+
+
+def shared_daemon(*flags: str) -> Any:
+    """A fixture: a daemon with these flags for the tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+        with Daemon(tmp_path_factory.mktemp("nsqd") / "data", *flags) as running:
+            yield running
+
+    return daemon
 
 
 def starved_s(process: str) -> float:

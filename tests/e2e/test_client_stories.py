@@ -16,10 +16,6 @@ END_S_MAX = 120.0
 QUICK: dict[str, Any] = {"reconnect_delay_s": 0.02, "reconnect_delay_max_s": 0.2}
 
 
-def start(path: Path, *flags: str) -> Daemon:
-    return Daemon(path, "--durability=os", *flags).start()
-
-
 def where(daemon: Daemon) -> str:
     return f"127.0.0.1:{daemon.tcp_port}"
 

@@ -18,7 +18,7 @@ from cases import each
 from nsqd.test_auth import AuthServer
 
 from .certificates import Certificates
-from .daemon import Daemon
+from .daemon import Daemon, shared_daemon
 from .lookupd import Lookupd, eventually, nsqd
 from .node import node_modules
 
@@ -66,10 +66,7 @@ class Child:
         return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("clients") / "data") as daemon:
-        yield daemon
+daemon = shared_daemon()
 
 
 @pytest.fixture(params=LIBRARIES)

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,14 @@ from nsqd.authserver import AuthServer
 from penstock.client import BlockingProducer
 
 from .certificates import Certificates
-from .daemon import Daemon
+from .daemon import Daemon, shared_daemon
 from .lookupd import Lookupd, eventually, nsqd
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 END_S_MAX = 90
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("examples") / "data") as daemon:
-        yield daemon
+daemon = shared_daemon()
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from cases import fresh_seed, seeds
+from penstock.wire.frames import Message, decode_message
 
 from .daemon import Daemon
 from .lookupd import eventually
-from .v2client import ERROR, MESSAGE, Closed, Message, V2Client, parse_message, pub_bytes
+from .v2client import ERROR, MESSAGE, Closed, V2Client, pub_bytes
 
 TOPIC = "t"
 HISTORIES = seeds(1, 5)  # of each durability
@@ -169,10 +170,10 @@ class Consumer(threading.Thread):
             nobody = b"%016x" % number
             client.fin(nobody)
             while (frame := client.frame()) is not None:
-                if frame.kind == MESSAGE:
-                    self._books.take(self._channel, parse_message(frame.data))
+                if frame.type == MESSAGE:
+                    self._books.take(self._channel, decode_message(frame.data))
                     continue
-                assert frame.kind == ERROR, frame
+                assert frame.type == ERROR, frame
                 refused = frame.data.split()[2]
                 if refused == nobody:
                     break

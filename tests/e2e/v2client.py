@@ -9,26 +9,20 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+from penstock.wire.frames import (
+    HEARTBEAT,
+    Frame,
+    Message,
+    decode_message,
+    encode_bodies,
+    with_size,
+)
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
-HEARTBEAT = b"_heartbeat_"
 
 _HEAD = struct.Struct(">II")
-_MESSAGE = struct.Struct(">qH16s")
-_U32 = struct.Struct(">I")
-
-
-class Frame(NamedTuple):
-    kind: int
-    data: bytes
-
-
-class Message(NamedTuple):
-    timestamp_ns: int
-    attempts: int
-    id: bytes
-    body: bytes
 
 
 class Refused(Exception):
@@ -39,30 +33,20 @@ class Refused(Exception):
         self.data = data
 
 
-class Closed(Exception):
+class Closed(EOFError):
     """The daemon has hung up."""
 
 
-def parse_message(data: bytes) -> Message:
-    timestamp_ns, attempts, message_id = _MESSAGE.unpack_from(data)
-    return Message(timestamp_ns, attempts, message_id, data[_MESSAGE.size :])
-
-
-def sized(body: bytes) -> bytes:
-    return _U32.pack(len(body)) + body
-
-
 def pub_bytes(topic: str, body: bytes) -> bytes:
-    return b"PUB %s\n" % topic.encode() + sized(body)
+    return b"PUB %s\n" % topic.encode() + with_size(body)
 
 
 def dpub_bytes(topic: str, delay_ms: int, body: bytes) -> bytes:
-    return b"DPUB %s %d\n" % (topic.encode(), delay_ms) + sized(body)
+    return b"DPUB %s %d\n" % (topic.encode(), delay_ms) + with_size(body)
 
 
 def mpub_bytes(topic: str, bodies: Iterable[bytes]) -> bytes:
-    parts = [sized(body) for body in bodies]
-    return b"MPUB %s\n" % topic.encode() + sized(_U32.pack(len(parts)) + b"".join(parts))
+    return b"MPUB %s\n" % topic.encode() + with_size(encode_bodies(list(bodies)))
 
 
 def take_frame(buffer: bytearray) -> Frame | None:
@@ -78,7 +62,9 @@ def take_frame(buffer: bytearray) -> Frame | None:
     return Frame(kind, data)
 
 
-class V2Client:
+class Connection:
+    """Bytes and frames, heartbeats among them."""
+
     def __init__(
         self, port: int, timeout_s: float = 40.0, magic: bytes = b"  V2", host: str = "127.0.0.1"
     ) -> None:
@@ -97,27 +83,17 @@ class V2Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- bytes and frames ---
-
     def send(self, data: bytes) -> None:
         self.socket.settimeout(self.timeout_s)
         self.socket.sendall(data)
 
-    def command(self, line: str, body: bytes | None = None) -> None:
-        self.send(line.encode() + b"\n" + (b"" if body is None else sized(body)))
-
-    def frame(self, timeout_s: float | None = None) -> Frame | None:
-        """The next frame that is no heartbeat; None when none came in time. Raises Closed."""
-        deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        while True:
-            frame = take_frame(self._buffer)
-            if frame is None:
-                if not self._receive(deadline_s - time.monotonic()):
-                    return None
-            elif frame == (RESPONSE, HEARTBEAT):
-                self.send(b"NOP\n")
-            else:
-                return frame
+    def next_frame(self, timeout_s: float) -> Frame | None:
+        """None when none came in time. Raises Closed."""
+        deadline_s = time.monotonic() + timeout_s
+        while (frame := take_frame(self._buffer)) is None:
+            if not self._receive(deadline_s - time.monotonic()):
+                return None
+        return frame
 
     def _receive(self, timeout_s: float) -> bool:
         if timeout_s < 0:
@@ -134,14 +110,26 @@ class V2Client:
         self._buffer += data
         return True
 
+
+class V2Client(Connection):
+    def command(self, line: str, body: bytes | None = None) -> None:
+        self.send(line.encode() + b"\n" + (b"" if body is None else with_size(body)))
+
+    def frame(self, timeout_s: float | None = None) -> Frame | None:
+        """The next frame that is no heartbeat; None when none came in time. Raises Closed."""
+        deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        while (frame := self.next_frame(deadline_s - time.monotonic())) == (RESPONSE, HEARTBEAT):
+            self.send(b"NOP\n")
+        return frame
+
     def response(self) -> bytes:
         """The data of the next frame, which has to be a response. Raises Refused."""
         frame = self.frame()
         if frame is None:
             raise AssertionError(f"no answer within {self.timeout_s} s")
-        if frame.kind == ERROR:
+        if frame.type == ERROR:
             raise Refused(frame.data)
-        if frame.kind != RESPONSE:
+        if frame.type != RESPONSE:
             raise AssertionError(
                 f"a message came where an answer was expected: {frame.data[:60]!r}"
             )
@@ -155,7 +143,7 @@ class V2Client:
     def error(self) -> bytes:
         """The data of the next frame, which has to be an error."""
         frame = self.frame()
-        if frame is None or frame.kind != ERROR:
+        if frame is None or frame.type != ERROR:
             raise AssertionError(f"no error, but {frame}")
         return frame.data
 
@@ -202,11 +190,11 @@ class V2Client:
         frame = self.frame(timeout_s)
         if frame is None:
             return None
-        if frame.kind == ERROR:
+        if frame.type == ERROR:
             raise Refused(frame.data)
-        if frame.kind != MESSAGE:
+        if frame.type != MESSAGE:
             raise AssertionError(f"{frame.data!r} where a message was expected")
-        return parse_message(frame.data)
+        return decode_message(frame.data)
 
     def messages(self, count: int, timeout_s: float | None = None) -> list[Message]:
         """`count` messages, each within `timeout_s`. Fewer is an error. They are not finished."""
@@ -236,8 +224,8 @@ class V2Client:
         for number in (1, 2):
             nobody = b"%016x" % number
             self.fin(nobody)
-            while (frame := self.frame()) is not None and frame.kind == MESSAGE:
-                message = parse_message(frame.data)
+            while (frame := self.frame()) is not None and frame.type == MESSAGE:
+                message = decode_message(frame.data)
                 self.fin(message.id)
                 found.append(message)
             if frame is None or not frame.data.startswith(b"E_FIN_FAILED FIN " + nobody):

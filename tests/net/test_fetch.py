@@ -67,13 +67,6 @@ async def test_what_is_no_document(reply: bytes, status: int, reason: str) -> No
         assert "secret" not in str(error)
 
 
-async def test_what_is_no_http() -> None:
-    async with asking(b"garbage\r\n\r\n") as (fetcher, server):
-        error = await failure(fetcher, server.url + "/x?secret=s3cret")
-        assert (error.url, error.status, error.sent) == (server.url + "/x", 0, True)
-        assert error.reason == "the answer is not HTTP"
-
-
 async def test_silence_ends_by_the_clock() -> None:
     async with asking(None, request_timeout_ns=800 * MS) as (fetcher, server):
         error = await failure(fetcher, server.url)

@@ -5,15 +5,12 @@ import socket
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cases import each, examples, within
+from cases import each, within
 from penstock import limits
 from penstock.net import http
-from penstock.net.http import HttpConnection
 
-from .httpserver import SILENCE_S, App, Server, serving, until
+from .httpserver import SILENCE_S, Server, serving, until
 
 
 @pytest.mark.parametrize(
@@ -144,15 +141,6 @@ async def test_many_pipelined_requests_stop_the_reading_and_are_all_served(serve
 
 
 @within(serving)
-async def test_a_chunked_body_and_bytes_one_by_one(server: Server) -> None:
-    async with server.client() as client:
-        for byte in b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n":
-            client.writer.write(bytes([byte]))
-            await asyncio.sleep(0)
-        assert await client.body(b"2\r\nde\r\n0\r\n\r\n") == b"POST / abcde"
-
-
-@within(serving)
 async def test_expect_100_continue(server: Server) -> None:
     async with server.client() as client:
         head = b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
@@ -221,17 +209,6 @@ async def test_junk_after_a_request_does_not_hurt_its_answer(server: Server) -> 
 
 
 @within(serving)
-async def test_endless_headers_end_the_connection(server: Server) -> None:
-    async with server.client() as client:
-        client.writer.write(b"GET / HTTP/1.1\r\n")
-        line = b"X-Header: " + b"x" * 1000 + b"\r\n"
-        for _ in range(limits.HTTP_HEADER_BYTES_MAX // len(line) + 300):
-            client.writer.write(line)
-            await asyncio.sleep(0)
-        assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
-
-
-@within(serving)
 async def test_head_has_no_body_and_an_upgrade_is_ignored(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"HEAD / HTTP/1.1\r\n\r\n")
@@ -292,64 +269,6 @@ async def test_headers_that_trickle_in_do_not_keep_a_connection(
             return client.reader.at_eof() or client.reader.exception() is not None
 
         await until(at_end)
-
-
-class Pipe(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += bytes(data)
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
-PIECES = st.sampled_from(
-    [
-        b"GET / HTTP/1.1\r\n",
-        b"POST /x HTTP/1.0\r\n",
-        b"Content-Length: 3\r\n",
-        b"Content-Length: 999\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Expect: 100-continue\r\n",
-        b"Connection: Upgrade\r\nUpgrade: x\r\n",
-        b"CONNECT a:1 HTTP/1.1\r\n",
-        b"\r\n",
-        b"3\r\nabc\r\n",
-        b"0\r\n\r\n",
-        b"  V2",
-    ]
-)
-
-
-@given(st.lists(PIECES | st.binary(max_size=12), max_size=12), st.integers(1, 40))
-@settings(max_examples=examples(300), deadline=None)
-def test_no_bytes_can_break_a_connection(pieces: list[bytes], step: int) -> None:
-    """Whatever comes, in whatever fragments: only answers go out, and each begins as one."""
-
-    async def run() -> None:
-        connection, pipe = HttpConnection(App(), set()), Pipe()
-        connection.connection_made(pipe)
-        stream = b"".join(pieces)
-        for start in range(0, len(stream), step):
-            connection.data_received(stream[start : start + step])
-        connection.connection_lost(None)
-        assert pipe.written == b"" or pipe.written.startswith(b"HTTP/1.1 ")
-
-    asyncio.run(run())
 
 
 @within(serving)

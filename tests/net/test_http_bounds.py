@@ -72,18 +72,21 @@ async def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs(
         assert await client.body() == b"POST / " + b"x" * 10
 
 
-@pytest.mark.parametrize("endless", [b"1;name=", b"0\r\n", b"0\r\nLong:", b"1\r\nx\r\n0\r\n"])
+CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@each("begun", [
+    b"GET / HTTP/1.1\r\n", CHUNKED + b"1;name=", CHUNKED + b"0\r\n", CHUNKED + b"0\r\nLong:",
+    CHUNKED + b"1\r\nx\r\n0\r\n",
+])  # fmt: skip
 @within(serving)
-async def test_what_is_no_body_in_a_chunked_request_is_bounded(
-    server: Server, endless: bytes
-) -> None:
-    """Trailers, one long trailer, a chunk's extension."""
+async def test_what_is_no_body_is_bounded(server: Server, begun: bytes) -> None:
+    """Headers, trailers, one long trailer, a chunk's extension."""
     line = b"X-Header: " + b"x" * 1000 + b"\r\n"
-    if endless.endswith((b"=", b":")):
+    if begun.endswith((b"=", b":")):
         line = b"y" * 1000
     async with server.client() as client:
-        client.writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-        client.writer.write(endless)
+        client.writer.write(begun)
         for _ in range(limits.HTTP_HEADER_BYTES_MAX // len(line) + 300):
             client.writer.write(line)
             await asyncio.sleep(0)
@@ -107,11 +110,10 @@ async def test_what_comes_after_the_last_answer_is_not_read_without_end(
 @within(serving)
 async def test_trailers_say_nothing_about_the_request(server: Server) -> None:
     async with server.client() as client:
-        head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
         body = b"".join(b"1;a=b\r\n%c\r\n" % byte for byte in b"abcdefgh" * 12)
         end = b"0\r\nExpect: 100-continue\r\nX: y\r\n\r\n"
         for _ in range(3):
-            assert await client.body(head + body + end) == b"POST / " + b"abcdefgh" * 12
+            assert await client.body(CHUNKED + body + end) == b"POST / " + b"abcdefgh" * 12
 
 
 @within(serving)

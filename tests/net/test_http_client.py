@@ -159,15 +159,6 @@ async def test_it_is_asked_again_once() -> None:
         assert len(server.requests) == 3
 
 
-async def test_a_connection_that_ended_is_not_used() -> None:
-    async with asking(OK) as (asks, server):
-        await ask(asks, server.url)
-        server.replies = [OK]
-        await asyncio.sleep(0.05)
-        await ask(asks, server.url, "POST")
-        assert server.connections == 2
-
-
 async def test_what_comes_unasked_ends_the_connection() -> None:
     async with asking(OK, OK, OK) as (asks, server):
         await ask(asks, server.url)

@@ -33,17 +33,6 @@ from penstock.net.listener import (
 )
 def test_addresses(text: str, address: ListenAddress) -> None:
     assert parse_address(text) == address
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        (ListenAddress("1.2.3.4", 5, ""), "1.2.3.4:5"),
-        (ListenAddress("::1", 5, ""), "[::1]:5"),
-        (ListenAddress("", 0, "/x"), "/x"),
-    ],
-)
-def test_addresses_as_text(address: ListenAddress, text: str) -> None:
     assert str(address) == text
 
 

@@ -1,7 +1,8 @@
 """One installation for the tests of this folder: a lookupd, an nsqd, an nsqadmin; and an nsqadmin
 where one has to log in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -33,6 +34,18 @@ class Installation(NamedTuple):
     def wait_for_topic(self, topic: str) -> None:
         """Until nsqlookupd knows it."""
         eventually(lambda: topic in self.admin.json("GET", "/api/topics")["topics"])
+
+    @contextmanager
+    def topic(self, name: str, *channels: str, bodies: Iterable[bytes] = ()) -> Iterator[Daemon]:
+        """The nsqd that has it, and messages in it, until the end."""
+        self.nsqd.post(f"/topic/create?topic={name}")
+        for channel in channels:
+            self.nsqd.post(f"/channel/create?topic={name}&channel={channel}")
+        for body in bodies:
+            self.nsqd.post(f"/pub?topic={name}", body)
+        self.wait_for_topic(name)
+        yield self.nsqd
+        self.nsqd.post(f"/topic/delete?topic={name}")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from .elsewhere import Answering
+from e2e.answering import Answer, Answering
 
 Query = dict[str, str]
 START_S = 1_700_000_000
@@ -50,7 +50,7 @@ class _Stand(Answering):
         self.lock = threading.Lock()
         self._calls = calls
 
-    def reply(self, method: str, path: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         self._calls.made.append((self.name, method, path))
         parts = urlsplit(path)
         with self.lock:

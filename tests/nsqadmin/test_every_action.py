@@ -161,16 +161,14 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def world(installation: Installation, guarded: Admin) -> Iterator[World]:
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
-    nsqd.post(f"/pub?topic={TOPIC}", b"kept")
-    with closing(Store(guarded.data_path)) as store:
+    with (
+        installation.topic(TOPIC, "c", bodies=[b"kept"]) as nsqd,
+        closing(Store(guarded.data_path)) as store,
+    ):
         headers = {role: logged_in(store, name) for name, role in USERS.items()}
         store.put_token("robot", VIEW)
         yield World(guarded, f"127.0.0.1:{nsqd.http_port}", headers)
         store.remove_token("robot")
-    nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
 @each("click", [click for click in (*CLICKS.values(), *ALSO) if click.label])

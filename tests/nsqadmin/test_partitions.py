@@ -11,7 +11,7 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
-from penstock.nsqadmin.messages import Place, PlaceInvalid
+from penstock.nsqadmin.messages import Place
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
 from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
@@ -192,11 +192,6 @@ def test_pages_go_over_all_partitions_by_time() -> None:
     before = asyncio.run(both().back(ends, hunt(100)))
     assert len(before.lines) == 30
     assert before.is_end
-
-
-def test_an_offset_is_of_one_partition() -> None:
-    with pytest.raises(PlaceInvalid, match="choose a partition first"):
-        asyncio.run(both().page("7", hunt()))
 
 
 # --- what is inside, and replay ---

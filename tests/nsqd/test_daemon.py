@@ -1,6 +1,5 @@
 """Starts, stops and restarts of a whole daemon."""
 
-import json
 import socket
 import stat
 import threading
@@ -46,6 +45,7 @@ def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
 
 
 def test_unix_sockets(tmp_path: Path) -> None:
+    """Of HTTP over one see `tests/nsqdapi/test_transports.py`."""
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     flags = (f"--tcp-address={tcp}", f"--http-address={http}")
     with Running(tmp_path / "data", *flags):
@@ -54,15 +54,6 @@ def test_unix_sockets(tmp_path: Path) -> None:
             client.connect(str(tcp))
             client.sendall(b"  V2" + pub(b"t", b"x"))
             assert client.recv(100) == frames.encode_frame(0, b"OK")
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(40)
-            client.connect(str(http))
-            client.sendall(b"GET /info HTTP/1.1\r\nConnection: close\r\n\r\n")
-            answer = b""
-            while data := client.recv(65536):
-                answer += data
-            info = json.loads(answer.partition(b"\r\n\r\n")[2])
-            assert (info["tcp_port"], info["http_port"]) == (-1, -1)
         assert stat.S_ISSOCK(tcp.stat().st_mode)
     assert not tcp.exists()
     assert not http.exists()
@@ -95,17 +86,6 @@ def is_broken(nsqd: Running) -> bool:
     ended = eventually(nsqd.daemon.ended.done)
     nsqd.stop()
     return ended and (nsqd.daemon.ended.result(), nsqd.daemon.broken) == (1, True)
-
-
-def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Running(tmp_path) as nsqd, nsqd.client() as client:
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))
-        client.send(pub(b"t", b"x"))
-        assert is_broken(nsqd)
-    assert "a fault of the program stops the daemon" in caplog.text
-    assert "impossible" in caplog.text
 
 
 def test_a_fault_in_a_command_stops_the_daemon(

@@ -103,18 +103,6 @@ def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Pat
         assert (answer.status, answer.body) == (409, b'{"message":"FAILED draining"}')
 
 
-def test_a_paused_topic_keeps_it_waiting(tmp_path: Path) -> None:
-    with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
-        assert nsqd.request("POST", "/topic/pause?topic=t").status == 200
-        assert nsqd.request("POST", "/pub?topic=t", b"x").status == 200
-        assert ask(nsqd)["topics"][0]["paused"] is True
-        assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
-        assert nsqd.request("POST", "/topic/unpause?topic=t").status == 200
-        consumer.send(b"RDY 1\n")
-        consumer.send(b"FIN %b\n" % consumer.message().id)
-        assert eventually(lambda: has_ended(nsqd))
-
-
 def test_it_can_be_called_off(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         assert consumer.ask(pub(b"t", b"1")) == ok()

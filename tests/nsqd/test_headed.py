@@ -5,8 +5,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.kernel import Section, murmur3_32
 from penstock.wire import frames
@@ -163,46 +161,6 @@ def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
             assert client.ask(b"SUB with c\n") == ok()
         with nsqd.client() as client:
             assert client.ask(b"SUB other c\n") == ok()
-
-
-def test_an_envelope_is_right_on_any_topic(tmp_path: Path) -> None:
-    with Running(tmp_path / "data", "--durability=os", "--sub-extend-must=true") as nsqd:
-        for shape in ("topic=with&extend=true&partition_num=3", "topic=without&partition_num=3"):
-            assert nsqd.request("POST", f"/topic/create?{shape}").status == 200
-        assert nsqd.request("POST", "/pub?topic=without&partition=1", b"one").status == 200
-        assert nsqd.request("POST", "/pub?topic=without&key=k", b"two").status == 200
-        ext = "ext=%7B%22a%22%3A%22b%22%7D"
-        assert nsqd.request("POST", f"/pub_ext?topic=with&partition=1&{ext}", b"one").status == 200
-        for topic, expected in (
-            (b"without", {b"\x00\x01\x00one", b"\x00\x02\x01\x00\x01ktwo"}),
-            (b"with", {b'\x00\x01\x04\x00\x09{"a":"b"}one'}),
-        ):
-            with nsqd.client(feature_negotiation=True, envelope=True) as client:
-                subscribe(client, topic)
-                assert {client.read().data[26:] for _ in expected} == expected
-
-
-RED = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "bodies"),
-    [
-        (RED, [b"one"]),
-        ({**RED, "inverse": True}, [b"two", b"three"]),
-        ({**RED, "type": 2, "filter_data": "^[rg]"}, [b"one"]),
-        ({**RED, "type": 3, "filter_data": "*e*"}, [b"one", b"three"]),
-        ({"type": 4, "filter_ext_key": "any", "filter_data_list": [RED]}, [b"one"]),
-    ],
-)
-def test_filters(extended: Running, wanted: dict[str, Any], bodies: list[bytes]) -> None:
-    publish(extended, "with", *MESSAGES)
-    with extended.client(ext_filter=wanted, extend_support=True) as client:
-        subscribe(client, b"with")
-        assert [read_long(client)[1] for _ in bodies] == bodies
-        left = len(MESSAGES) - len(bodies)
-        assert eventually(lambda: extended.channel("with", "c")["in_flight_count"] == len(bodies))
-        assert extended.channel("with", "c")["depth"] == 0, left
 
 
 def test_tags_in_all_partitions(extended: Running) -> None:

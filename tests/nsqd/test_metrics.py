@@ -173,17 +173,10 @@ def test_ephemerals_can_be_left_out_and_memory_put_in(tmp_path: Path) -> None:
         assert some[-1].endswith("|c")
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expanded"),
-    [
-        ("nsq.%s", "nsq.127_0_0_1_24151."),
-        ("nsq.%s.", "nsq.127_0_0_1_24151."),
-        ("x", "x."),
-        ("", ""),
-    ],
-)
-def test_prefix(prefix: str, expanded: str) -> None:
-    assert expand_prefix(prefix, "127.0.0.1", 24151) == expanded
+def test_prefix() -> None:
+    address = "nsq.127_0_0_1_24151."
+    for prefix, expanded in (("nsq.%s", address), ("nsq.%s.", address), ("x", "x."), ("", "")):
+        assert expand_prefix(prefix, "127.0.0.1", 24151) == expanded
 
 
 def test_an_address_without_a_port_is_refused() -> None:

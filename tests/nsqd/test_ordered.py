@@ -1,4 +1,7 @@
-"""SUB_ORDERED, as Youzan's clients say it, and topics that want nothing else."""
+"""SUB_ORDERED, as Youzan's clients say it, and topics that want nothing else.
+
+What is no SUB_ORDERED stands in `tests/conformance/tcp.toml`.
+"""
 
 import json
 import struct
@@ -57,28 +60,6 @@ def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
     assert [one["topic_name"] for one in nsqd.stats()["topics"]] == ["t"]
     assert config(nsqd, CONFIG)["order"] != "strict"
     assert [one["channel_name"] for one in nsqd.stats()["topics"][0]["channels"]] == ["c"]
-
-
-REFUSED = [
-    (b"SUB_ORDERED t c", b"E_INVALID SUB_ORDERED insufficient number of parameters"),
-    (b"SUB_ORDERED t c 2", b'E_BAD_PARTITION SUB_ORDERED partition "2" is not valid'),
-    (b"SUB_ORDERED t c -1", b'E_BAD_PARTITION SUB_ORDERED partition "-1" is not valid'),
-    (b"SUB_ORDERED t c x", b'E_BAD_PARTITION SUB_ORDERED partition "x" is not valid'),
-    (b"SUB_ORDERED t$ c 0", b'E_BAD_TOPIC SUB_ORDERED topic name "t$" is not valid'),
-    (b"SUB_ORDERED t c$ 0", b'E_BAD_CHANNEL SUB_ORDERED channel name "c$" is not valid'),
-]
-
-
-@pytest.mark.parametrize(("line", "text"), REFUSED)
-def test_what_is_refused(nsqd: Running, line: bytes, text: bytes) -> None:
-    with nsqd.client() as client:
-        assert client.ask(line + b"\n") == error(text)
-
-
-def test_samples_have_no_order(nsqd: Running) -> None:
-    with nsqd.client(feature_negotiation=True, sample_rate=50) as client:
-        said = client.ask(b"SUB_ORDERED t c 0\n")
-    assert said == error(b"E_INVALID cannot SUB_ORDERED with a sample_rate")
 
 
 def test_an_ordered_topic_has_only_sub_ordered(nsqd: Running) -> None:

@@ -5,10 +5,8 @@ import json
 import logging
 import socket
 import ssl
-import struct
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.net import tls as anycert
 from penstock.nsqd.options import Options, read_options
-from penstock.nsqd.tls import Upgrades, cipher_name, server_context, version_name
+from penstock.nsqd.tls import cipher_name, server_context, version_name
 
 from .world import Running, eventually
 
@@ -330,54 +328,6 @@ class _Snappy:
     _snappy = True
 
 
-def test_a_slow_reader_stalls_its_own_deliveries_only(
-    node: Running, port: int, certificates: Certificates
-) -> None:
-    count, body = 400, bytes(range(256)) * 400
-    with (
-        connect(port, certificates, FORMS["tls"]) as slow,
-        connect(port, certificates, FORMS["tls"]) as quick,
-    ):
-        slow.sub("slow", "c")
-        slow.rdy(count)
-        for _ in range(count // 20):
-            quick.mpub("slow", [body] * 20)
-        deadline_s = time.monotonic() + 60
-        last = (-1, -1)
-        while (now := (row(node, "slow")["message_count"], _unsent(node))) != last or 0 in now:
-            last = now
-            assert time.monotonic() < deadline_s
-            quick.pub("other", b"meanwhile")
-            time.sleep(0.05)
-        sent, unsent = now
-        assert sent < count
-        assert unsent < 2 << 20
-        assert {message.body for message in slow.messages(count)} == {body}
-
-
-def _unsent(node: Running) -> int:
-    sessions = node.daemon.protocol.sessions
-    most: int = node.call(lambda: max(session.conn.unsent for session in sessions.values()))
-    return most
-
-
-def test_a_bomb_is_read_in_pieces(node: Running, port: int) -> None:
-    """200 MB of NOPs in 200 KB of deflate: the kernel is never given much at a time."""
-    commands = (b"NOP " + bytes(16_000) + b"\n") * 1_300
-    with Upgraded(port, None, deflate=True) as client:
-        size_max = 0
-        for _ in range(10):
-            client.send(commands)
-            size_max = max(size_max, node.call(lambda: _held_bytes(node)))
-        client.pub("bomb", b"after it")
-        assert size_max < 1 << 20
-
-
-def _held_bytes(node: Running) -> int:
-    links: list[Any] = list(node.daemon.node.links.by_serial.values())
-    return max(len(link._decoder._input) for link in links)
-
-
 # --- what fails ---
 
 
@@ -418,61 +368,6 @@ def test_garbage_after_the_upgrade_ends_the_connection(
         assert client.is_closed()
 
 
-class _Cut(Exception):
-    pass
-
-
-class _Flaky(Upgraded):
-    """Hangs up after so many bytes, wherever that is."""
-
-    left = 0
-    abrupt = False
-
-    def close(self) -> None:
-        if self.abrupt and self.socket.fileno() >= 0:  # a reset
-            linger = struct.pack("ii", 1, 0)
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        super().close()
-
-    def send(self, data: bytes) -> None:
-        encoded = self.encoded(data) if hasattr(self, "_deflate") else data
-        super().send_raw(encoded[: self.left])
-        self.left -= len(encoded)
-        if self.left <= 0:
-            raise _Cut
-
-
-@every_form
-@pytest.mark.parametrize("abrupt", [False, True])
-def test_a_connection_may_break_anywhere(
-    node: Running, port: int, certificates: Certificates, form: dict[str, Any], abrupt: bool
-) -> None:
-    rest = {name: value for name, value in form.items() if name != "tls"}
-    context = certificates.client() if "tls" in form else None
-    for left in (2, 10, 60, 150, 170, 200):
-        client = _Flaky.__new__(_Flaky)
-        client.left, client.abrupt = left, abrupt
-        with suppress(_Cut), closing(client):
-            client.__init__(port, context, **rest)  # type: ignore[misc]
-            client.pub("breaks", b"x" * 100)
-    with V2Client(port) as plain:
-        plain.pub("breaks", b"still here")
-
-
-def test_a_handshake_cut_at_every_byte(port: int, certificates: Certificates) -> None:
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = certificates.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    hello = outgoing.read()
-    for size in range(0, len(hello), 23):
-        with V2Client(port) as client:
-            client.identify(tls_v1=True)
-            client.send(hello[:size])
-    with connect(port, certificates, FORMS["tls"]) as client:
-        client.pub("hello", b"x")
-
-
 def test_a_client_that_closes_tls_properly_gets_its_answers(
     port: int, certificates: Certificates
 ) -> None:
@@ -492,19 +387,3 @@ def test_the_daemon_says_goodbye(tmp_path: Path, certificates: Certificates) -> 
             client.socket.settimeout(40)
             assert client.socket.recv(100) == b""  # a close_notify, or SSLEOFError would be raised
             client.close()
-
-
-def test_a_fault_while_upgrading_costs_one_connection(
-    node: Running, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("on purpose")
-
-    with monkeypatch.context() as patch, V2Client(port) as client:
-        patch.setattr(Upgrades, "_compress", fail)
-        client.command("IDENTIFY", b'{"feature_negotiation":true,"snappy":true}')
-        client.response()
-        with pytest.raises(Closed):
-            client.frame()
-    with V2Client(port) as client:
-        client.pub("fine", b"x")

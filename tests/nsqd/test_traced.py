@@ -56,34 +56,8 @@ def test_an_mpub_trace_answers_for_its_first_message(nsqd: Running) -> None:
         assert [message.body for message in found] == [b"a", b"bb", b"ccc"]
 
 
-def test_answers_keep_the_order_of_commands(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        client.send(
-            pub(b"t", b"1") + pub_trace(b"t", b"2") + pub(b"t", b"3") + pub_trace(b"t", b"4")
-        )
-        first, second, third, fourth = (client.read() for _ in range(4))
-        assert (first, third) == (ok(), ok())
-        assert decode_reply(second.data)[2] == 1
-        assert decode_reply(fourth.data)[2] == 3
-
-
 def pack(*messages: bytes) -> bytes:
     return u32(len(messages)) + b"".join(messages)
-
-
-def test_mpubtrace_over_http(nsqd: Running) -> None:
-    body = pack(traced(b"a", 7), traced(b"bb", 8), traced(b"ccc", 0))
-    answer = nsqd.request("POST", "/mpubtrace?topic=orders", body)
-    found = stored(nsqd, "orders")[0]
-    assert json.loads(answer.body) == {
-        "status": "OK",
-        "id": found[0].id,
-        "trace_id": "7",
-        "queue_offset": 0,
-        "rawsize": 4 + 1 + 12,
-    }
-    assert traces(found) == [7, 8, None]
-    assert [message.body for message in found] == [b"a", b"bb", b"ccc"]
 
 
 def test_a_numbered_producer_is_told_where_its_message_lies_unless_it_repeats(

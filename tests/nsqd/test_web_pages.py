@@ -36,18 +36,6 @@ def test_pages_change_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
         assert nsqd.request("POST", "/pub?topic=t", b"x").status == 200  # it does not drain
 
 
-def test_a_list_of_names(tmp_path: Path) -> None:
-    flags = ("--http-allowed-host=panel.example.com", "--http-allowed-host=nsqd.internal")
-    with Running(tmp_path / "data", *flags) as nsqd:
-        for headers in (
-            {"Host": "nsqd.internal:4151"},
-            {"Origin": "https://panel.example.com", "Sec-Fetch-Site": "cross-site"},
-        ):
-            assert nsqd.request("POST", "/pub?topic=t", b"x", headers).status == 200
-        for headers in FOREIGN:
-            assert nsqd.request("POST", "/pub?topic=t", b"x", headers).status == 403
-
-
 def test_changes_by_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     with Running(tmp_path / "data", f"--http-secret-file={tmp_path / 'secret'}") as nsqd:

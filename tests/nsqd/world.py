@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from e2e.v2client import Closed, Connection
 from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
@@ -84,42 +84,24 @@ def stored(nsqd: Running, topic: str) -> list[list[Message]]:
     ]
 
 
-class V2:
+class V2(Connection):
     """A client that sends what it is told and hands out frames."""
 
     def __init__(self, address: Any, magic: bytes = b"  V2", **identify: Any) -> None:
-        self.socket = socket.create_connection((address.host, address.port), TIMEOUT_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray()
-        self._frames: list[Frame] = []
-        self.send(magic)
+        super().__init__(address.port, TIMEOUT_SECONDS, magic, address.host)
         if identify:
             self.identify(**identify)
-
-    def __enter__(self) -> V2:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
 
     def identify(self, **values: Any) -> Frame:
         self.send(b"IDENTIFY\n" + frames.with_size(json.dumps(values).encode()))
         return self.read()
 
     def read(self, timeout: float = TIMEOUT_SECONDS) -> Frame:
-        """The next frame. EOFError at the end, TimeoutError when nothing comes."""
-        deadline = time.monotonic() + timeout
-        while not self._frames:
-            self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError
-            self._buffer += data
-            self._frames += frames.take_frames(self._buffer)
-        return self._frames.pop(0)
+        """The next frame. Closed at the end, TimeoutError when nothing comes."""
+        frame = self.next_frame(timeout)
+        if frame is None:
+            raise TimeoutError
+        return frame
 
     def ask(self, data: bytes) -> Frame:
         self.send(data)
@@ -133,7 +115,7 @@ class V2:
     def is_closed(self) -> bool:
         try:
             frame = self.read()
-        except (EOFError, ConnectionResetError):
+        except Closed:
             return True
         raise AssertionError(f"a frame came instead of the end: {frame}")
 

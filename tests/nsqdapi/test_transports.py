@@ -1,16 +1,15 @@
 """What goes over the wire, with and without an event loop."""
 
 import asyncio
-import http.server
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from e2e.answering import Answer, Answering
+from nsqd.world import Running
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.net.outgoing import Headers
@@ -25,77 +24,30 @@ class Asked(NamedTuple):
     line: str
     body: bytes
     headers: dict[str, str]
-    connection: int
+    from_port: int
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    connections = 0
-    asked: list[Asked]
+class Daemon(Answering):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Asked] = []
+        self.at = Address("127.0.0.1", self.port)
 
-    def setup(self) -> None:
-        type(self).connections += 1
-        super().setup()
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        named = {name.lower(): value for name, value in self.headers.items()}
-        line = f"{self.command} {self.path}"
-        self.asked.append(Asked(line, body, named, type(self).connections))
-        answer = json.dumps({"offset": 7}).encode()
-        self.send_response(200)
-        self.send_header("X-Penstock-Identity", "x")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Tests are silent."""
-
-    def address_string(self) -> str:
-        return "a unix socket has none"
-
-
-class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-
-class Daemon:
-    def __init__(self, path: str = "") -> None:
-        self.asked = listed = list[Asked]()
-
-        class Handler(_Handler):
-            asked = listed
-
-        self._server: socketserver.BaseServer
-        if path:
-            self._server = UnixServer(path, Handler)
-            self.address = Address("", None, socket_path=path)
-        else:
-            server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-            server.daemon_threads = True
-            self._server = server
-            self.address = Address("127.0.0.1", server.server_port)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def end(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def reply_to(self, port: int, *asked: Any) -> Answer:
+        method, path, body, headers = asked
+        named = {name.lower(): value for name, value in headers.items()}
+        self.asked.append(Asked(f"{method} {path}", body, named, port))
+        return 200, b'{"offset": 7}', {"X-Penstock-Identity": "x"}
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    daemon = Daemon()
-    yield daemon
-    daemon.end()
+    with Daemon() as daemon:
+        yield daemon
 
 
 def test_a_connection_is_kept_until_it_is_closed(daemon: Daemon) -> None:
-    link = Link(daemon.address, 10)
+    link = Link(daemon.at, 10)
     call = calls.offset_at("t", 5)
     for _ in range(2):
         answer = link.exchange(call.method, call.target)
@@ -104,12 +56,13 @@ def test_a_connection_is_kept_until_it_is_closed(daemon: Daemon) -> None:
     link.close()
     link.exchange(call.method, call.target)
     link.close()
-    assert [one.connection for one in daemon.asked] == [1, 1, 2]
+    first, second, third = (one.from_port for one in daemon.asked)
+    assert first == second != third
     assert daemon.asked[0].line == "GET /log/offset?topic=t&partition=0&timestamp_ms=5"
 
 
 def test_the_secret_goes_with_what_changes_something(daemon: Daemon) -> None:
-    link = Link(daemon.address._replace(prefix="/nsqd"), 10, secret=SECRET)
+    link = Link(daemon.at._replace(prefix="/nsqd"), 10, secret=SECRET)
     link.exchange("GET", "/info")
     call = calls.publish("t", b"x")
     link.exchange(call.method, call.target, call.body, call.content_type)
@@ -128,7 +81,7 @@ def test_the_secret_goes_with_what_changes_something(daemon: Daemon) -> None:
 
 
 def test_an_answer_is_of_what_was_sent(daemon: Daemon) -> None:
-    link = Link(daemon.address, 10)
+    link = Link(daemon.at, 10)
     link.send("GET", "/first")
     assert link.receive().status == 200
     with pytest.raises(FAILURES):
@@ -139,13 +92,12 @@ def test_an_answer_is_of_what_was_sent(daemon: Daemon) -> None:
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:
-    daemon = Daemon(str(tmp_path / "http"))
-    try:
-        link = Link(daemon.address, 10)
-        assert link.exchange("GET", "/ping").status == 200
+    tcp, path = tmp_path / "tcp.sock", str(tmp_path / "http.sock")
+    with Running(tmp_path / "data", f"--tcp-address={tcp}", f"--http-address={path}"):
+        link = Link(Address("", None, socket_path=path), 10)
+        info = json.loads(link.exchange("GET", "/info").body)
         link.close()
-    finally:
-        daemon.end()
+    assert (info["tcp_port"], info["http_port"]) == (-1, -1)
 
 
 class _Fetcher(Fetcher):

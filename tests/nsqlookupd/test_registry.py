@@ -55,24 +55,6 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
     registry.validate()
 
 
-def test_operators_make_and_delete_names() -> None:
-    registry = World().registry
-    producer = registry.join(peer())
-    registry.register(producer, "t", "c")
-    registry.create_topic("made")
-    registry.create_channel("other", "c")
-    assert registry.topic_names() == ["made", "other", "t"]
-    assert registry.delete_channel("t", "c")
-    assert not registry.delete_channel("t", "c")
-    assert not registry.delete_channel("none", "c")
-    registry.delete_topic("t")
-    registry.delete_topic("other")
-    registry.delete_topic("none")
-    assert (registry.topic_names(), registry.channel_names("other")) == (["made"], [])
-    registry.leave(producer)
-    registry.validate()
-
-
 def test_the_check_finds_breaches() -> None:
     def stray(registry: Registry, producer: Producer) -> None:
         del registry.producers[producer]
@@ -149,7 +131,7 @@ class Model(RuleBasedStateMachine):
             names = self.has[producer]
             lost = {n for n in names if n[0] == topic and channel in ("", n[1])}
             names -= lost
-            self._forget_ephemeral(lost if channel else lost | {(topic, "")})
+            self._forget_ephemeral(lost | {(topic, channel)})
 
     @rule(number=st.integers(0, 9))
     def leave(self, number: int) -> None:
@@ -157,6 +139,21 @@ class Model(RuleBasedStateMachine):
         if producer is not None:
             self.registry.leave(producer)
             self._forget_ephemeral(self.has.pop(producer))
+
+    @rule(topic=TOPICS, channel=CHANNELS)
+    def create(self, topic: str, channel: str) -> None:
+        if channel:
+            self.registry.create_channel(topic, channel)
+        else:
+            self.registry.create_topic(topic)
+        self.known |= {(topic, ""), (topic, channel)}
+
+    @rule(topic=TOPICS, channel=CHANNELS)
+    def delete_channel(self, topic: str, channel: str) -> None:
+        if channel:
+            assert self.registry.delete_channel(topic, channel) == ((topic, channel) in self.known)
+            for names in (self.known, *self.has.values()):
+                names.discard((topic, channel))
 
     @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:

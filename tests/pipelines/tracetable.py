@@ -33,25 +33,21 @@ class Events:
     channels: tuple[str, ...] = ("billing",)
     topic: str = "orders"
 
-    def at(self, name: str, offset: int, channel: int = 0) -> int:
+    def at(self, name: str, offset: int) -> int:
         """The place of the first such event."""
-        place = -1 if name == "published" else channel
-        same = (self.kind == KIND[name]) & (self.offset == offset) & (self.channel == place)
-        return int(np.flatnonzero(same)[0])
+        return int(np.flatnonzero((self.kind == KIND[name]) & (self.offset == offset))[0])
 
-    def drop(self, name: str, offset: int, channel: int = 0) -> None:
+    def drop(self, name: str, offset: int) -> None:
         keep = np.ones(len(self.kind), bool)
-        keep[self.at(name, offset, channel)] = False
+        keep[self.at(name, offset)] = False
         self.keep_where(keep)
 
     def keep_where(self, keep: Numbers) -> None:
         for column in ("kind", "offset", "time_us", "channel", "attempts"):
             setattr(self, column, getattr(self, column)[keep])
 
-    def add(
-        self, name: str, offset: int, time_us: int, channel: int = 0, attempts: int = 1
-    ) -> None:
-        new = (KIND[name], offset, time_us, channel, attempts)
+    def add(self, name: str, offset: int, time_us: int, attempts: int = 1) -> None:
+        new = (KIND[name], offset, time_us, 0, attempts)
         columns = ("kind", "offset", "time_us", "channel", "attempts")
         for column, value in zip(columns, new, strict=True):
             setattr(self, column, np.append(getattr(self, column), value))
@@ -62,48 +58,21 @@ class Events:
 
     def table(
         self,
-        same_ids: dict[int, int] | None = None,
         trace_ids: dict[int, int] | None = None,
-        ranges: tuple[tuple[int, int], ...] = (),
-        fate: str = "emptied",
+        corrupt: int | None = None,
     ) -> pa.Table:
-        """`same_ids`: offset to the offset whose id it has. `ranges`: (first, messages) that met
-        this fate."""
-        for first, _ in ranges:
-            self.add(fate, first, int(self.time_us.max()) + 1)
+        """`corrupt`: one more event says so of this offset."""
+        if corrupt is not None:
+            self.add("corrupt", corrupt, int(self.time_us.max()) + 1)
         order = np.lexsort((self.kind, self.time_us))
-        kind, offset = self.kind[order], self.offset[order]
+        kind, offset, channel = self.kind[order], self.offset[order], self.channel[order]
         rows = len(order)
-        messages = np.ones(rows, np.int64)
-        is_range = np.zeros(rows, bool)
-        for first, count in ranges:
-            place = np.flatnonzero((kind == KIND[fate]) & (offset == first))
-            messages[place], is_range[place] = count, True
-        return pa.table(
-            self._columns(order, kind, offset, messages, is_range, same_ids or {}, trace_ids or {}),
-            schema=SCHEMA,
-        )
-
-    def _columns(
-        self,
-        order: Numbers,
-        kind: Numbers,
-        offset: Numbers,
-        messages: Numbers,
-        is_range: Numbers,
-        same_ids: dict[int, int],
-        trace_ids: dict[int, int],
-    ) -> dict[str, pa.Array]:
-        rows = len(order)
-        channel, position = self.channel[order], np.arange(rows)
-        ids = offset.copy()
+        position = np.arange(rows)
         traces, untraced = np.zeros(rows, np.int64), np.ones(rows, bool)
-        for place, like in same_ids.items():
-            ids[offset == place] = like
-        for place, trace_id in trace_ids.items():
+        for place, trace_id in (trace_ids or {}).items():
             traces[offset == place], untraced[offset == place] = trace_id, False
         time = pa.array(self.time_us[order]).cast(pa.timestamp("us", tz="UTC"))
-        return {
+        columns = {
             "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
             "event": _named(kind, NAMES),
             "time": time,
@@ -111,8 +80,8 @@ class Events:
             "channel": _named(channel, self.channels, channel < 0),
             "partition": pa.array(np.zeros(rows, np.int32)),
             "offset": pa.array(offset),
-            "messages": pa.array(messages),
-            "message_id": _hex(ids + (1 << 40), is_range),
+            "messages": pa.array(np.ones(rows, np.int64)),
+            "message_id": _hex(offset + (1 << 40), kind == KIND["corrupt"]),
             "trace_id": pa.array(traces, mask=untraced),
             "attempts": pa.array(self.attempts[order].astype(np.int16)),
             "client": pa.nulls(rows, pa.string()),
@@ -120,6 +89,7 @@ class Events:
             "trace_offset": pa.array(position // BODY_EVENTS),
             "trace_index": pa.array((position % BODY_EVENTS).astype(np.int32)),
         }
+        return pa.table(columns, schema=SCHEMA)
 
 
 def _named(numbers: Numbers, names: tuple[str, ...], absent: Numbers | None = None) -> pa.Array:
@@ -134,9 +104,9 @@ def _hex(ids: Numbers, absent: Numbers) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [known, ends, digits])
 
 
-def healthy(count: int, channels: tuple[str, ...] = ("billing",), seed: int = 1) -> Events:
+def healthy(count: int, channels: tuple[str, ...] = ("billing",)) -> Events:
     """Published every 100 us, sent in order, finished; one of a hundred times out once."""
-    dice = np.random.default_rng(seed)
+    dice = np.random.default_rng(1)
     offsets = np.arange(count)
     published = T0_US + offsets * 100
     parts = [(KIND["published"], -1, published, offsets, 0)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
+from e2e.answering import Answer, Answering
 from penstock.kernel import (
     decode_bodies,
     decode_columns,
@@ -67,8 +66,9 @@ class FakeCluster:
         }
 
 
-class FakeBroker:
+class FakeBroker(Answering):
     def __init__(self) -> None:
+        super().__init__()
         self.cluster: FakeCluster | None = None
         self.topics: dict[str, FakeTopic] = {}
         self.ended: dict[str, dict[str, int]] = {}
@@ -83,80 +83,35 @@ class FakeBroker:
         self.shapes: dict[str, dict[str, int]] = {}  # where they are not those of NSQ
         self.unmade: set[str] = set()  # topics that are not there until they are made
         self.versions: dict[str, int] = {}
-        self.aborted: list[str] = []
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
-        self.answers: dict[str, dict[str, Any]] = {}
-        broker = self
-
-        class Handler(_Handler):
-            server_broker = broker
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self.address = f"127.0.0.1:{self._server.server_port}"
-        self.url = f"http://{self.address}"
+        self.answers: dict[str, dict[str, Any]] = {}  # of other paths
 
     def topic(self, name: str, identity: str = "first") -> FakeTopic:
         return self.topics.setdefault(name, FakeTopic(identity))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-Answer = tuple[int, bytes, dict[str, str]]
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer | None:
+        parts = urlsplit(path)
+        query = parse_qs(parts.query)
+        self.requests.append((method, parts.path, query))
+        if self.hangups:
+            self.hangups -= 1
+            return None
+        if self.failures:
+            self.failures -= 1
+            return _json(503, message="NOT_READY")
+        if parts.path in self.refused:
+            return _json(404, message="STAGE_NOT_FOUND")
+        if parts.path in self.answers:
+            return _json(200, **self.answers[parts.path])
+        if parts.path in POSTS:
+            return POSTS[parts.path](self, query, body)
+        if parts.path == "/log/positions":
+            return _positions(self, query, _froms(parse_qsl(parts.query)))
+        return ROUTES[parts.path](self, query)
 
 
 def _json(status: int, **document: Any) -> Answer:
     return status, json.dumps(document).encode(), {}
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server_broker: FakeBroker
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        broker = self.server_broker
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        parts = urlsplit(self.path)
-        query = parse_qs(parts.query)
-        broker.requests.append((self.command, parts.path, query))
-        if broker.hangups:
-            broker.hangups -= 1
-            self.close_connection = True
-            return
-        if broker.failures:
-            broker.failures -= 1
-            status, content, headers = _json(503, message="NOT_READY")
-        elif parts.path in broker.refused:
-            status, content, headers = _json(404, message="STAGE_NOT_FOUND")
-        elif parts.path in broker.answers:
-            status, content, headers = _json(200, **broker.answers[parts.path])
-        elif parts.path in POSTS:
-            status, content, headers = POSTS[parts.path](broker, query, body)
-        elif parts.path == "/log/positions":
-            froms = _froms(parse_qsl(parts.query))
-            status, content, headers = _positions(broker, query, froms)
-        else:
-            status, content, headers = ROUTES[parts.path](broker, query)
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
 
 
 def _positions(
@@ -317,7 +272,6 @@ def _commit(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Ans
 
 def _abort(broker: FakeBroker, query: dict[str, list[str]], body: bytes) -> Answer:
     for key in _keys(body):
-        broker.aborted.append(key[2])
         broker.stages.pop(key, None)
     return _json(200)
 

@@ -7,17 +7,15 @@ processes: nothing in the product knows of them.
 
 import contextlib
 import os
-import re
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import IO, Self
+from typing import Any
 from urllib.parse import urlsplit
 
-_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
-_ACCEPT_S = 0.2
+from e2e.answering import Answer, Answering
 
 
 @dataclass
@@ -31,77 +29,36 @@ class Fault:
     hit: threading.Event = field(default_factory=threading.Event)
 
 
-class FaultProxy:
+class FaultProxy(Answering):
     def __init__(self, upstream_port: Callable[[], int]) -> None:
-        """`upstream_port` is asked for each new connection; 0 when nsqd is down."""
+        """`upstream_port` is asked for each request; 0 when nsqd is down."""
+        super().__init__()
         self.fault: Fault | None = None
         self._upstream_port = upstream_port
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self._listener.settimeout(_ACCEPT_S)
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._closing = False
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._open: set[socket.socket] = set()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def reply_to(self, port: int, *asked: Any) -> Answer | None:
+        fault = self._take(urlsplit(asked[1]).path)
+        answer = self._forward(*asked) if fault is None or fault.answered else None
+        if fault is None:
+            return answer
+        if fault.answered and answer is None:
+            self._put_back(fault)
+            return None
+        return self._strike(fault, port)
 
-    def __exit__(self, *_: object) -> None:
-        self._closing = True
-        self._thread.join()
-        self._listener.close()
-        self.hang_up()
-
-    def hang_up(self) -> None:
-        """End every connection there is."""
-        with self._lock:
-            for each in self._open:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while not self._closing:
-            with contextlib.suppress(TimeoutError):
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        port = self._upstream_port()
-        with client, contextlib.suppress(OSError, EOFError):
-            server = socket.create_connection(("127.0.0.1", port))
-            with server, client.makefile("rb") as asked, server.makefile("rb") as answered:
-                self._remember(client, server)
-                try:
-                    while self._exchange(client, asked, server, answered):
-                        pass
-                finally:
-                    self._forget(client, server)
-
-    def _remember(self, *sockets: socket.socket) -> None:
-        with self._lock:
-            self._open.update(sockets)
-
-    def _forget(self, *sockets: socket.socket) -> None:
-        with self._lock:
-            self._open.difference_update(sockets)
-
-    def _exchange(
-        self, client: socket.socket, asked: IO[bytes], server: socket.socket, answered: IO[bytes]
-    ) -> bool:
-        request = _message(asked)
-        path = urlsplit(request.split(b" ", 2)[1].decode()).path
-        fault = self._take(path)
-        if fault is not None and not fault.answered:
-            return self._strike(fault, client)
-        server.sendall(request)
-        response = _message(answered)
-        if fault is not None:
-            return self._strike(fault, client)
-        client.sendall(response)
-        return True
+    def _forward(
+        self, method: str, target: str, body: bytes, headers: dict[str, str]
+    ) -> Answer | None:
+        upstream = HTTPConnection("127.0.0.1", self._upstream_port())
+        try:
+            upstream.request(method, target, body or None, headers)
+            found = upstream.getresponse()
+            return found.status, found.read(), dict(found.headers)
+        except (OSError, HTTPException):
+            return None
+        finally:
+            upstream.close()
 
     def _take(self, path: str) -> Fault | None:
         with self._lock:
@@ -111,33 +68,20 @@ class FaultProxy:
             self.fault = None
             return fault
 
-    def _strike(self, fault: Fault, client: socket.socket) -> bool:
+    def _put_back(self, fault: Fault) -> None:
+        with self._lock:
+            self.fault = fault
+
+    def _strike(self, fault: Fault, port: int) -> None:
         try:
-            asker = owner(client.getpeername()[1], self.port)
+            asker = owner(port, self.port)
         except (LookupError, OSError):  # it has gone by itself: the next one, then
-            with self._lock:
-                self.fault = fault
-            return False
+            self._put_back(fault)
+            return
         try:
             fault.kill(asker)
         finally:
             fault.hit.set()
-        return False
-
-
-def _message(stream: IO[bytes]) -> bytes:
-    """A whole request or answer, head and body."""
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        line = stream.readline()
-        if not line:
-            raise EOFError
-        head += line
-    length = _LENGTH.search(head)
-    body = stream.read(int(length[1])) if length else b""
-    if length and len(body) < int(length[1]):
-        raise EOFError
-    return head + body
 
 
 def owner(port: int, peer_port: int) -> int:

@@ -153,7 +153,6 @@ class Arena:
             self.driver.kill()
         else:
             self.daemon.kill()
-            self.proxy.hang_up()
 
     def recover(self, who: str) -> None:
         if who == "driver":

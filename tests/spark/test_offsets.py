@@ -151,7 +151,3 @@ def test_a_byte_bound_leaves_a_message_at_least() -> None:
     ranges = [Range(A, 5, 9), Range(B, 3, 3)]
     assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 5) == {A: 6, B: 3}
     assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 99) == {A: 9, B: 3}
-
-
-def test_no_offsets_at_all() -> None:
-    assert offsets.to_document({}) == {"topics": {}, "version": 1}

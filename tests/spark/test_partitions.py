@@ -15,7 +15,6 @@ from penstock.spark.stager import with_headers
 from .fakebroker import FakeBroker
 from .test_reader import batch_reader, stream_reader
 
-AT = 1_795_240_800  # 2026-11-21T06:00:00Z
 SIZES = {0: 4, 1: 90, 2: 0, 3: 6}  # of 100
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, shared_daemon
 from penstock.tools import connection
 
 from .utilities import Run, runner
@@ -17,10 +17,7 @@ def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("tools") / "data", "--durability=os") as running:
-        yield running
+daemon = shared_daemon("--durability=os")
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from e2e.daemon import Daemon
 from penstock.tools import bench
 from penstock.tools.main import main
 
-from .utilities import ask
-
 
 def run(daemon: Daemon, *words: str) -> int:
     return main(["bench", *words, f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"])
@@ -31,7 +29,7 @@ def test_what_is_published_is_consumed(
     assert (published["messages"], published["batch"]) == (1000, batch)
     assert published["messages_per_second"] > 0
     assert 0 < published["p50_ms"] <= published["p99_ms"] <= published["max_ms"]
-    stats = json.loads(ask(daemon, f"/stats?format=json&topic=t{batch}"))
+    stats = json.loads(daemon.http("GET", f"/stats?format=json&topic=t{batch}")[1])
     assert stats["topics"][0]["message_count"] == 1000
     assert stats["topics"][0]["message_bytes"] == 50_000
     for wanted, found in ((600, 600), (600, 400)):

@@ -25,7 +25,7 @@ from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
 from .test_nsq_to_nsq import to
-from .utilities import Utility, ask, finish, http, is_done, listen, tailed, tcp, until
+from .utilities import Utility, finish, http, is_done, listen, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -42,14 +42,14 @@ def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
 def publish(
     daemon: Daemon, topic: str, body: bytes, headers: dict[str, Any], more: str = ""
 ) -> None:
-    ask(daemon, f"/pub_ext?topic={topic}&ext={quote(json.dumps(headers))}{more}", body)
+    daemon.post(f"/pub_ext?topic={topic}&ext={quote(json.dumps(headers))}{more}", body)
 
 
 def stored(daemon: Daemon, topic: str, partition: int = 0) -> list[dict[str, Any]]:
-    answer = json.loads(ask(daemon, f"/log/positions?topic={topic}"))
+    answer = json.loads(daemon.http("GET", f"/log/positions?topic={topic}")[1])
     end = answer["topics"][topic]["partitions"][str(partition)]["committed"]
     target = f"/message/get?topic={topic}&partition={partition}&offset="
-    return [json.loads(ask(daemon, f"{target}{offset}")) for offset in range(end)]
+    return [json.loads(daemon.http("GET", f"{target}{offset}")[1]) for offset in range(end)]
 
 
 def said(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -75,7 +75,7 @@ def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> N
 
 def test_nsq_tail_prints_them(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     publish(daemon, topic, b"one", HEADERS)
-    ask(daemon, f"/pub?topic={topic}", b"two")
+    daemon.post(f"/pub?topic={topic}", b"two")
     flags = [f"--topic={topic}", "--channel=c", "-n", "2", tcp(daemon)]
     with Utility("nsq_tail", *flags, "--print-headers", "--print-topic", cwd=tmp_path) as tail:
         assert tail.wait() == 0
@@ -88,7 +88,7 @@ def test_nsq_tail_prints_them(daemon: Daemon, topic: str, tmp_path: Path) -> Non
 def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     listen(daemon, "keyed", "&partition_num=3")
     publish(daemon, topic, b"one", HEADERS)
-    ask(daemon, "/pub?topic=keyed&key=k", b"\xff")
+    daemon.post("/pub?topic=keyed&key=k", b"\xff")
     flags = [f"--topic={topic}", "--topic=keyed", "--channel=c", tcp(daemon), "--gzip=false"]
     flags += ["--output-format=json", f"--output-dir={tmp_path}", "--sync-interval=100ms"]
     with Utility("nsq_to_file", *flags, cwd=tmp_path) as utility:
@@ -160,7 +160,7 @@ def test_headers_that_are_refused(given: list[str], rule: str) -> None:
 def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     listen(daemon, "bare")
     publish(daemon, topic, b"one", HEADERS)
-    ask(daemon, "/pub?topic=bare&key=k", b"two")
+    daemon.post("/pub?topic=bare&key=k", b"two")
     for name in (topic, "bare"):
         assert main(["topic", "peek", name, http(daemon)]) == 0
     first, second = capsys.readouterr().out.splitlines()

@@ -1,64 +1,33 @@
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from cases import each
+from e2e.answering import Answer, Answering
 from penstock.tools import connection
 from penstock.tools.nodes import Node, NodeFailed
 
+PRODUCERS = [("::1", 2), ("b", 1), ("on-a-unix-socket", -1), ("a", 1)]
+ROWS = [{"broadcast_address": host, "http_port": port} for host, port in PRODUCERS]
 ANSWERS = {
-    "/stats?format=json": (200, b'{"topics":[]}'),
-    "/ping": (200, b"OK"),
-    "/topic/delete?topic=a%26b": (404, b'{"message":"TOPIC_NOT_FOUND"}'),
-    "/broken": (500, b"oh no"),
-    "/half": (200, b'{"topics": ['),
-    "/page": (200, b"<html>"),
-    "/nodes": (
-        200,
-        json.dumps(
-            {
-                "producers": [
-                    {"broadcast_address": "::1", "http_port": 2},
-                    {"broadcast_address": "b", "http_port": 1},
-                    {"broadcast_address": "on-a-unix-socket", "http_port": -1},
-                    {"broadcast_address": "a", "http_port": 1},
-                ]
-            }
-        ).encode(),
-    ),
+    "/stats?format=json": b'{"topics":[]}',
+    "/ping": b"OK",
+    "/half": b'{"topics": [',
+    "/page": b"<html>",
+    "/nodes": json.dumps({"producers": ROWS}).encode(),
 }
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        status, body = ANSWERS[self.path]
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Tests are silent."""
+class Daemon(Answering):
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        return 200, ANSWERS[path], {}
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with Daemon() as daemon:
+        yield daemon.address
 
 
 def addresses(*given: list[str] | None) -> list[str]:

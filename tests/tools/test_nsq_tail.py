@@ -7,7 +7,7 @@ from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.tools.nsq_stat import FIELDS, main, row_text
 
-from .utilities import Utility, ask, channel_row, http, is_done, listen, publish, tcp, until
+from .utilities import Utility, channel_row, http, is_done, listen, publish, tcp, until
 
 
 def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
@@ -23,11 +23,11 @@ def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_its_own_channel_is_ephemeral(daemon: Daemon, tmp_path: Path) -> None:
-    ask(daemon, "/topic/create?topic=fleeting", b"")
+    daemon.post("/topic/create?topic=fleeting")
     with Utility("nsq_tail", "--topic=fleeting", tcp(daemon), cwd=tmp_path) as tail:
-        until(lambda: b"#ephemeral" in ask(daemon, "/stats?topic=fleeting"), "a channel")
+        until(lambda: b"#ephemeral" in daemon.http("GET", "/stats?topic=fleeting")[1], "a channel")
         assert tail.end() == 0
-    until(lambda: b"#ephemeral" not in ask(daemon, "/stats?topic=fleeting"), "no channel")
+    until(lambda: b"#ephemeral" not in daemon.http("GET", "/stats?topic=fleeting")[1], "no channel")
 
 
 def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-import http.server
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +6,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 
+from e2e.answering import Answer, Answering
 from e2e.daemon import Daemon
 from penstock import limits
 from penstock.tools.hostpool import HostPool
@@ -15,46 +14,17 @@ from penstock.tools.hostpool import HostPool
 from .utilities import Utility, channel_row, finish, is_done, publish, tcp, until
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256  # a hundred connections come at once
-
+class Server(Answering):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__()
         self.seen: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
-        self.thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.thread.join()
-        self.server_close()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.command == "GET":
-            body = unquote_to_bytes(urlsplit(self.path).query)
-        self.server.seen.append(body)
-        self.server.headers.append(dict(self.headers))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_GET = do_POST
-
-    def log_message(self, *_: object) -> None:
-        """Tests are silent."""
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        self.seen.append(unquote_to_bytes(urlsplit(path).query) if method == "GET" else body)
+        self.headers.append(headers)
+        return self.status, b"", {}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import Run, as_json, ask, publish, tailed
+from .utilities import Run, as_json, publish, tailed
 
 
 class Typed(io.StringIO):
@@ -200,7 +200,7 @@ def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFi
     def both() -> None:
         publish(daemon, "seen", [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600])
 
-    ask(daemon, "/topic/create?topic=seen", b"")
+    daemon.post("/topic/create?topic=seen")
     assert tailed(daemon, "seen", both, "--count=2") == 0
     first, second = capsys.readouterr().out.splitlines()
     date, clock, message_id, body = first.split(" ")
@@ -213,8 +213,8 @@ def test_a_drain(
 ) -> None:
     with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
         here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
-        ask(other, "/topic/create?topic=t", b"")
-        ask(other, "/channel/create?topic=t&channel=c", b"")
+        other.post("/topic/create?topic=t")
+        other.post("/channel/create?topic=t&channel=c")
         publish(other, "t", [b"one", b"two"])
         assert main(["drain", "--status", here]) == 0
         assert capsys.readouterr().out.startswith("off: 2 left\n")
@@ -223,7 +223,7 @@ def test_a_drain(
         assert capsys.readouterr().out.splitlines()[2].split() == ["t/c", "2", "0", "0", "0"]
         assert main(["drain", here, "--cancel", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["state"] == "off"
-        ask(other, "/channel/empty?topic=t&channel=c", b"")
+        other.post("/channel/empty?topic=t&channel=c")
         assert main(["drain", here, "--yes", "--watch"]) == 0
         out = capsys.readouterr().out
         assert out == f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -47,24 +46,16 @@ def http(daemon: Daemon) -> str:
 
 def listen(daemon: Daemon, topic: str, more: str = "", channel: str = "c") -> None:
     """A topic, `more` of its shape, and a channel that gets what is published from now on."""
-    ask(daemon, f"/topic/create?topic={topic}{more}", b"")
-    ask(daemon, f"/channel/create?topic={topic}&channel={channel}", b"")
-
-
-def ask(daemon: Daemon, target: str, body: bytes | None = None) -> bytes:
-    url = f"http://127.0.0.1:{daemon.http_port}{target}"
-    method = "GET" if body is None else "POST"
-    with urllib.request.urlopen(urllib.request.Request(url, body, method=method)) as answer:
-        read: bytes = answer.read()
-    return read
+    daemon.post(f"/topic/create?topic={topic}{more}")
+    daemon.post(f"/channel/create?topic={topic}&channel={channel}")
 
 
 def publish(daemon: Daemon, topic: str, bodies: Sequence[bytes]) -> None:
-    ask(daemon, f"/mpub?topic={topic}", b"\n".join(bodies))
+    daemon.post(f"/mpub?topic={topic}", b"\n".join(bodies))
 
 
 def channel_row(daemon: Daemon, topic: str, channel: str) -> dict[str, Any]:
-    found = json.loads(ask(daemon, f"/stats?format=json&topic={topic}&channel={channel}"))
+    found = json.loads(daemon.http("GET", f"/stats?format=json&topic={topic}&channel={channel}")[1])
     for row in found["topics"] or ():
         for channel_found in row["channels"]:
             return dict(channel_found)
@@ -81,7 +72,7 @@ def tailed(daemon: Daemon, topic: str, publish: Callable[[], None], *words: str)
     called in another once it listens."""
 
     def later() -> None:
-        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
+        until(lambda: b"#ephemeral" in daemon.http("GET", f"/stats?topic={topic}")[1], "a channel")
         publish()
 
     thread = threading.Thread(target=later)

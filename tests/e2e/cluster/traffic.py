@@ -98,7 +98,7 @@ class Consumer(threading.Thread):
     def _take(self, client: V2Client) -> None:
         while not self.over.is_set():
             frame = client.frame(1.0)
-            if frame is not None and frame.kind == MESSAGE:
+            if frame is not None and frame.type == MESSAGE:
                 self.got.append((time.monotonic(), frame.data[26:].rstrip(b"\0")))
                 client.send(b"FIN " + frame.data[10:26] + b"\n")
 

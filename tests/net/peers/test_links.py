@@ -249,22 +249,6 @@ async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
         assert "bytes wait for it" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("own", "reason"),
-    [
-        ({"secrets": (b"another secret..",)}, "the secrets differ"),
-        ({"secrets": ()}, "the secrets differ"),
-        ({"cluster": 0xC2}, "another cluster"),
-        ({"node": 9}, "another node is at this address"),
-    ],
-)
-async def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: str) -> None:
-    one, two = Node(1, 11), Node(2, 22, **own)
-    async with world_of(one, two) as world:
-        await world.until(lambda: reason in one.links.reasons.get(2, ""))
-        assert one.told() == two.told() == []
-
-
 async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
     async with two_linked() as (world, one, two):
         one.links.send(2, PeerLane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])

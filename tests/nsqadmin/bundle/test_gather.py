@@ -1,39 +1,39 @@
 """Daemons that hang, talk nonsense or never end: each is written down, and the others are asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
 
+from e2e.answering import Answer, Answering
 from penstock import limits
 from penstock.nsqadmin.bundle.files import About, Bundle, Spool, read
 from penstock.nsqadmin.bundle.gather import Gatherer, make_fetcher
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Say = Callable[[str], Answer]  # by the path
 
 
-@asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
-    """The address of an HTTP server that answers everything so."""
-    runner = web.AppRunner(_app(handler), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0][:2]
-        yield f"{host}:{port}"
-    finally:
-        await runner.cleanup()
+class Daemon(Answering):
+    def __init__(self, say: Say) -> None:
+        super().__init__()
+        self.say = say
+
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        return self.say(urlsplit(path).path)
 
 
-def _app(handler: Handler) -> web.Application:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    return app
+def said(body: bytes | str, kind: str = "text/plain", status: int = 200) -> Answer:
+    data = body if isinstance(body, bytes) else body.encode()
+    return status, data, {"Content-Type": kind}
+
+
+def told(document: Any, status: int = 200) -> Answer:
+    return said(json.dumps(document), "application/json", status)
 
 
 async def gathered(path: Path, nsqds: list[str], lookupds: list[str]) -> Bundle:
@@ -47,16 +47,14 @@ async def gathered(path: Path, nsqds: list[str], lookupds: list[str]) -> Bundle:
     return read(str(path / "b.zip"))
 
 
-def run(path: Path, nsqd: Handler | None = None, lookupd: Handler | None = None) -> Bundle:
-    async def both() -> Bundle:
-        async with serving(nsqd or refuse) as first, serving(lookupd or refuse) as second:
-            return await gathered(path, [first] if nsqd else [], [second] if lookupd else [])
-
-    return asyncio.run(both())
+def run(path: Path, nsqd: Say | None = None, lookupd: Say | None = None) -> Bundle:
+    with Daemon(nsqd or refuse) as first, Daemon(lookupd or refuse) as second:
+        asked = [first.address] if nsqd else [], [second.address] if lookupd else []
+        return asyncio.run(gathered(path, *asked))
 
 
-async def refuse(request: web.Request) -> web.StreamResponse:
-    return web.Response(status=500)
+def refuse(path: str) -> Answer:
+    return said("", status=500)
 
 
 def failed(bundle: Bundle) -> dict[str, str]:
@@ -67,21 +65,21 @@ def names(bundle: Bundle) -> set[str]:
     return {one.name for one in bundle.manifest.files}
 
 
-async def official(request: web.Request) -> web.StreamResponse:
+def official(path: str) -> Answer:
     """An nsqd of others: no /connections and no /metrics, profiles in Go's form."""
-    if request.path == "/ping":
-        return web.Response(text="OK")
-    if request.path in ("/info", "/stats"):
-        return web.json_response({"version": "1.3.0", "topics": []})
-    if request.path == "/config/log_level":
-        return web.json_response(2)
-    if request.path.startswith("/config/"):
-        return web.json_response({"message": "INVALID_OPTION"}, status=400)
-    if request.path == "/debug/pprof/heap":
-        return web.Response(body=b"\x1f\x8bgo", content_type="application/octet-stream")
-    if request.path.startswith("/debug/pprof/"):
-        return web.Response(text="goroutine 1 [running]:")
-    return web.json_response({"message": "NOT_FOUND"}, status=404)
+    if path == "/ping":
+        return said("OK")
+    if path in ("/info", "/stats"):
+        return told({"version": "1.3.0", "topics": []})
+    if path == "/config/log_level":
+        return told(2)
+    if path.startswith("/config/"):
+        return told({"message": "INVALID_OPTION"}, 400)
+    if path == "/debug/pprof/heap":
+        return said(b"\x1f\x8bgo", "application/octet-stream")
+    if path.startswith("/debug/pprof/"):
+        return said("goroutine 1 [running]:")
+    return told({"message": "NOT_FOUND"}, 404)
 
 
 def test_an_official_nsqd(tmp_path: Path) -> None:
@@ -96,13 +94,15 @@ def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     """After its first answer, too: it does not hold the whole gathering up."""
     monkeypatch.setattr(limits, "BUNDLE_DAEMON_S", 0.5)
 
-    async def hang(request: web.Request) -> web.StreamResponse:
-        if request.path == "/ping":
-            return web.Response(text="OK")
-        await asyncio.sleep(60)
-        return web.Response()
+    is_over = threading.Event()
+
+    def hang(path: str) -> Answer:
+        if path != "/ping":
+            is_over.wait(60)
+        return said("OK")
 
     bundle = run(tmp_path, hang)
+    is_over.set()
     assert "no answer" in bundle.manifest.failures[0].reason
     assert "not asked" in failed(bundle)["/config"]
     assert names(bundle) == {"nsqd/1/ping.txt", "nsqd/1/facts.json"}
@@ -111,10 +111,8 @@ def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(limits, "BUNDLE_ANSWER_BYTES_MAX", 1 << 16)
 
-    async def endless(request: web.Request) -> web.StreamResponse:
-        if request.path in ("/ping", "/info"):
-            return await official(request)
-        return web.Response(body=bytes(1 << 18))
+    def endless(path: str) -> Answer:
+        return official(path) if path in ("/ping", "/info") else said(bytes(1 << 18))
 
     bundle = run(tmp_path, endless)
     assert "more than 65536 bytes" in failed(bundle)["/stats?format=json"]
@@ -122,10 +120,8 @@ def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_one_that_talks_nonsense(tmp_path: Path) -> None:
-    async def nonsense(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=b"\xff\xfe{[password=geheim]", content_type="application/json")
-
-    bundle = run(tmp_path, nonsense, nonsense)
+    nonsense = said(b"\xff\xfe{[password=geheim]", "application/json")
+    bundle = run(tmp_path, lambda _: nonsense, lambda _: nonsense)
     assert failed(bundle) == {}
     assert "geheim" not in "".join(map(bundle.text, names(bundle)))
     assert [one.kind for one in bundle.manifest.daemons] == ["nsqlookupd", "nsqd"]
@@ -136,11 +132,8 @@ def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
     rows = [{"broadcast_address": "127.0.0.1", "http_port": 9}, {"broadcast_address": "x"},
             {"broadcast_address": "fe80::1", "http_port": 7},
             {"broadcast_address": "y", "http_port": -1}]  # fmt: skip
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"producers": rows, "topics": []})
-
-    manifest = run(tmp_path, None, answer).manifest
+    known = told({"producers": rows, "topics": []})
+    manifest = run(tmp_path, None, lambda _: known).manifest
     assert [one.address for one in manifest.daemons[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
     assert {one.place for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
 
@@ -151,15 +144,3 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bundle = asyncio.run(gathered(tmp_path, addresses, []))
     assert len(bundle.manifest.daemons) == 2
     assert "too many" in failed(bundle)["all"]
-
-
-async def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
-    told: list[float] = []
-    async with serving(official) as address:
-        spool, fetcher = Spool(tmp_path / "b.zip"), make_fetcher(0)
-        gatherer = Gatherer(fetcher, spool, 0, lambda share, words: told.append(share))
-        await gatherer.run([address], [])
-        await fetcher.close()
-        spool.close()
-    assert told == sorted(told)
-    assert told[-1] > 0.8

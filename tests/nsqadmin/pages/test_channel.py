@@ -67,15 +67,11 @@ class Work:
 
 @pytest.fixture
 def work(installation: Installation, page: Page) -> Iterator[Work]:
-    topic, nsqd = f"inside_{next(_NUMBERS)}", installation.nsqd
-    nsqd.post(f"/topic/create?topic={topic}")
-    nsqd.post(f"/channel/create?topic={topic}&channel=work")
-    installation.wait_for_topic(topic)
-    with nsqd.client() as client:
+    topic = f"inside_{next(_NUMBERS)}"
+    with installation.topic(topic, "work") as nsqd, nsqd.client() as client:
         client.identify(client_id="me", hostname="till-7", heartbeat_interval=HOUR_MS)
         client.sub(topic, "work")
         yield Work(installation, page, topic, client)
-    nsqd.post(f"/topic/delete?topic={topic}")
 
 
 def test_a_message_in_flight_has_an_owner_and_is_finished(work: Work) -> None:

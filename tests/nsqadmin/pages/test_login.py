@@ -196,7 +196,7 @@ def by_provider(installation: Installation, provider: Provider, tmp_path: Path) 
         "-group-role=ops=operate",
     )  # fmt: skip
     with Admin(tmp_path / "admin", *flags) as admin:
-        provider.port = admin.http_port
+        provider.browser_port = admin.http_port
         yield admin
 
 

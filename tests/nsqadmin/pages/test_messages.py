@@ -16,15 +16,9 @@ EVIL = b"<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module", autouse=True)
 def parcels(installation: Installation) -> Iterator[None]:
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    for number in range(120):
-        nsqd.post(f"/pub?topic={TOPIC}", json.dumps({"number": number, "card": "4711"}).encode())
-    nsqd.post(f"/pub?topic={TOPIC}", EVIL)
-    nsqd.post(f"/pub?topic={TOPIC}", bytes(range(256)))
-    installation.wait_for_topic(TOPIC)
-    yield
-    nsqd.post(f"/topic/delete?topic={TOPIC}")
+    bodies = [json.dumps({"number": number, "card": "4711"}).encode() for number in range(120)]
+    with installation.topic(TOPIC, bodies=[*bodies, EVIL, bytes(range(256))]):
+        yield
 
 
 def url(installation: Installation, query: str = "") -> str:
@@ -55,12 +49,12 @@ def test_found_by_text_by_terms_and_by_id(page: Page, installation: Installation
 
 
 def test_where_a_message_stands_in_each_channel(page: Page, installation: Installation) -> None:
-    nsqd, topic = installation.nsqd, "standing"
-    nsqd.post(f"/topic/create?topic={topic}")
-    for channel in ("done", "held", "idle"):
-        nsqd.post(f"/channel/create?topic={topic}&channel={channel}")
-    nsqd.post(f"/pub?topic={topic}", b"once")
-    with nsqd.client() as client, nsqd.client() as holder:
+    topic = "standing"
+    with (
+        installation.topic(topic, "done", "held", "idle", bodies=[b"once"]) as nsqd,
+        nsqd.client() as client,
+        nsqd.client() as holder,
+    ):
         client.sub(topic, "done")
         client.rdy(1)
         message = client.message()
@@ -70,14 +64,11 @@ def test_where_a_message_stands_in_each_channel(page: Page, installation: Instal
         holder.sub(topic, "held")
         holder.rdy(1)
         assert holder.message() is not None
-        installation.wait_for_topic(topic)
-        base = f"http://127.0.0.1:{installation.admin.http_port}"
-        page.goto(f"{base}/messages/{topic}?at=0&open=0")
+        page.goto(installation.admin.url(f"/messages/{topic}?at=0&open=0"))
         for channel, state in (("done", "finished"), ("held", "in flight"), ("idle", "waiting")):
             row = page.locator(".pane .heading", has=page.get_by_role("link", name=channel))
             expect(row.locator(".badge")).to_have_text(state)
         expect(page.get_by_text("1 attempt, with")).to_be_visible()
-    nsqd.post(f"/topic/delete?topic={topic}")
 
 
 def test_publishing_one(page: Page, installation: Installation) -> None:

@@ -13,17 +13,14 @@ TOPIC = "orders"
 @pytest.fixture(scope="module", autouse=True)
 def orders(installation: Installation) -> Iterator[None]:
     """A topic with a channel, a message, and somebody who listens."""
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=billing")
-    nsqd.post(f"/pub?topic={TOPIC}", b"hello")
-    installation.wait_for_topic(TOPIC)
-    with nsqd.client() as client:
+    with (
+        installation.topic(TOPIC, "billing", bodies=[b"hello"]) as nsqd,
+        nsqd.client() as client,
+    ):
         client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0",
                         heartbeat_interval=HOUR_MS)  # fmt: skip
         client.sub(TOPIC, "billing")
         yield
-    nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
 def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installation) -> None:
@@ -119,23 +116,16 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
 def test_a_phone_shows_what_is_wrong_and_nothing_sticks_out(
     page: Page, installation: Installation
 ) -> None:
-    nsqd, name = (
-        installation.nsqd,
-        "a_name_as_long_as_64_characters_without_any_place_to_break_it_aa",
-    )
-    nsqd.post(f"/topic/create?topic={name}")
-    nsqd.post(f"/channel/create?topic={name}&channel={name}")
-    nsqd.post(f"/pub?topic={name}", b"x")
-    nsqd.post(f"/channel/pause?topic={name}&channel={name}")
-    installation.wait_for_topic(name)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(installation.admin.url("/"))
-    expect(page.get_by_text(f"Channel {name}/{name} is paused")).to_be_visible()
-    expect(page.get_by_text("1 message waits.")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.goto(installation.admin.url("/topics"))
-    expect(page.get_by_role("row").filter(has_text=name[:9])).to_contain_text("channel paused")
-    nsqd.post(f"/topic/delete?topic={name}")
+    name = "a_name_as_long_as_64_characters_without_any_place_to_break_it_aa"
+    with installation.topic(name, name, bodies=[b"x"]) as nsqd:
+        nsqd.post(f"/channel/pause?topic={name}&channel={name}")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(installation.admin.url("/"))
+        expect(page.get_by_text(f"Channel {name}/{name} is paused")).to_be_visible()
+        expect(page.get_by_text("1 message waits.")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.goto(installation.admin.url("/topics"))
+        expect(page.get_by_role("row").filter(has_text=name[:9])).to_contain_text("channel paused")
 
 
 def test_without_a_connection_buttons_are_off_and_say_so(

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
@@ -30,20 +30,13 @@ TOPIC = "hostile_texts"
 @pytest.fixture(scope="module", autouse=True)
 def texts(installation: Installation) -> Iterator[None]:
     """Messages, headers, keys and a client that are scripts."""
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=c")
-    for one in EVIL:
-        nsqd.post(f"/pub?topic={TOPIC}", one.encode())
-        nsqd.post(f"/pub?topic={TOPIC}", json.dumps({one: one}).encode())
-    installation.wait_for_topic(TOPIC)
-    with nsqd.client() as client:
+    bodies = [body.encode() for one in EVIL for body in (one, json.dumps({one: one}))]
+    with installation.topic(TOPIC, "c", bodies=bodies) as nsqd, nsqd.client() as client:
         client.identify(client_id=TAG, hostname=PROPS, user_agent=ESCAPED)
         client.sub(TOPIC, "c")
         client.rdy(2)
         client.messages(2)
         yield
-    nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
 def is_clean(page: Page) -> None:
@@ -143,22 +136,3 @@ def test_a_name_in_the_log_and_of_a_node_is_no_script(page: Page, tmp_path: Path
             expect(page.get_by_text("<").first).to_be_visible()
             is_clean(page)
         page.goto("about:blank")
-
-
-def test_without_eval_nicegui_draws_nothing(browser: Browser, installation: Installation) -> None:
-    """Why the policy allows it. When this fails, NiceGUI needs it no longer: take it away."""
-
-    def stricter(route: Route) -> None:
-        answer = route.fetch()
-        policy = answer.headers["content-security-policy"].replace(" 'unsafe-eval'", "")
-        headers = answer.headers | {"content-security-policy": policy}
-        route.fulfill(response=answer, headers=headers)
-
-    context = browser.new_context()
-    page = context.new_page()
-    page.route("**/topics", stricter)
-    with page.expect_event("pageerror") as waiting:
-        page.goto(installation.admin.url("/topics"))
-    assert "'unsafe-eval' is not an allowed source" in str(waiting.value)
-    assert page.locator("h1").count() == 0
-    context.close()

@@ -2,28 +2,21 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock.nsqadmin.access import Role
-
 from ..conftest import Installation
-from ..running import Admin, with_users
-from .test_login import log_in
+from ..running import Admin
 
 TOPIC = "settled"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def settled(installation: Installation) -> Iterator[None]:
-    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    installation.nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
-    installation.wait_for_topic(TOPIC)
-    yield
-    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+    with installation.topic(TOPIC, "ch"):
+        yield
 
 
 def url(admin: Admin, path: str = f"/topics/{TOPIC}") -> str:
@@ -74,21 +67,3 @@ def test_what_lets_messages_go_asks_for_the_name(page: Page, installation: Insta
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("Done.")).to_be_visible()
     assert config(installation)["max_age"] == "24h0m0s"
-
-
-def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
-    path = with_users(tmp_path / "admin", vera=Role.VIEW, otto=Role.OPERATE)
-    with Admin(path, installation.of_nsqd) as admin:
-        for name, depth_enabled in (("vera", False), ("otto", True)):
-            log_in(page, admin, name, f"/login?next=/topics/{TOPIC}")
-            expect(page.get_by_label("Maximum age")).to_be_disabled()
-            button = page.get_by_role("button", name="Save settings")
-            if depth_enabled:
-                expect(page.get_by_label("Maximum depth")).to_be_enabled()
-                expect(button).to_be_visible()
-            else:
-                expect(page.get_by_label("Maximum depth")).to_be_disabled()
-                expect(button).to_have_count(0)
-            page.get_by_role("button", name=name).click()
-            page.get_by_role("button", name="Log out").click()
-            expect(page.get_by_label("Password")).to_be_visible()

@@ -17,11 +17,8 @@ TOPIC = "letters"
 
 @pytest.fixture(scope="module", autouse=True)
 def letters(installation: Installation) -> Iterator[None]:
-    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    installation.nsqd.post(f"/channel/create?topic={TOPIC}&channel=post")
-    installation.wait_for_topic(TOPIC)
-    yield
-    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+    with installation.topic(TOPIC, "post"):
+        yield
 
 
 def test_a_timeline(page: Page, installation: Installation) -> None:

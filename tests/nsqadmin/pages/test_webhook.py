@@ -2,55 +2,13 @@
 
 import json
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
+from ..conftest import Installation
 from ..elsewhere import Elsewhere
-from ..official import Calls, Lookupd, Nsqd, channel
 from ..running import Admin
-
-
-class Site(NamedTuple):
-    nsqd: Nsqd
-    lookupd: Lookupd
-    hook: Elsewhere
-    admin: Admin
-
-    def told(self) -> dict[str, Any]:
-        """The next document, without what is different each time."""
-        method, at, body = self.hook.next()
-        assert (method, at) == ("POST", "/hook")
-        document: dict[str, Any] = json.loads(body)
-        assert document.pop("timestamp") > 1_700_000_000
-        assert document.pop("remote_ip").startswith("127.0.0.1:")
-        assert "Chrome" in document.pop("user_agent")
-        assert document.pop("via") == socket.gethostname()
-        return document
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    calls = Calls()
-    with ExitStack() as stack:
-        hook = stack.enter_context(Elsewhere())
-        nsqd = stack.enter_context(Nsqd("nsqd", calls))
-        lookupd = stack.enter_context(Lookupd("lookupd", calls, [nsqd]))
-        flags = (f"-lookupd-http-address={lookupd.address}",
-                 f"-notification-http-endpoint={hook.url}/hook")  # fmt: skip
-        path = tmp_path_factory.mktemp("webhook") / "admin"
-        yield Site(nsqd, lookupd, hook, stack.enter_context(Admin(path, *flags)))
-
-
-@pytest.fixture
-def site(running: Site) -> Iterator[Site]:
-    running.nsqd.topics.clear()
-    running.nsqd.put("orders", {"mail": channel(depth=3)}, depth=2)
-    yield running
-    assert running.hook.asked.empty()  # nothing is told twice
 
 
 def press(page: Page, name: str, typed: str = "") -> None:
@@ -60,35 +18,50 @@ def press(page: Page, name: str, typed: str = "") -> None:
         page.get_by_role("button", name="Go on").click()
 
 
-def test_actions_on_a_topic_and_a_channel(page: Page, site: Site) -> None:
-    for path, about, kind in (("/topics/orders/mail", {"channel": "mail"}, "channel"),
-                              ("/topics/orders", {}, "topic")):  # fmt: skip
-        page.goto(site.admin.url(path))
-        for button, typed in (("Pause", ""), ("Unpause", ""), ("Empty", path[8:].split("/")[-1]),
-                              ("Delete", path[8:].split("/")[-1])):  # fmt: skip
-            press(page, button, typed)
-            assert site.told() == {
-                "action": f"{button.lower()}_{kind}", "topic": "orders", **about,
-                "url": site.admin.url(path),
-            }, (path, button)  # fmt: skip
-        expect(page).not_to_have_url(site.admin.url(path))
-    assert site.nsqd.topics == {}
+def is_told(hook: Elsewhere, **expected: str) -> None:
+    """The next document says this, beside what is different each time."""
+    method, at, body = hook.next()
+    told = json.loads(body)
+    assert (method, at) == ("POST", "/hook")
+    assert told.pop("timestamp") > 1_700_000_000
+    assert told.pop("remote_ip").startswith("127.0.0.1:")
+    assert "Chrome" in told.pop("user_agent")
+    assert told.pop("via") == socket.gethostname()
+    assert told == expected
 
 
-def test_making_tombstoning_and_publishing(page: Page, site: Site) -> None:
-    page.goto(site.admin.url("/lookup"))
-    page.get_by_label("Topic", exact=True).fill("fresh")
-    page.get_by_label("Channel (optional)").fill("c")
-    press(page, "Make")
-    at = {"url": site.admin.url("/lookup")}
-    assert site.told() == {"action": "create_topic", "topic": "fresh", **at}
-    assert site.told() == {"action": "create_channel", "topic": "fresh", "channel": "c", **at}
-    path = f"/nodes/{site.nsqd.address}"
-    page.goto(site.admin.url(path))
-    page.get_by_label("Topic", exact=True).fill("orders")
-    press(page, "Delete there", "orders")
-    assert site.told() == {
-        "action": "tombstone_topic_producer", "topic": "orders", "node": site.nsqd.address,
-        "url": site.admin.url(path),
-    }  # fmt: skip
-    assert "orders" not in site.nsqd.topics
+def test_each_action_is_told_with_its_page(
+    page: Page, installation: Installation, tmp_path: Path
+) -> None:
+    nsqd = installation.nsqd
+    for topic in ("clicked", "left"):
+        nsqd.post(f"/topic/create?topic={topic}")
+        nsqd.post(f"/channel/create?topic={topic}&channel=mail")
+        installation.wait_for_topic(topic)
+    node = f"127.0.0.1:{nsqd.http_port}"
+    with Elsewhere() as hook:
+        flags = (installation.of_lookupd, f"-notification-http-endpoint={hook.url}/hook")
+        with Admin(tmp_path / "admin", *flags) as admin:
+            for part, kind in (({"channel": "mail"}, "channel"), ({}, "topic")):
+                url = admin.url("/".join(["/topics/clicked", *part.values()]))
+                page.goto(url)
+                for button in ("Pause", "Unpause", "Empty", "Delete"):
+                    is_dangerous = button in ("Empty", "Delete")
+                    press(page, button, url.rpartition("/")[2] if is_dangerous else "")
+                    action = f"{button.lower()}_{kind}"
+                    is_told(hook, action=action, topic="clicked", url=url, **part)
+                expect(page).not_to_have_url(url)
+            page.goto(url := admin.url("/lookup"))
+            page.get_by_label("Topic", exact=True).fill("fresh")
+            page.get_by_label("Channel (optional)").fill("c")
+            press(page, "Make")
+            is_told(hook, action="create_topic", topic="fresh", url=url)
+            is_told(hook, action="create_channel", topic="fresh", channel="c", url=url)
+            page.goto(url := admin.url(f"/nodes/{node}"))
+            page.get_by_label("Topic", exact=True).fill("left")
+            press(page, "Delete there", "left")
+            is_told(hook, action="tombstone_topic_producer", topic="left", node=node, url=url)
+            page.goto("about:blank")  # before its server goes
+        assert hook.asked.empty()  # nothing is told twice
+    assert not {"clicked", "left"} & {row["topic_name"] for row in nsqd.stats()["topics"]}
+    installation.lookupd.post("/topic/delete?topic=fresh")

@@ -37,16 +37,6 @@ def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
     assert nsqd.ask("POST", query + "&max_attempts=") == (200, config(0))
 
 
-def test_an_order_is_chosen(nsqd: Running) -> None:
-    query = f"/channel/config?{HERE}"
-    for value in ("key", "strict", "none"):
-        status, document = nsqd.ask("POST", f"{query}&order={value}")
-        assert (status, document["order"]) == (200, value)
-        assert document["own"] == ([] if value == "none" else ["order"])
-    assert nsqd.ask("POST", f"{query}&poison=hold")[1]["poison"] == "hold"
-    assert nsqd.ask("POST", f"{query}&poison=&order=") == (200, config(0))
-
-
 def requeue_one(client: V2) -> bytes:
     message = client.message()
     client.send(b"REQ " + message.id + b" 0\n")

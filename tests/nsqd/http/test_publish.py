@@ -82,16 +82,6 @@ def stored(nsqd: Running, topic: str) -> int:
     return count
 
 
-def test_a_repeat_is_answered_as_one(nsqd: Running) -> None:
-    target = "/pub?topic=one&producer_id=5&producer_epoch=2&sequence="
-    first, repeat = (nsqd.request("POST", target + "0", b"a") for _ in range(2))
-    assert (first.status, first.body, repeat.status, repeat.body) == (200, b"OK", 200, b"OK")
-    assert "X-Penstock-Repeated" not in first.headers
-    assert repeat.headers["X-Penstock-Repeated"] == "true"
-    assert nsqd.request("POST", target + "1", b"b").body == b"OK"
-    assert stored(nsqd, "one") == 2
-
-
 def test_gaps_and_fences(nsqd: Running) -> None:
     target = "/pub?topic=two&producer_id=5&producer_epoch=2&sequence="
     gap = nsqd.request("POST", target + "4", b"a")

@@ -96,12 +96,6 @@ def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
     assert stored(nsqd, "one") == [b"a", b"b", b"c", b"e"]
 
 
-def test_the_same_name_with_other_bytes(nsqd: Running) -> None:
-    assert stage(nsqd, "other", "x", batch(b"a"))[0] == 200
-    status, answer = stage(nsqd, "other", "x", batch(b"b"))
-    assert (status, answer) == (409, {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"})
-
-
 def damaged() -> bytes:
     data = bytearray(batch(b"a"))
     data[-1] ^= 1
@@ -242,13 +236,6 @@ def test_a_commit_in_parts(nsqd: Running) -> None:
         for n in (0, 1)
     ]
     assert (twice[0][0], twice[1][1]["message"]) == (200, "INVALID_BODY a stage is named twice")
-
-
-def test_any_printable_app_has_its_versions(nsqd: Running) -> None:
-    app = "%C3%A9t%C3%A9%2F..%2F%22x%22%20y"
-    assert last(nsqd, app) is None
-    assert commit(nsqd, app, 3) == done(0)
-    assert last(nsqd, app) == 3
 
 
 def test_a_drain_refuses(nsqd: Running) -> None:

@@ -71,18 +71,6 @@ def test_without_one_or_with_any_it_is_their_turn(nsqd: Running) -> None:
 # --- keys ---
 
 
-def test_a_key_has_its_partition_and_is_stored(nsqd: Running) -> None:
-    for number in range(20):
-        assert post(nsqd, f"/pub?topic=t&key=k{number}", b"%d" % number)[0] == 200
-    places = stored(nsqd)
-    for number in range(20):
-        home = murmur3_32(b"k%d" % number) % COUNT
-        assert b"%d" % number in places[home]
-    keys = [one[Section.KEY] for one in sections(nsqd)]
-    assert sorted(keys) == sorted(b"k%d" % number for number in range(20))
-    assert all(len(one) == 1 for one in sections(nsqd))
-
-
 @pytest.mark.parametrize("binary", [False, True])
 def test_one_key_for_a_pack(nsqd: Running, binary: bool) -> None:
     body = frames.encode_bodies([b"a", b"b"]) if binary else b"a\nb\n"

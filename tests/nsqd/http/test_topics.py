@@ -1,6 +1,5 @@
 """`/topic/config`: what is said, what is taken, what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from penstock.broker.context import TopicChange
 from penstock.broker.topics.topic import Topic
 from penstock.nsqd.dialogue import commands_of
 
-from ..world import Running, error, ok, pub, running_with
+from ..world import Running, ok, running_with
 
 DEFAULTS = {
     "durability": "os",
@@ -63,25 +62,6 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
 
 
-def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
-    assert ask(nsqd, "POST", "topic=t&max_depth=2")[0] == 200
-    with nsqd.client() as client:
-        client.send(pub(b"t", b"1") + pub(b"t", b"2") + pub(b"t", b"3"))
-        full = b"topic depth limit of 2 messages is reached"
-        assert [client.read() for _ in range(3)] == [
-            ok(),
-            ok(),
-            error(b"E_PUB_FAILED PUB failed " + full),
-        ]
-    answer = nsqd.request("POST", "/pub?topic=t", b"4")
-    assert (answer.status, json.loads(answer.body)["message"]) == (503, f"FAILED {full.decode()}")
-    with nsqd.client() as client:
-        assert client.ask(b"DPUB t 10\n\0\0\0\1x") == error(b"E_DPUB_FAILED DPUB failed " + full)
-    assert nsqd.request("POST", "/topic/empty?topic=t").status == 200
-    with nsqd.client() as client:
-        assert client.ask(pub(b"t", b"5")) == ok()
-
-
 # --- how topics get their number of partitions ---
 
 here = running_with(flags=["--durability=os"])
@@ -95,27 +75,6 @@ def post(here: Running, target: str) -> tuple[int, str]:
 
 def find(here: Running, name: str) -> Topic:
     return here.daemon.broker.topics[name]
-
-
-def test_as_many_as_were_asked_for(here: Running) -> None:
-    assert post(here, "/topic/create?topic=t&partition_num=8") == (200, "")
-    topic = find(here, "t")
-    assert (sorted(topic.replicas), topic.hash_partitions) == (list(range(8)), 8)
-    assert not topic.extended
-    assert post(here, "/topic/create?topic=one") == (200, "")
-    assert sorted(find(here, "one").replicas) == [0]
-
-
-def test_another_shape_is_a_conflict(here: Running) -> None:
-    post(here, "/topic/create?topic=t&partition_num=2")
-    status, said = post(here, "/topic/create?topic=t&partition_num=3")
-    assert status == 409
-    assert said.startswith("PARTITION_NUM_DIFFERS topic t has 2; ")
-    assert "/topic/partition/expand" in said
-    status, said = post(here, "/topic/create?topic=t&extend=true")
-    assert status == 409
-    assert said.startswith("NOT_EXTENDED topic t exists and is not extended: ")
-    assert len(find(here, "t").replicas) == 2
 
 
 def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
@@ -146,12 +105,3 @@ def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(here: Running) -> N
         "META t partition_num=3 extend_support=false",
     ]  # fmt: skip
     assert commands_of(TopicChange.TOPIC_RESHAPED, topic, None, False) == []
-
-
-def test_headers_can_be_had_later(here: Running) -> None:
-    post(here, "/topic/create?topic=t")
-    assert post(here, "/topic/meta/update?topic=t") == (200, "")
-    assert not find(here, "t").extended
-    for _ in range(2):
-        assert post(here, "/topic/meta/update?topic=t&upgradeext=true") == (200, "")
-    assert find(here, "t").extended

@@ -93,22 +93,6 @@ def test_pub_stores_it_and_traces_the_message(node: Running) -> None:
         assert said[Section.TRACE] == CONTEXT_ID
 
 
-def test_pub_with_a_key_has_both(node: Running) -> None:
-    post(node, "/pub?topic=e&key=k", REQUEST)
-    (said,) = sections(node)
-    assert said[Section.KEY] == b"k"
-    assert headers_of(said) == {"key": "k", "traceparent": CONTEXT}
-
-
-def test_a_numbered_pub_has_it_too(node: Running) -> None:
-    for _ in range(2):
-        post(node, "/pub?topic=e&producer_id=7&sequence=0", REQUEST)
-    post(node, "/pub?topic=e&producer_id=7&sequence=1", {})
-    first, second = sections(node)
-    assert headers_of(first) == {"traceparent": CONTEXT}
-    assert second == {}
-
-
 def test_pub_ext_adds_it_to_its_headers_and_its_own_wins(node: Running) -> None:
     ext = quote('{"a": "b"}')
     assert post(node, f"/pub_ext?topic=e&ext={ext}", REQUEST) == b"OK"

@@ -216,7 +216,7 @@ def test_what_is_corrupt_is_not_to_be_sent_again() -> None:
         events.drop("sent", missing)
         events.drop("finished", missing)
     span = moment(0), moment(T0_US + 10**9), moment(T0_US + 10**12)
-    table = events.table(ranges=((120, 1),), fate="corrupt")
+    table = events.table(corrupt=120)
     report = audited(table, Rules(*span, 60, 300, tracing((), ())))
     found = {one.kind: [each.offset for each in one.examples] for one in report.findings}
     assert found == {"lost": [7], "corrupt": [120]}
