@@ -12,8 +12,8 @@ from penstock.client.numbering import (
     IDLE_S_MAX,
     SEQUENCE_MAX,
     EpochFile,
+    NumberedTopic,
     Numbering,
-    Place,
 )
 from penstock.errors import ConfigError
 from penstock.ids.guid import parse
@@ -45,7 +45,7 @@ def test_random_ids_have_63_bits_and_epochs_that_go_up() -> None:
     numbering = Numbering(None, 0)
     assert 0 < numbering.producer_id < 1 << 63
     assert numbering.producer_id != Numbering(None, 0).producer_id
-    place = Place("t", numbering)
+    place = NumberedTopic("t", numbering)
     place.prepare(3, 1.0)
     place.stored(3)
     numbers = {"producer_id": str(numbering.producer_id), "producer_epoch": "0", "sequence": "3"}
@@ -58,14 +58,14 @@ def test_after_the_last_epoch_comes_another_id() -> None:
     numbering = Numbering(None, 0)
     before = numbering.producer_id
     numbering.epoch = EPOCH_MAX
-    place = Place("t", numbering)
+    place = NumberedTopic("t", numbering)
     place.spoil("doubt")
     assert place.epoch == 0
     assert place.producer_id == numbering.producer_id != before
 
 
 def test_numbers_are_not_used_up_and_not_forgotten() -> None:
-    place = Place("t", Numbering(None, 0))
+    place = NumberedTopic("t", Numbering(None, 0))
     place.stored(SEQUENCE_MAX - 1)
     place.prepare(1, 1.0)
     assert place.epoch == 0
@@ -78,7 +78,7 @@ def test_numbers_are_not_used_up_and_not_forgotten() -> None:
 
 
 def test_a_given_epoch_is_all_there_is() -> None:
-    place = Place("t", Numbering(5, 7))
+    place = NumberedTopic("t", Numbering(5, 7))
     place.prepare(1, 1.0)
     place.prepare(1, 2.0 + IDLE_S_MAX)
     assert (place.epoch, place.stopped) == (7, None)
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_read_stops_the_topic(tmp_path: Path) -> None:
     path = tmp_path / "epoch"
     numbering = Numbering(5, EpochFile(path))
     numbering.begin()
-    place = Place("t", numbering)
+    place = NumberedTopic("t", numbering)
     path.write_text("rubbish\n")
     place.spoil("doubt")
     assert place.stopped is not None

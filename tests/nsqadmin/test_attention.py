@@ -8,10 +8,10 @@ import pytest
 from penstock.nsqadmin.attention import Level, findings, of_runs
 from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.replication import read
-from penstock.nsqadmin.runs import Place, Runs
+from penstock.nsqadmin.runs import RunOffset, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.upstream import Producer
-from penstock.pipelines.runs import State, encode
+from penstock.nsqadmin.upstream import NsqdAddress
+from penstock.pipelines.runs import RunStatus, encode
 
 
 def samples(depths: Sequence[float], out: float = 1.0, in_flight: float = 0.0) -> list[Sample]:
@@ -30,7 +30,7 @@ def judged(
     recent: Sequence[Sample] = (), document: dict[str, Any] | None = None, error: str = "",
     topic: dict[str, Any] | None = None, **channel: Any,
 ) -> list[tuple[Level, str]]:  # fmt: skip
-    node = NodeState("n:1", Producer("n", "n", 1, 1, ""), document or {"health": "OK"})
+    node = NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""), document or {"health": "OK"})
     node.error = error
     state = TopicState("t", channels={"c": ChannelState("t", "c", **channel)}, **(topic or {}))
     snapshot = Snapshot(1.0, {"n:1": node}, {"t": state})
@@ -78,7 +78,7 @@ def test_a_node_that_was_taken_away_is_a_fault_only_with_messages() -> None:
     levels = []
     for depth in (0, 3):
         rows = [{"topic_name": "t", "depth": depth}]
-        node = NodeState("n:1", Producer("n", "n", 1, 1, ""), {"topics": rows}, error="refused")
+        node = NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""), {"topics": rows}, error="refused")
         node.heard_s, node.is_listed = 1.0, False
         (found,) = findings(Snapshot(1.0, {"n:1": node}), lambda name: ())
         levels.append(found.level)
@@ -106,8 +106,8 @@ def run_states(**changed: Any) -> Runs:
         told = values | (changed if seq == 39 else {})
         told = {"lag_rows": changed.get("lag", 0) * seq} | told
         told.pop("lag", None)
-        body = State(run="r1", seq=seq, time_s=1000.0 + 10 * seq, started_s=1000.0, **told)
-        runs.take(Place("n:1", seq), encode(body), 1000.0 + 10 * seq)
+        body = RunStatus(run="r1", seq=seq, time_s=1000.0 + 10 * seq, started_s=1000.0, **told)
+        runs.take(RunOffset("n:1", seq), encode(body), 1000.0 + 10 * seq)
     return runs
 
 

@@ -8,7 +8,7 @@ import pytest
 from cases import each
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import criteria, messages
-from penstock.nsqadmin.browse import Hunt, Page, Shelf, Span
+from penstock.nsqadmin.browse import Hunt, OffsetSpan, Page, Shelf
 from penstock.nsqadmin.criteria import CriterionInvalid
 from penstock.nsqadmin.messages import Extent, Log, Message, PlaceInvalid
 from penstock.nsqadmin.upstream import Upstream
@@ -114,7 +114,7 @@ def test_a_search_can_be_stopped() -> None:
     assert page.lines == ()
     assert not page.is_end
     assert 100 <= mine.searched < 200
-    assert page.spans["a"] == Span(0, mine.searched)
+    assert page.spans["a"] == OffsetSpan(0, mine.searched)
 
 
 def test_a_node_that_is_down_is_named_and_the_other_shown() -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from cases import each
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.channel_messages import ChannelMessages, Held, Move, SeekInvalid, position_of
+from penstock.nsqadmin.channel_messages import (
+    ChannelMessages,
+    HeldMessage,
+    Move,
+    SeekInvalid,
+    position_of,
+)
 from penstock.nsqadmin.upstream import UpstreamFailed
 
 
@@ -72,7 +78,7 @@ GONE = FetchFailed("b", "got response 404", 404)
 
 def test_one_that_is_gone_is_a_warning() -> None:
     nodes = Nodes(a=None, b=GONE)
-    warning = asyncio.run(inside(nodes).finish([Held("a", "01"), Held("b", "02")]))
+    warning = asyncio.run(inside(nodes).finish([HeldMessage("a", "01"), HeldMessage("b", "02")]))
     assert warning == "WARNING: 02: not there any more"
     assert nodes.asked[0] == (
         "a",
@@ -83,7 +89,7 @@ def test_one_that_is_gone_is_a_warning() -> None:
 
 def test_when_all_are_gone_it_has_failed() -> None:
     with pytest.raises(UpstreamFailed, match="02: not there any more"):
-        asyncio.run(inside(Nodes(b=GONE)).requeue([Held("b", "02")], 0))
+        asyncio.run(inside(Nodes(b=GONE)).requeue([HeldMessage("b", "02")], 0))
 
 
 def test_a_preview_moves_nothing_and_tells_of_nodes_that_fail() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows, transport
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import Producer, Upstream
+from penstock.nsqadmin.upstream import NsqdAddress, Upstream
 from penstock.nsqadmin.watch import Watch
 
 NODE = "10.0.0.1:4151"
@@ -77,7 +77,7 @@ class _Watch(Watch):
 
     def __init__(self) -> None:
         self.listening: list[Any] = []
-        producer = Producer("h", "10.0.0.1", 4150, 4151, "1")
+        producer = NsqdAddress("h", "10.0.0.1", 4150, 4151, "1")
         self.latest = Snapshot(1.0, {NODE: NodeState(NODE, producer)})
 
     def listen(self, listener: Any) -> Any:

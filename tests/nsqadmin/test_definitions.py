@@ -11,11 +11,11 @@ from penstock.nsqadmin import definitions
 from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete, Summary
 from penstock.nsqadmin.settings import SettingRefused
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState, make
-from penstock.nsqadmin.upstream import DaemonRefused, Producer, Upstream
+from penstock.nsqadmin.upstream import DaemonRefused, NsqdAddress, Upstream
 
 SNAPSHOT = Snapshot(
     1.0,
-    {"a": NodeState("a", Producer("h", "a", 1, 2, "1"))},
+    {"a": NodeState("a", NsqdAddress("h", "a", 1, 2, "1"))},
     {
         name: TopicState(name, nodes=["a"], paused=name == "orders",
                          channels={"mail": ChannelState(name, "mail"),
@@ -64,7 +64,7 @@ def test_out_and_in_is_the_same() -> None:
 
 
 def of_node(address: str, *rows: dict[str, Any]) -> NodeState:
-    producer = Producer("h", address.partition(":")[0], 1, 2, "1")
+    producer = NsqdAddress("h", address.partition(":")[0], 1, 2, "1")
     return NodeState(address, producer, {"start_time": 1, "topics": list(rows)}, answered_s=1.0)
 
 

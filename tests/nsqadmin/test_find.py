@@ -2,7 +2,7 @@
 
 from penstock.nsqadmin.pages.bar import find
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 PAGES = [("/", "Overview"), ("/topics", "Topics"), ("/trace", "Trace")]
 
@@ -11,7 +11,7 @@ def installation() -> Snapshot:
     orders = TopicState("orders", channels={"billing": ChannelState("orders", "billing")})
     names = ("reorders", "old-orders", "disorder", "border.crossings")
     topics = {"orders": orders} | {name: TopicState(name) for name in names}
-    node = NodeState("10.0.0.7:4151", Producer("till-7", "10.0.0.7", 4150, 4151, "1"))
+    node = NodeState("10.0.0.7:4151", NsqdAddress("till-7", "10.0.0.7", 4150, 4151, "1"))
     return Snapshot(nodes={node.address: node}, topics=topics)
 
 

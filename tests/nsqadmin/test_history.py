@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import FIELDS, History, Recent, Sample
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 DAY_S = 86_400.0
 BEGIN_S = 20_000 * 60.0
@@ -139,7 +139,7 @@ def test_the_window_is_full_however_far_apart_the_looks_are(tmp_path: Path) -> N
 
 def test_silence_is_a_gap_and_no_line(tmp_path: Path) -> None:
     """Also read from the disk, and until somebody answers again."""
-    history, node = History(tmp_path, DAY_S), NodeState("n:1", Producer("n", "n", 1, 1, ""))
+    history, node = History(tmp_path, DAY_S), NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""))
 
     def at(time_s: float, error: str) -> Snapshot:
         found = snapshot(time_s)

@@ -11,11 +11,11 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
-from penstock.nsqadmin.messages import Place
+from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
 from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 from .test_browse import FakeLog, hunt, seen, shelf
 from .test_channel_messages import Nodes
@@ -53,7 +53,7 @@ def snapshot(*documents: dict[str, Any]) -> Snapshot:
     found = Snapshot()
     for number, document in enumerate(documents):
         answered_s = 10.0 + 2 * number
-        node = NodeState(NODE, Producer("h", "127.0.0.1", 1, 2, "1"), document, answered_s)
+        node = NodeState(NODE, NsqdAddress("h", "127.0.0.1", 1, 2, "1"), document, answered_s)
         found = make(answered_s, {NODE: node}, (), (), found)
     return found
 
@@ -70,7 +70,7 @@ def test_partitions_stand_below_their_topic_and_channel() -> None:
 
 
 def test_the_document_of_the_api_has_them() -> None:
-    nodes = [NodeStats(Producer(host, host, 0, 1, "1"), document(36)) for host in ("a", "b")]
+    nodes = [NodeStats(NsqdAddress(host, host, 0, 1, "1"), document(36)) for host in ("a", "b")]
     found = aggregate.topic("t", nodes)
     rows = found["partitions"]
     assert [(one["node"], one["partition"], one["message_count"]) for one in rows] == [
@@ -88,7 +88,7 @@ def test_a_topic_with_one_has_the_official_document() -> None:
     plain = document(1)
     del plain["topics"][0]["partitions"]
     del plain["topics"][0]["channels"][0]["partitions"]
-    found = aggregate.topic("t", [NodeStats(Producer("a", "a", 0, 1, "1"), plain)])
+    found = aggregate.topic("t", [NodeStats(NsqdAddress("a", "a", 0, 1, "1"), plain)])
     assert "partitions" not in str(found)
 
 
@@ -155,15 +155,15 @@ def test_a_partition_that_lags_for_long_needs_attention() -> None:
 @each(
     ("text", "place"),
     [
-        ("a:1", Place("a:1")),
-        ("a:1#3", Place("a:1", 3)),
-        ("/run/x#y", Place("/run/x#y")),
-        ("/run/x#1234", Place("/run/x#1234")),
-        ("#", Place("#")),
+        ("a:1", LogAddress("a:1")),
+        ("a:1#3", LogAddress("a:1", 3)),
+        ("/run/x#y", LogAddress("/run/x#y")),
+        ("/run/x#1234", LogAddress("/run/x#1234")),
+        ("#", LogAddress("#")),
     ],
 )
-def test_places_as_text(text: str, place: Place) -> None:
-    assert Place.read(text) == place
+def test_places_as_text(text: str, place: LogAddress) -> None:
+    assert LogAddress.read(text) == place
     assert str(place) == text
 
 

@@ -9,27 +9,27 @@ import pytest
 from cases import each, seeds
 from penstock import limits
 from penstock.nsqadmin import runs as under_test
-from penstock.nsqadmin.runs import VANISHED, Place, Point, Run, Runs, Track, command, done_share
-from penstock.pipelines.runs import LogPlace, RunMessageInvalid, State, decode, encode, parts_of
+from penstock.nsqadmin.runs import VANISHED, Point, Run, RunOffset, Runs, Track, command, done_share
+from penstock.pipelines.runs import LogPlace, RunMessageInvalid, RunStatus, decode, encode, parts_of
 
 NODE = "127.0.0.1:4151"
 
 
-def state(seq: int = 1, run: str = "r1", **changed: Any) -> State:
+def state(seq: int = 1, run: str = "r1", **changed: Any) -> RunStatus:
     values: dict[str, Any] = {
         "pipeline": "archive", "state": "running", "time_s": 1000.0 + seq, "started_s": 1000.0,
     }  # fmt: skip
-    return State(run=run, seq=seq, **(values | changed))
+    return RunStatus(run=run, seq=seq, **(values | changed))
 
 
 def fold(bodies: list[bytes], **bounds: int) -> Runs:
     runs = Runs(**bounds)
     for offset, body in enumerate(bodies):
-        runs.take(Place(NODE, offset), body, 2000.0)
+        runs.take(RunOffset(NODE, offset), body, 2000.0)
     return runs
 
 
-def one(*states: State) -> Run:
+def one(*states: RunStatus) -> Run:
     (run,) = fold([encode(each) for each in states]).all()
     return run
 
@@ -97,8 +97,8 @@ def test_a_part_that_is_missing_makes_no_page() -> None:
     parts = [encode(part) for part in parts_of("r1", "html", "x" * limits.RUN_PART_CHARS * 2)]
     runs = fold([encode(state()), parts[1]])
     assert runs.page("r1", "html") == []
-    runs.take(Place(NODE, 7), parts[0], 1.0)
-    assert runs.page("r1", "html") == [Place(NODE, 7), Place(NODE, 1)]
+    runs.take(RunOffset(NODE, 7), parts[0], 1.0)
+    assert runs.page("r1", "html") == [RunOffset(NODE, 7), RunOffset(NODE, 1)]
     assert runs.page("r1", "json") == runs.page("r2", "html") == []
 
 
@@ -111,7 +111,7 @@ def test_a_page_without_a_run_is_not_shown() -> None:
 def test_the_longest_silent_runs_are_forgotten() -> None:
     runs = Runs(runs_max=3)
     for number in (5, 1, 4, 2, 3):
-        runs.take(Place(NODE, number), encode(state(run=f"r{number}")), float(number))
+        runs.take(RunOffset(NODE, number), encode(state(run=f"r{number}")), float(number))
     assert {run.id for run in runs.all()} == {"r3", "r4", "r5"}
 
 
@@ -138,7 +138,7 @@ def test_silence_is_told_only_where_somebody_listens() -> None:
     assert runs.phase(run) == "running"
     runs.looked(NODE, run.heard_s + limits.ADMIN_RUN_SILENT_S + 1)
     assert (runs.phase(run), runs.live()) == (VANISHED, [])
-    runs.take(Place(NODE, 1), encode(state(2)), run.heard_s + limits.ADMIN_RUN_SILENT_S + 2)
+    runs.take(RunOffset(NODE, 1), encode(state(2)), run.heard_s + limits.ADMIN_RUN_SILENT_S + 2)
     assert runs.phase(run) == "running"
 
 
@@ -175,7 +175,7 @@ def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: i
         (state(logs=[LogPlace("a", 0, 5, 10), LogPlace("b", 0, 90, 90)]), 0.95),
     ],
 )
-def test_how_much_is_done(told: State, share: float | None) -> None:
+def test_how_much_is_done(told: RunStatus, share: float | None) -> None:
     assert done_share(told) == share
 
 

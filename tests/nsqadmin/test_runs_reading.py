@@ -13,8 +13,8 @@ from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.runs import VANISHED, RunWatch
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import Producer, Upstream
-from penstock.pipelines.runs import State, encode, parts_of
+from penstock.nsqadmin.upstream import NsqdAddress, Upstream
+from penstock.pipelines.runs import RunStatus, encode, parts_of
 from spark.fakebroker import FakeBroker
 
 
@@ -26,7 +26,7 @@ def broker() -> Iterator[FakeBroker]:
 
 def state(seq: int, run: str = "r1", **changed: Any) -> bytes:
     values: dict[str, Any] = {"pipeline": "archive", "state": "running"} | changed
-    return encode(State(run=run, seq=seq, time_s=float(seq), started_s=0.0, **values))
+    return encode(RunStatus(run=run, seq=seq, time_s=float(seq), started_s=0.0, **values))
 
 
 class World:
@@ -51,7 +51,7 @@ class World:
         rows = [{"topic_name": PIPELINES, "message_count": topic.end}] if topic else []
         node = NodeState(
             self.address,
-            Producer("n", "n", 1, 1, ""),
+            NsqdAddress("n", "n", 1, 1, ""),
             {"start_time": self.start_s, "topics": rows},
             error=error,
         )

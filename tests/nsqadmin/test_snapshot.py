@@ -7,7 +7,7 @@ import pytest
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 
 def node(
@@ -16,7 +16,7 @@ def node(
     row = {"channel_name": "ch", "message_count": messages, **channel}
     topic = {"topic_name": "t", "message_count": messages, "depth": 1, "channels": [row]}
     document = {"start_time": start, "health": "OK", "topics": [topic]}
-    producer = Producer("h", "127.0.0.1", 1, 2, "1")
+    producer = NsqdAddress("h", "127.0.0.1", 1, 2, "1")
     return NodeState("127.0.0.1:2", producer, document, answered_s, 0.01, error)
 
 
@@ -128,7 +128,7 @@ def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:
     }  # fmt: skip
     made = [
         make(
-            1.0, {"n": NodeState("n", Producer("h", "n", 1, 2, "1"), one)}, (), (), Snapshot()
+            1.0, {"n": NodeState("n", NsqdAddress("h", "n", 1, 2, "1"), one)}, (), (), Snapshot()
         ).topics
         for one in (document, kept)
     ]

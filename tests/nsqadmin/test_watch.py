@@ -16,7 +16,7 @@ from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store
-from penstock.nsqadmin.upstream import Producer, Upstream
+from penstock.nsqadmin.upstream import NsqdAddress, Upstream
 from penstock.nsqadmin.watch import Watch, pause_s
 
 
@@ -29,7 +29,7 @@ def test_an_answer_takes_no_more_than_a_fiftieth_of_the_time(
     took_s: tuple[float, ...], pause: float
 ) -> None:
     """One slow answer among quick ones slows nothing."""
-    state = NodeState("a:1", Producer("", "a:1", 0, 0, ""), took_s=took_s)
+    state = NodeState("a:1", NsqdAddress("", "a:1", 0, 0, ""), took_s=took_s)
     assert pause_s(1.0, state) == pytest.approx(pause)
 
 
@@ -49,11 +49,11 @@ class Nodes(Upstream):
         self.clusters: dict[str, Any] = {}  # what nodes say of theirs; others are of none
         self.asked_for_cluster: list[str] = []
 
-    async def producers(self) -> tuple[list[Producer], str]:
+    async def producers(self) -> tuple[list[NsqdAddress], str]:
         while self.is_silent:
             await asyncio.sleep(0.01)
         topics = (("both", False), ("orders", False))
-        found = [Producer(name, name, 0, 1, "1", topics=topics) for name in "ab"]
+        found = [NsqdAddress(name, name, 0, 1, "1", topics=topics) for name in "ab"]
         return [one for one in found if one.address not in self.gone], self.missed
 
     async def topics(self) -> tuple[list[str], str]:

@@ -10,7 +10,7 @@ from cases import each
 from penstock import limits
 from penstock.errors import RangeCorrupt
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import AnswerInvalid, Call, Committed, Move, Positions, Span, Stage
+from penstock.nsqdapi.calls import AnswerInvalid, Call, Committed, LogSpan, Move, Positions, Stage
 
 RANGE = {"x-penstock-base-offset": "4", "x-penstock-next-offset": "9"}
 
@@ -47,7 +47,7 @@ def test_a_from_names_its_partition() -> None:
 
 
 def test_parts_are_joined() -> None:
-    spans, ends = calls.TopicSpans("x", {0: Span(0, 1)}), {"c": {"y": {0: 4}}}
+    spans, ends = calls.TopicSpans("x", {0: LogSpan(0, 1)}), {"c": {"y": {0: 4}}}
     first = Positions({"a": spans}, ("c",), {"c": {"y": 4}}, ends)
     parts = [first, Positions({"b": spans}, ("d",))]
     whole = Positions({"a": spans, "b": spans}, ("c", "d"), {"c": {"y": 4}}, ends)

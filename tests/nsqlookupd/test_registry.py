@@ -13,7 +13,7 @@ from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
 from penstock.client.discovery import partitions_in
-from penstock.nsqlookupd.registry import Producer, Registry
+from penstock.nsqlookupd.registry import RegisteredProducer, Registry
 
 from .running import Running
 from .world import World, peer
@@ -56,22 +56,22 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
 
 
 def test_the_check_finds_breaches() -> None:
-    def stray(registry: Registry, producer: Producer) -> None:
+    def stray(registry: Registry, producer: RegisteredProducer) -> None:
         del registry.producers[producer]
 
-    def forgotten(registry: Registry, producer: Producer) -> None:
+    def forgotten(registry: Registry, producer: RegisteredProducer) -> None:
         producer.topics.clear()
 
-    def unknown(registry: Registry, producer: Producer) -> None:
+    def unknown(registry: Registry, producer: RegisteredProducer) -> None:
         producer.topics.add("u")
 
-    def unknown_channel(registry: Registry, producer: Producer) -> None:
+    def unknown_channel(registry: Registry, producer: RegisteredProducer) -> None:
         producer.channels.add(("t", "d"))
 
-    def miscounted(registry: Registry, producer: Producer) -> None:
+    def miscounted(registry: Registry, producer: RegisteredProducer) -> None:
         registry.channel_count += 1
 
-    def hollow(registry: Registry, producer: Producer) -> None:
+    def hollow(registry: Registry, producer: RegisteredProducer) -> None:
         registry.channels["u"] = {}
 
     for spoil in (stray, forgotten, unknown, unknown_channel, miscounted, hollow):
@@ -94,10 +94,10 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.registry = World().registry
-        self.has: dict[Producer, set[tuple[str, str]]] = {}
+        self.has: dict[RegisteredProducer, set[tuple[str, str]]] = {}
         self.known: set[tuple[str, str]] = set()
 
-    def _some(self, number: int) -> Producer | None:
+    def _some(self, number: int) -> RegisteredProducer | None:
         producers = list(self.has)
         return producers[number % len(producers)] if producers else None
 

@@ -17,7 +17,7 @@ from penstock.pipelines.checkpoints import Starting, new_application
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.pipelines.topic_logs import TopicLog
-from penstock.spark.delta_table import Place, Properties, commit
+from penstock.spark.delta_table import Properties, TableLocation, commit
 from penstock.spark.offsets import Log
 from spark.fakebroker import FakeBroker
 
@@ -90,7 +90,7 @@ def test_a_guess_is_refused(reached: Reached, logs: tuple[str, ...], said: str) 
 
 class Lost:
     def __init__(self, table: Path, owner: str) -> None:
-        self.place = Place(str(table), {})
+        self.place = TableLocation(str(table), {})
         self.place.create(SHAPE, {})
         self.said = io.StringIO()
 

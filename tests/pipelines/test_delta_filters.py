@@ -20,7 +20,7 @@ from penstock.pipelines.lifecycles import lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
 from penstock.spark import delta_files
-from penstock.spark.delta_table import Place, Shape, commit
+from penstock.spark.delta_table import Shape, TableLocation, commit
 
 from .deltareaders import READERS, Count, truths, wrong
 from .tracetable import healthy
@@ -38,7 +38,7 @@ ARCHIVE = archive.shape_of(
 
 def write(path: Path, shape: Shape, *parts: pa.Table) -> Path:
     """A file and a transaction for each part, as a pipeline makes them."""
-    place = Place(str(path), {})
+    place = TableLocation(str(path), {})
     place.create(shape, {})
     for version, part in enumerate(parts):
         staged = delta_files.write(place, shape, part.combine_chunks().to_batches())
@@ -99,7 +99,7 @@ def tables(
                 if state.startswith("old"):
                     former.setattr(Shape, "properties", {})
                 made[state] = MAKERS[name](base / f"{name}{number}")
-                place = Place(str(made[state]), {})
+                place = TableLocation(str(made[state]), {})
                 if state.endswith("compacted"):
                     assert maintenance.compact(place, 2) > 0
                 if state.startswith("old"):
@@ -152,5 +152,5 @@ def test_a_table_is_completed_by_a_commit_too(
         former.setattr(Shape, "properties", {})
         path = make_trace(tmp_path / "trace")
     assert wrong(path, READERS["pyarrow dataset"])
-    assert commit(Place(str(path), {}), trace.SHAPE, "test", 9, [])
+    assert commit(TableLocation(str(path), {}), trace.SHAPE, "test", 9, [])
     assert wrong(path, READERS["pyarrow dataset"]) == []

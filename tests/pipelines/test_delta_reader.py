@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed
 from penstock.pipelines.delta_frames import frame_of, read_table
-from penstock.pipelines.delta_reader import Among, LakeTable, Span, tables_below
+from penstock.pipelines.delta_reader import Among, ColumnSpan, LakeTable, tables_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,35 +112,35 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
 def test_conditions_hold_for_rows(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = table_of(path, rows("orders", 0), rows("orders", 5, day=21), rows("bills", 0))
-    conditions = (Among("topic", ("orders",)), Span("offset", 3, 7))
+    conditions = (Among("topic", ("orders",)), ColumnSpan("offset", 3, 7))
     found = [row.offset for row in frame_of(spark, table, conditions).orderBy("offset").collect()]
     assert found == [3, 4, 5, 6]
-    assert frame_of(spark, table, [Span("offset", 100)]).collect() == []
+    assert frame_of(spark, table, [ColumnSpan("offset", 100)]).collect() == []
     assert read_table(spark, str(path), [Among("topic", ("bills",))]).count() == 5
 
 
 def test_files_that_can_not_hold_such_rows_are_skipped(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", *(rows("orders", n * 5, day=20 + n) for n in range(4)))
 
-    def opened(*conditions: Span | Among) -> list[int]:
+    def opened(*conditions: ColumnSpan | Among) -> list[int]:
         return sorted(int(file.least["offset"]) for file in table.files(conditions))
 
     assert opened() == [0, 5, 10, 15]
-    assert opened(Span("offset", 4, 6)) == [0, 5]
-    assert opened(Span("offset", 5, 10)) == [5]
-    assert opened(Span("offset", 20)) == []
+    assert opened(ColumnSpan("offset", 4, 6)) == [0, 5]
+    assert opened(ColumnSpan("offset", 5, 10)) == [5]
+    assert opened(ColumnSpan("offset", 20)) == []
     assert opened(Among("topic", ("bills",))) == []
     assert opened(Among("offset", (7, 99))) == [5]
-    assert opened(Span("date", dt.date(2026, 11, 22))) == [10, 15]
-    assert opened(Span("timestamp", instant(2, 21), instant(9, 21))) == [5]
-    assert opened(Span("nothing", 1)) == [0, 5, 10, 15]
+    assert opened(ColumnSpan("date", dt.date(2026, 11, 22))) == [10, 15]
+    assert opened(ColumnSpan("timestamp", instant(2, 21), instant(9, 21))) == [5]
+    assert opened(ColumnSpan("nothing", 1)) == [0, 5, 10, 15]
 
 
 def test_a_time_within_the_last_millisecond_of_a_file_is_not_skipped(tmp_path: Path) -> None:
     """The log cuts times off at the millisecond; the last row here is 789 microseconds later."""
     table = table_of(tmp_path / "t", rows("orders", 0))
-    assert len(table.files([Span("timestamp", instant(4))])) == 1
-    assert table.files([Span("timestamp", instant(5))]) == []
+    assert len(table.files([ColumnSpan("timestamp", instant(4))])) == 1
+    assert table.files([ColumnSpan("timestamp", instant(5))]) == []
 
 
 def test_what_is_not_read_right_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.pipelines.delta_sink import LakeSink
 from penstock.pipelines.settings import defaults
 from penstock.spark import with_store
 from penstock.spark.delta_files import write
-from penstock.spark.delta_table import Place, Shape, Staged, commit, misfit
+from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
 
 SHAPE = Shape(
     pa.schema(
@@ -55,24 +55,24 @@ def rows(offsets: range, topic: str = "a", day: date = DAY, partition: int = 0) 
     return pa.RecordBatch.from_arrays(columns, schema=SHAPE.schema)
 
 
-def stage(place: Place, *batches: pa.RecordBatch) -> list[Staged]:
+def stage(place: TableLocation, *batches: pa.RecordBatch) -> list[Staged]:
     return write(place, SHAPE, batches)
 
 
-def read(place: Place, what: str = 'topic, "offset"') -> list[Any]:
+def read(place: TableLocation, what: str = 'topic, "offset"') -> list[Any]:
     query = f"SELECT {what} FROM delta_table ORDER BY ALL"
     relation = duckdb.from_arrow(DeltaTable(place.root).to_pyarrow_dataset())
     return relation.query("delta_table", query).fetchall()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(str(tmp_path / "lake"), {})
+def place(tmp_path: Path) -> TableLocation:
+    place = TableLocation(str(tmp_path / "lake"), {})
     place.create(SHAPE, {})
     return place
 
 
-def test_a_version_is_committed_once(place: Place) -> None:
+def test_a_version_is_committed_once(place: TableLocation) -> None:
     assert commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
     assert not commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
     assert commit(place, SHAPE, "app", 4, stage(place, rows(range(3, 5))))
@@ -81,7 +81,7 @@ def test_a_version_is_committed_once(place: Place) -> None:
     assert read(place) == [*(("a", n) for n in range(5)), ("b", 0), ("b", 1)]
 
 
-def test_rows_go_where_their_partition_is(place: Place) -> None:
+def test_rows_go_where_their_partition_is(place: TableLocation) -> None:
     mixed = pa.Table.from_batches(
         [
             rows(range(2), "a"),
@@ -108,7 +108,7 @@ def test_rows_go_where_their_partition_is(place: Place) -> None:
 
 def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path) -> None:
     """delta-rs reads none of a file when one of them is not as it expects."""
-    place = Place(str(tmp_path / "lake"), {})
+    place = TableLocation(str(tmp_path / "lake"), {})
     kinds = {"offset": pa.int64(), "inner": pa.struct([("n", pa.int64())])}
     shape = Shape(pa.schema({**kinds, "more": pa.map_(pa.string(), pa.binary())}), (), ("offset",))
     place.create(shape, {})
@@ -119,7 +119,7 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
     assert (action["min.offset"], action["max.offset"]) == (7, 7)
 
 
-def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> None:
+def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: TableLocation) -> None:
     commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
     assert checkpoints.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
     table = DeltaTable(place.root)
@@ -130,7 +130,7 @@ def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> 
     assert checkpoints.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
 
 
-def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -> None:
+def test_no_files_are_left_of_a_task_that_failed(place: TableLocation, tmp_path: Path) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield rows(range(3))
         raise OSError("the source failed")
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_named(
 
 
 def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    place = Place(str(tmp_path / "lake"), {})
+    place = TableLocation(str(tmp_path / "lake"), {})
     other = Shape(pa.schema([("topic", pa.string()), ("date", pa.date32())]), ("topic", "date"))
     place.create(other, {})
     with pytest.raises(SchemaMismatch, match="no column partition"):
@@ -169,20 +169,20 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
-    assert Place(str(tmp_path / "nothing"), {}).open() is None
+    assert TableLocation(str(tmp_path / "nothing"), {}).open() is None
     with pytest.raises(LakeFailed, match="there is no table"):
-        commit(Place(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
+        commit(TableLocation(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
-    place = Place((tmp_path / "a lake").as_uri(), {})
+    place = TableLocation((tmp_path / "a lake").as_uri(), {})
     assert place.local_path == tmp_path / "a lake"
     place.create(SHAPE, {})
     commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
     assert len(read(place)) == 3
 
 
-def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
+def test_several_write_at_once_while_files_are_compacted(place: TableLocation) -> None:
     """Every row once, and at each moment whole commits: nobody sees a row twice or half a batch."""
     wrong: list[Any] = []
     done = threading.Event()
@@ -215,7 +215,7 @@ def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
     assert read(place) == [(name, offset) for name in ("a", "b") for offset in range(250)]
 
 
-def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) -> None:
+def test_small_files_become_one_and_old_ones_go(place: TableLocation, tmp_path: Path) -> None:
     kept = tmp_path / "lake" / "_penstock" / "archive" / "offsets"
     kept.parent.mkdir(parents=True)
     kept.write_text("checkpoint")
@@ -236,7 +236,7 @@ def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) ->
 
 def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
     """Every commit lists it, so it must not grow for ever."""
-    place = Place(str(tmp_path / "lake"), {})
+    place = TableLocation(str(tmp_path / "lake"), {})
     settings = defaults(maintenance.care_settings(), retain_log=60 * limits.SECOND)
     place.create(SHAPE, maintenance.configuration(settings))
     log = tmp_path / "lake" / "_delta_log"
@@ -252,7 +252,7 @@ def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
 
 
 def test_a_log_of_many_versions_is_kept_for_less_long(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: TableLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(5):
         commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
@@ -275,7 +275,7 @@ def test_a_log_of_many_versions_is_kept_for_less_long(
 
 def test_topics_may_share_files(tmp_path: Path) -> None:
     shape = Shape(SHAPE.schema, ("date",), ("topic", *SHAPE.statistics))
-    place = Place(str(tmp_path / "shared"), {})
+    place = TableLocation(str(tmp_path / "shared"), {})
     place.create(shape, {})
     for version, topics in enumerate((("a", "b", "c"), ("c",), ("d",))):
         offsets = range(version, version + 9)
@@ -289,7 +289,7 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
         maintenance.compact(place, 2)
 
 
-def test_the_highest_offsets_of_each_nsqd(place: Place) -> None:
+def test_the_highest_offsets_of_each_nsqd(place: TableLocation) -> None:
     """Files from before the table had the column are of the nsqd without a name."""
     commit(place, SHAPE, "app", 0, stage(place, rows(range(5))))
     broker = pa.field("broker", pa.string())

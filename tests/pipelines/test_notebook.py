@@ -11,7 +11,7 @@ import pytest
 from penstock.pipelines import archive
 from penstock.pipelines.settings import defaults
 from penstock.spark.delta_files import write
-from penstock.spark.delta_table import Place, commit
+from penstock.spark.delta_table import TableLocation, commit
 
 from .test_delta_table import rows
 
@@ -21,7 +21,7 @@ BODIES = (b'{"kind": "paid"}', b'{"kind": "sent"}', b'{"kind": "paid"}', b"\xff"
 
 def archived(path: Path, offsets: list[int]) -> None:
     settings = defaults(archive.SETTINGS, table=str(path), share_files=False)
-    shape, place = archive.shape_of(settings, (), None), Place(str(path), {})
+    shape, place = archive.shape_of(settings, (), None), TableLocation(str(path), {})
     place.create(shape, {})
     messages = rows(range(len(offsets)), "orders")
     given = {name: messages.column(name) for name in messages.schema.names}

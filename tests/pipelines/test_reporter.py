@@ -27,7 +27,7 @@ from penstock.pipelines.reporter import (
     served,
 )
 from penstock.pipelines.runner import Pipeline, Run
-from penstock.pipelines.runs import LogPlace, Part, State, decode
+from penstock.pipelines.runs import LogPlace, Part, RunStatus, decode
 from penstock.pipelines.settings import COMMON, Settings, defaults
 
 from . import sample
@@ -53,8 +53,8 @@ class Kept(Outlet):
         pass
 
     @property
-    def states(self) -> list[State]:
-        return [one for one in map(decode, self.bodies) if isinstance(one, State)]
+    def states(self) -> list[RunStatus]:
+        return [one for one in map(decode, self.bodies) if isinstance(one, RunStatus)]
 
 
 def settings(**changed: Any) -> Settings:
@@ -71,7 +71,7 @@ class World:
         head = head_of(sample.PIPELINE, "nightly", screen, 100.0)
         self.teller = Teller(head, screen, self.progress, self.nsqd)
 
-    def look(self) -> State:
+    def look(self) -> RunStatus:
         self.teller.look()
         return self.nsqd.states[-1]
 

@@ -7,7 +7,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.pipelines.runs import PARTS_MAX, Part, RunMessageInvalid, State, decode, parts_of
+from penstock.pipelines.runs import PARTS_MAX, Part, RunMessageInvalid, RunStatus, decode, parts_of
 
 LEAST = {"kind": "state", "run": "r1", "seq": 1, "pipeline": "archive", "state": "running",
          "time_s": 2.5, "started_s": 1}  # fmt: skip
@@ -15,7 +15,7 @@ PART = {"kind": "part", "run": "r1", "form": "html", "part": 0, "parts": 1, "tex
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:
-    assert decode(json.dumps(LEAST | {"more": {"a": 1}}).encode()) == State(
+    assert decode(json.dumps(LEAST | {"more": {"a": 1}}).encode()) == RunStatus(
         run="r1", seq=1, pipeline="archive", state="running", time_s=2.5, started_s=1.0
     )
 

@@ -12,14 +12,14 @@ from penstock.errors import ConfigError, DataLost, LakeFailed
 from penstock.pipelines import topic_logs
 from penstock.pipelines.maintenance import vacuum
 from penstock.pipelines.topic_logs import TopicLog
-from penstock.spark.delta_table import Place, Properties, commit
+from penstock.spark.delta_table import Properties, TableLocation, commit
 
 from .test_delta_table import SHAPE, place, read, rows, stage
 
 __all__ = ["place"]
 
 
-def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:
+def add(place: TableLocation, owner: str, version: int, identity: str = "one") -> bool:
     """A batch of ten messages of topic a."""
     batch = rows(range(version * 10, version * 10 + 10))
 
@@ -29,15 +29,15 @@ def add(place: Place, owner: str, version: int, identity: str = "one") -> bool:
     return commit(place, SHAPE, owner, version, stage(place, batch), prepared=prepared)
 
 
-def logs(place: Place) -> dict[str, TopicLog]:
+def logs(place: TableLocation) -> dict[str, TopicLog]:
     return dict(topic_logs.known(place))
 
 
-def files(place: Place) -> list[Path]:
+def files(place: TableLocation) -> list[Path]:
     return sorted(Path(place.root, "_penstock_topics").iterdir())
 
 
-def test_a_log_is_noted_with_the_first_batch_that_has_messages_of_it(place: Place) -> None:
+def test_a_log_is_noted_with_the_first_batch_that_has_messages_of_it(place: TableLocation) -> None:
     topic_logs.claim(place, "A", ["a", "b"])
     assert logs(place) == {"a": TopicLog((), "A"), "b": TopicLog((), "A")}
     assert add(place, "A", 0)
@@ -47,7 +47,7 @@ def test_a_log_is_noted_with_the_first_batch_that_has_messages_of_it(place: Plac
     assert place.version() == (before or 0) + 1  # nothing new to be noted
 
 
-def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(place: Place) -> None:
+def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(place: TableLocation) -> None:
     assert add(place, "A", 0)
     topic_logs.check_identities(logs(place), {"a": "one", "new": "two"}, {"a"})
     for present, topic, said in (
@@ -85,7 +85,7 @@ def test_a_log_is_noted_with_each_nsqd_that_rows_of_it_name() -> None:
         topic_logs.noted(known, "A", batch[1:], only_one=True)
 
 
-def test_of_two_that_begin_at_once_one_goes_on(place: Place) -> None:
+def test_of_two_that_begin_at_once_one_goes_on(place: TableLocation) -> None:
     seen = topic_logs.known(place)
     topic_logs.claimed(seen, "A", ["a"])
     topic_logs.claimed(seen, "B", ["a"])  # both find the topic free
@@ -99,7 +99,7 @@ def test_of_two_that_begin_at_once_one_goes_on(place: Place) -> None:
 
 
 def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
-    place: Place,
+    place: TableLocation,
 ) -> None:
     assert add(place, "A", 0)
     batch, asked = rows(range(10, 20)), 0
@@ -119,7 +119,7 @@ def test_a_commit_that_was_prepared_before_the_topic_was_taken_over_is_refused(
     assert add(place, "B", 0)
 
 
-def test_two_archives_at_once_lose_nothing_of_each_other(place: Place) -> None:
+def test_two_archives_at_once_lose_nothing_of_each_other(place: TableLocation) -> None:
     with ThreadPoolExecutor(4) as pool:
         for owner in "ABCD":
             for n in range(5):
@@ -130,7 +130,7 @@ def test_two_archives_at_once_lose_nothing_of_each_other(place: Place) -> None:
 
 
 def test_a_crash_between_the_file_and_the_property_changes_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: TableLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_logs.claim(place, "A", ["a"])
     before = place.version()
@@ -148,7 +148,9 @@ def killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_files_that_were_replaced_go_and_one_that_may_yet_be_named_stays(place: Place) -> None:
+def test_files_that_were_replaced_go_and_one_that_may_yet_be_named_stays(
+    place: TableLocation,
+) -> None:
     for topic in "abc":
         topic_logs.claim(place, "A", [topic])
     first, second, named = files(place)
@@ -163,7 +165,7 @@ def test_files_that_were_replaced_go_and_one_that_may_yet_be_named_stays(place: 
     assert sorted(logs(place)) == ["a", "b", "c"]
 
 
-def test_thousands_of_topics_do_not_make_metadata_larger(place: Place) -> None:
+def test_thousands_of_topics_do_not_make_metadata_larger(place: TableLocation) -> None:
     topic_logs.claim(place, "A", ["a"])
     assert add(place, "A", 0)
     few = metadata_bytes(place)
@@ -172,7 +174,7 @@ def test_thousands_of_topics_do_not_make_metadata_larger(place: Place) -> None:
     assert abs(metadata_bytes(place) - few) < 10
 
 
-def metadata_bytes(place: Place) -> int:
+def metadata_bytes(place: TableLocation) -> int:
     """Of the last change of the metadata, as the log of the table has it."""
     actions = [
         json.loads(line)
@@ -182,7 +184,7 @@ def metadata_bytes(place: Place) -> int:
     return len(json.dumps([one for one in actions if "metaData" in one][-1]))
 
 
-def test_a_copy_of_the_table_without_the_file_says_so(place: Place) -> None:
+def test_a_copy_of_the_table_without_the_file_says_so(place: TableLocation) -> None:
     topic_logs.claim(place, "A", ["a"])
     files(place)[0].unlink()
     topic_logs._read.cache_clear()

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError
 from penstock.pipelines import topic_logs, trace
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.spark.delta_table import Place
+from penstock.spark.delta_table import TableLocation
 from penstock.trace.events import TOPIC, Event, Kind, encode
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
@@ -89,7 +89,7 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path
 
 def test_a_table_that_another_run_has_begun_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Before it has events, too: both would bring them."""
-    place = Place(str(tmp_path / "trace"), {})
+    place = TableLocation(str(tmp_path / "trace"), {})
     place.create(trace.SHAPE, {})
     topic_logs.claim(place, "penstock-archive-trace-other", [TOPIC])
     with FakeBroker() as broker:

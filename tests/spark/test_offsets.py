@@ -6,7 +6,7 @@ import pytest
 
 from cases import each
 from penstock.errors import ConfigError, DataLost
-from penstock.nsqdapi.calls import Span, TopicSpans
+from penstock.nsqdapi.calls import LogSpan, TopicSpans
 from penstock.spark import offsets
 from penstock.spark.offsets import Log, Range
 from penstock.spark.options import Bound
@@ -16,10 +16,10 @@ B = Log("b", "two", 0)
 AGAIN = Log("a", "three", 0)
 
 
-def logs(**topics: tuple[str, int, int]) -> dict[Log, Span]:
+def logs(**topics: tuple[str, int, int]) -> dict[Log, LogSpan]:
     return offsets.spans(
         {
-            name: TopicSpans(identity, {0: Span(earliest, end)})
+            name: TopicSpans(identity, {0: LogSpan(earliest, end)})
             for name, (identity, earliest, end) in topics.items()
         }
     )

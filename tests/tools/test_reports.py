@@ -15,7 +15,7 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 from penstock.tools import check
 from penstock.tools.channel import chosen
 from penstock.tools.main import VERBS, main
@@ -130,7 +130,7 @@ def document(finished: int, messages: int) -> dict[str, Any]:
 
 
 def one_look(time_s: float, finished: int, messages: int) -> Snapshot:
-    node = NodeState("a", Producer("", "a", 0, 0, ""), document(finished, messages), time_s)
+    node = NodeState("a", NsqdAddress("", "a", 0, 0, ""), document(finished, messages), time_s)
     return make(time_s, {"a": node}, (), (), Snapshot())
 
 

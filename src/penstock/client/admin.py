@@ -20,7 +20,7 @@ from penstock.net.fetch import Fetcher, public
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.asking import exchange
-from penstock.nsqdapi.calls import AnswerInvalid, Call, Move, Shape, Span
+from penstock.nsqdapi.calls import AnswerInvalid, Call, LogSpan, Move, Shape
 from penstock.times import format_seconds
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Admin:
         """How many partitions it has, and whether messages may have headers."""
         return await self._ask(calls.shape(topic))
 
-    async def partitions(self, topic: str) -> Mapping[int, Span]:
+    async def partitions(self, topic: str) -> Mapping[int, LogSpan]:
         """What the log of each has, of those that this node leads."""
         call = calls.positions([topic])
         found = await self._ask(call)

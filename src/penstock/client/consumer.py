@@ -38,7 +38,7 @@ from penstock import limits
 from penstock.client import framing
 from penstock.client import handlers as handling
 from penstock.client.backoff import Backoff, Delays, Phase
-from penstock.client.discovery import Discovery, Found
+from penstock.client.discovery import Discovery, LookupResult
 from penstock.client.handlers import Handler, OnError
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
@@ -487,7 +487,7 @@ class Consumer:
         finally:
             await discovery.close()
 
-    def _heard_of(self, found: Mapping[str, Found]) -> None:
+    def _heard_of(self, found: Mapping[str, LookupResult]) -> None:
         for failure in {str(failure) for one in found.values() for failure in one.failures}:
             log.warning("lookupd: %s", failure)
         here = {(topic, address) for topic in found for address in found[topic].addresses}

@@ -34,7 +34,7 @@ from penstock.nsqdapi.calls import Call, bracketed, document_of
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     addresses: frozenset[str]
     failures: tuple[FetchFailed, ...] = ()
     partitions: Mapping[int, str] = field(default_factory=dict)  # where each is, as far as known
@@ -104,16 +104,16 @@ class Discovery:
             tls=options.lookup_tls,
         )
 
-    async def topic(self, name: str) -> Found:
+    async def topic(self, name: str) -> LookupResult:
         return await self._ask(f"/lookup?topic={quote(name, safe='')}")
 
-    async def nodes(self) -> Found:
+    async def nodes(self) -> LookupResult:
         return await self._ask("/nodes")
 
     async def close(self) -> None:
         await self._fetcher.close()
 
-    async def rounds(self, topics: Sequence[str]) -> AsyncIterator[dict[str, Found]]:
+    async def rounds(self, topics: Sequence[str]) -> AsyncIterator[dict[str, LookupResult]]:
         """The answers by topic, round after round for ever, the pauses between them spread by
         jitter."""
         options = self._options
@@ -124,7 +124,7 @@ class Discovery:
             await asyncio.sleep(options.lookup_interval_s + pause_s)
             pause_s = 0.0
 
-    async def _ask(self, path: str) -> Found:
+    async def _ask(self, path: str) -> LookupResult:
         asked = [self._one(base + path) for base in self._bases]
         answers = await asyncio.gather(*asked)
         known = [answer for answer in answers if not isinstance(answer, FetchFailed)]
@@ -133,7 +133,7 @@ class Discovery:
         for document in known:
             partitions |= partitions_in(document, self._port_key)
         addresses = (addresses_in(document, self._port_key) for document in known)
-        return Found(frozenset().union(*addresses), failures, partitions)
+        return LookupResult(frozenset().union(*addresses), failures, partitions)
 
     async def _one(self, url: str) -> Any:
         """The document, or a FetchFailed."""

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Nodes, shown
 from penstock.client.link import log_death
-from penstock.client.numbering import Numbering, Place
+from penstock.client.numbering import NumberedTopic, Numbering
 from penstock.client.options import IdempotentOptions
 from penstock.client.publishing import Published, packed_traced
 from penstock.errors import (
@@ -109,8 +109,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Publish] = deque()
         self._batch: list[Publish] = []
-        self._places: dict[str, Place] = {}
-        self._place: Place | None = None  # where the last attempt was made
+        self._places: dict[str, NumberedTopic] = {}
+        self._place: NumberedTopic | None = None  # where the last attempt was made
         self._doubt = ""  # why the batch may be stored; empty: it is not
         self._fenced: PublishFenced | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -222,16 +222,16 @@ class Lane:
             if self._batch:
                 await self._send(self._prepared(place, address))
 
-    def _place_at(self, address: str) -> Place:
+    def _place_at(self, address: str) -> NumberedTopic:
         """An ephemeral topic is of one node, in a cluster, too."""
         cluster = "" if is_ephemeral(self._topic) else self._nodes.cluster(address)
         name = cluster or address
         place = self._places.get(name)
         if place is None:
-            place = self._places[name] = Place(self._topic, self._numbering, bool(cluster))
+            place = self._places[name] = NumberedTopic(self._topic, self._numbering, bool(cluster))
         return place
 
-    def _prepared(self, place: Place, address: str) -> Place:
+    def _prepared(self, place: NumberedTopic, address: str) -> NumberedTopic:
         place.address = address
         if not self._doubt:
             place.prepare(self._message_count, self._loop.time())
@@ -242,7 +242,7 @@ class Lane:
     def _message_count(self) -> int:
         return sum(len(publish.bodies) for publish in self._batch)
 
-    async def _send(self, place: Place) -> None:
+    async def _send(self, place: NumberedTopic) -> None:
         if place.stopped is not None:
             self._fail_batch(ProducerStopped(self._topic, place.stopped.reason))
             return
@@ -282,7 +282,7 @@ class Lane:
 
     # --- what became of it ---
 
-    def _apply(self, place: Place, verdict: Verdict, before: str) -> None:
+    def _apply(self, place: NumberedTopic, verdict: Verdict, before: str) -> None:
         """`before`: why an earlier request may have been taken; empty: none was."""
         fate = verdict.fate
         if fate is Fate.REPEATED and not before:
@@ -299,7 +299,7 @@ class Lane:
         elif verdict.error is not None:
             self._refused(place, verdict.error, before)
 
-    def _stored(self, place: Place, verdict: Verdict) -> None:
+    def _stored(self, place: NumberedTopic, verdict: Verdict) -> None:
         count = self._message_count
         place.stored(count)
         self._counts.stored += count
@@ -318,7 +318,7 @@ class Lane:
             message_id = f"{id_at(base_id, index):016x}"
             publish.done.set_result(Published(message_id, offset + index, publish.trace_ids[0]))
 
-    def _refused(self, place: Place, error: PublishRefused, before: str) -> None:
+    def _refused(self, place: NumberedTopic, error: PublishRefused, before: str) -> None:
         if isinstance(error, PublishFenced):
             self._fenced = error
         lost = isinstance(error, PublishGap) and error.expected <= error.sequence

@@ -57,7 +57,7 @@ class Keeper(Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class InFlightMessage:
     message: Message
     came_s: float
     due_s: float  # when it is to be touched next
@@ -86,7 +86,7 @@ class Subscription:
         make = _message_type(link, options)
         self._reader: FrameReader[Message] = FrameReader(partial(make, self))
         self._auto_touch = options.auto_touch
-        self._held: dict[bytes, Held] = {}
+        self._held: dict[bytes, InFlightMessage] = {}
         self._now_s = now_s
 
     @property
@@ -114,7 +114,7 @@ class Subscription:
     def _hold(self, messages: list[Message]) -> None:
         due_s = self._now_s + self.link.negotiated.message_timeout_s / 2
         for message in messages:
-            self._held[message.raw_id] = Held(message, self._now_s, due_s)
+            self._held[message.raw_id] = InFlightMessage(message, self._now_s, due_s)
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.type == FrameType.ERROR:

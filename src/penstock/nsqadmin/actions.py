@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD, Producer, Upstream, warnings
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress, Upstream, warnings
 
 VERBS = ("pause", "unpause", "empty")
 _UNHEALTHY = '"NOK - '  # an nsqd that says so is there, and to delete may be what heals it
@@ -163,11 +163,11 @@ class Actions:
         said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
         return warnings(*said)
 
-    async def _tombstoned(self, topic: str, producer: Producer) -> str:
+    async def _tombstoned(self, topic: str, producer: NsqdAddress) -> str:
         names = {"topic": topic, "node": producer.address}
         return await self._on_lookupds("/topic/tombstone", names)
 
-    async def find(self, node: str) -> tuple[Producer, str]:
+    async def find(self, node: str) -> tuple[NsqdAddress, str]:
         """The nsqd "host:port" that pages link to, and a warning. NotFound."""
         producers, warning = await self._upstream.producers()
         for producer in producers:
@@ -178,7 +178,7 @@ class Actions:
     async def _on_lookupds(self, path: str, query: dict[str, str]) -> str:
         return await self._on_all(LOOKUPD, self._upstream.lookupds, path, query)
 
-    async def _on(self, producers: Iterable[Producer], path: str, query: dict[str, str]) -> str:
+    async def _on(self, producers: Iterable[NsqdAddress], path: str, query: dict[str, str]) -> str:
         return await self._on_nsqds([one.address for one in producers], path, query)
 
     async def _on_nsqds(self, addresses: Iterable[str], path: str, query: dict[str, str]) -> str:

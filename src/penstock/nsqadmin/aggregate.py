@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 Row = dict[str, Any]
 
@@ -34,7 +34,7 @@ TOPOLOGY = ("topology_zone", "topology_region")
 class NodeStats(NamedTuple):
     """What one nsqd said."""
 
-    producer: Producer
+    producer: NsqdAddress
     document: Mapping[str, Any]
 
     @property

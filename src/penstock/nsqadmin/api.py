@@ -20,7 +20,7 @@ from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
 from penstock.nsqadmin.store import StoreFailed
-from penstock.nsqadmin.upstream import Producer, UpstreamFailed
+from penstock.nsqadmin.upstream import NsqdAddress, UpstreamFailed
 
 Document = dict[str, Any]
 _DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version")
@@ -112,12 +112,12 @@ async def document_of(request: Request) -> Document:
 
 
 def node_stats(
-    producers: list[Producer], answers: Mapping[str, Mapping[str, Any]]
+    producers: list[NsqdAddress], answers: Mapping[str, Mapping[str, Any]]
 ) -> list[NodeStats]:
     return [NodeStats(one, answers[one.address]) for one in producers if one.address in answers]
 
 
-def node_rows(producers: list[Producer]) -> list[Document]:
+def node_rows(producers: list[NsqdAddress]) -> list[Document]:
     """`/api/nodes`; a node is out of date when another one has a higher version."""
     highest = max((_version(one.version) for one in producers), default=())
     rows = []

@@ -26,8 +26,8 @@ from penstock.nsqadmin.messages import (
     NEWEST,
     Extent,
     Log,
+    LogAddress,
     Message,
-    Place,
     PlaceInvalid,
     named_message,
 )
@@ -44,7 +44,7 @@ class Line(NamedTuple):
     body_bytes: int
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     first: int
     following: int
 
@@ -71,7 +71,7 @@ class Hunt:
 @dataclass(frozen=True)
 class Page:
     lines: tuple[Line, ...] = ()  # the oldest first
-    spans: Mapping[str, Span] = field(default_factory=dict)
+    spans: Mapping[str, OffsetSpan] = field(default_factory=dict)
     is_end: bool = True  # nothing is left in that direction
     errors: tuple[str, ...] = ()  # of nodes that could not tell
 
@@ -86,7 +86,7 @@ class _Part(NamedTuple):
 
 class Shelf:
     def __init__(
-        self, upstream: Upstream, places: Iterable[Place], topic: str, hidden: Iterable[str]
+        self, upstream: Upstream, places: Iterable[LogAddress], topic: str, hidden: Iterable[str]
     ) -> None:
         """`logs` are by place, as text."""
         hidden = tuple(hidden)
@@ -117,7 +117,7 @@ class Shelf:
         async def ask(node: str, logs: list[Log]) -> tuple[str, int]:
             only = logs[0].partition if len(logs) == 1 else None
             partition, offset = await logs[0].where_is(name, value, only)
-            return str(Place(node, partition)), offset
+            return str(LogAddress(node, partition)), offset
 
         found = await _gathered({node: ask(node, logs) for node, logs in self._by_node().items()})
         return dict(found.values())
@@ -164,7 +164,7 @@ class Shelf:
             last = mine[-1] + (not is_back) if mine else offsets[place]
             reached = part.reached if is_all else last
             given = offsets[place]
-            spans[place] = Span(reached, given) if is_back else Span(given, reached)
+            spans[place] = OffsetSpan(reached, given) if is_back else OffsetSpan(given, reached)
             is_end &= is_all and part.is_end
         return Page(tuple(reversed(taken) if is_back else taken), spans, is_end, errors)
 
@@ -219,7 +219,7 @@ class Shelf:
         while position > extent.earliest and len(found) < hunt.count:
             step = limits.ADMIN_BACKWARD_MESSAGES if hunt.criteria else hunt.count - len(found)
             first = max(extent.earliest, position - step)
-            some = await self._step_back(log, extent, Span(first, position), hunt)
+            some = await self._step_back(log, extent, OffsetSpan(first, position), hunt)
             found += some
             share -= position - first
             position = first
@@ -231,7 +231,7 @@ class Shelf:
         return _Part(found, position, position <= extent.earliest)
 
     async def _step_back(
-        self, log: Log, extent: Extent, span: Span, hunt: Hunt
+        self, log: Log, extent: Extent, span: OffsetSpan, hunt: Hunt
     ) -> list[Line]:  # fmt: skip
         """The newest first."""
         found: deque[Line] = deque(maxlen=hunt.count)

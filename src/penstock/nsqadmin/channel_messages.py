@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
-from penstock.nsqadmin.messages import Log, Place, preview
+from penstock.nsqadmin.messages import Log, LogAddress, preview
 from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
@@ -34,7 +34,7 @@ class SeekInvalid(PenstockError):
     """What somebody has typed is no place of that kind."""
 
 
-class Held(NamedTuple):
+class HeldMessage(NamedTuple):
     """One message, where it is."""
 
     node: str
@@ -146,14 +146,14 @@ class ChannelMessages:
         text = preview(found.body) if found is not None else "its body is not stored any more"
         self._bodies[letter] = text
 
-    async def finish(self, held: Iterable[Held]) -> str:
+    async def finish(self, held: Iterable[HeldMessage]) -> str:
         return await self._each(held, "/channel/message/finish", {})
 
-    async def requeue(self, held: Iterable[Held], delay_ms: int) -> str:
+    async def requeue(self, held: Iterable[HeldMessage], delay_ms: int) -> str:
         query = {"delay_ms": str(delay_ms)}
         return await self._each(held, "/channel/message/requeue", query)
 
-    async def redrive(self, held: Iterable[Held]) -> str:
+    async def redrive(self, held: Iterable[HeldMessage]) -> str:
         return await self._each(held, "/channel/redrive", {"count": "1"})
 
     async def redrive_all(self, nodes: Iterable[str]) -> str:
@@ -162,7 +162,7 @@ class ChannelMessages:
 
         return (await self._upstream.ask(NSQD, nodes, ask)).warning
 
-    async def _each(self, held: Iterable[Held], path: str, query: dict[str, str]) -> str:
+    async def _each(self, held: Iterable[HeldMessage], path: str, query: dict[str, str]) -> str:
         """Returns a warning about those that it could not be done to; raises when that is all."""
         missed: list[str] = []
         held = list(held)
@@ -222,7 +222,7 @@ class Standing(NamedTuple):
 
 
 async def of_message(
-    upstream: Upstream, place: Place, topic: str, offset: int, message_id: str
+    upstream: Upstream, place: LogAddress, topic: str, offset: int, message_id: str
 ) -> list[Standing]:
     """In every channel, sorted. Raises FetchFailed."""
     node = place.node

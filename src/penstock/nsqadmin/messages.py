@@ -57,7 +57,7 @@ class Extent(NamedTuple):
     committed: int = 0  # what is beyond the end is not durable yet
 
 
-class Found(NamedTuple):
+class SearchHit(NamedTuple):
     partition: int
     offset: int
 
@@ -84,7 +84,7 @@ class Message:
     headers: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Place(NamedTuple):
+class LogAddress(NamedTuple):
     """Where a log is. As text it is the node, with `#3` behind it for partition 3: the first one is
     the only one of most topics."""
 
@@ -95,7 +95,7 @@ class Place(NamedTuple):
         return f"{self.node}#{self.partition}" if self.partition else self.node
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> LogAddress:
         node, mark, number = text.rpartition("#")
         if not mark or not (number.isascii() and number.isdigit() and len(number) <= 3):
             return cls(text)
@@ -115,8 +115,8 @@ class Log:
         self.partition = partition
 
     @property
-    def place(self) -> Place:
-        return Place(self.node, self.partition)
+    def place(self) -> LogAddress:
+        return LogAddress(self.node, self.partition)
 
     async def extent(self) -> Extent:
         return self.of(await self.extents())
@@ -146,11 +146,11 @@ class Log:
         call = calls.offset_at(self.topic, moment_ms(text, time.time()), self.partition)
         return await self._upstream.call(self.node, call)
 
-    async def where_is(self, name: str, value: str, partition: int | None) -> Found:
+    async def where_is(self, name: str, value: str, partition: int | None) -> SearchHit:
         """A message by "id" or "trace_id", in this partition of the node or in all of them."""
         call = calls.message(self.topic, name, value, partition)
         found = await self._upstream.call(self.node, call)
-        return Found(int(found["partition"]), int(found["offset"]))
+        return SearchHit(int(found["partition"]), int(found["offset"]))
 
     async def walk(
         self, extent: Extent, from_offset: int, to_offset: int

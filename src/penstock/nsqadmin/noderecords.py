@@ -19,7 +19,7 @@ from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store, StoreFailed
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 from penstock.nsqadmin.words import count
 
 log = logging.getLogger("penstock.nsqadmin.remembered")
@@ -40,7 +40,7 @@ class NodeRecords:
         found = []
         for address, heard_s, told in self._store.nodes():
             document = msgspec.json.decode(told)
-            producer = Producer(**document.pop("producer"))
+            producer = NsqdAddress(**document.pop("producer"))
             found.append(NodeState(address, producer, document, heard_s=heard_s))
         self._silent = dict.fromkeys((one.address for one in found), False)
         return found

@@ -35,13 +35,13 @@ from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Listeners, Watch
 from penstock.pipelines import runs as messages
-from penstock.pipelines.runs import ENDED, Part, RunMessageInvalid, State, decode
+from penstock.pipelines.runs import ENDED, Part, RunMessageInvalid, RunStatus, decode
 
 VANISHED = "vanished"
 _STRETCH_S = 2.0  # the shortest that a point of a chart stands for
 
 
-class Place(NamedTuple):
+class RunOffset(NamedTuple):
     """Of a message of `_pipelines`."""
 
     node: str
@@ -87,7 +87,7 @@ class Track:
 
 @dataclass
 class Run:
-    state: State
+    state: RunStatus
     node: str  # the nsqd that it reports to
     heard_s: float  # when anything was heard of it last, by this machine's clock
     track: Track
@@ -110,7 +110,7 @@ class _Heard:
 
     heard_s: float
     run: Run | None = None
-    places: dict[tuple[str, int], dict[int, Place]] = field(default_factory=dict)
+    places: dict[tuple[str, int], dict[int, RunOffset]] = field(default_factory=dict)
 
 
 class Runs:
@@ -124,7 +124,7 @@ class Runs:
 
     # --- in ---
 
-    def take(self, place: Place, body: bytes, heard_s: float) -> None:
+    def take(self, place: RunOffset, body: bytes, heard_s: float) -> None:
         try:
             message = messages.decode(body)
         except RunMessageInvalid:
@@ -142,7 +142,7 @@ class Runs:
         if len(self._heard) > self._runs_max:
             del self._heard[min(self._heard, key=lambda id: (self._heard[id].heard_s, id))]
 
-    def _take_state(self, heard: _Heard, state: State, place: Place) -> None:
+    def _take_state(self, heard: _Heard, state: RunStatus, place: RunOffset) -> None:
         run = heard.run
         if run is None:
             run = heard.run = Run(state, place.node, heard.heard_s, Track(self._points_max))
@@ -166,7 +166,7 @@ class Runs:
         heard = self._heard.get(id)
         return heard.run if heard else None
 
-    def page(self, id: str, form: str) -> list[Place]:
+    def page(self, id: str, form: str) -> list[RunOffset]:
         """Where the parts of a page are, in their order; nothing when one is missing."""
         heard = self._heard.get(id)
         whole = [
@@ -206,7 +206,7 @@ def _order(number: int, point: Point) -> tuple[float, ...]:
     return (number, *(-1.0 if value is None else value for value in point))
 
 
-def _rank(state: State) -> tuple[int, bytes]:
+def _rank(state: RunStatus) -> tuple[int, bytes]:
     """Two that share a number are not of one run; then it must not matter which came first."""
     return state.seq, messages.encode(state)
 
@@ -214,7 +214,7 @@ def _rank(state: State) -> tuple[int, bytes]:
 # --- what follows from a state ---
 
 
-def done_share(state: State) -> float | None:
+def done_share(state: RunStatus) -> float | None:
     """How much of what there is it has done, from 0 to 1; None: nobody knows."""
     if state.state == "finished":
         return 1.0
@@ -229,7 +229,7 @@ def done_share(state: State) -> float | None:
     return state.rows / whole if whole else 1.0
 
 
-def duration_s(state: State, phase: str, now_s: float) -> float:
+def duration_s(state: RunStatus, phase: str, now_s: float) -> float:
     """Until now, or until it was heard last."""
     goes_on = phase in ("started", "running")
     return max(0.0, (now_s if goes_on else state.time_s) - state.started_s)
@@ -247,7 +247,7 @@ def grown_lag(points: Sequence[Point]) -> int:
     return grown if thirds == sorted(thirds) and grown > limits.ADMIN_GROWING_MIN else 0
 
 
-def command(state: State) -> str:
+def command(state: RunStatus) -> str:
     """The line that starts it again, for a shell. What was hidden or cut has to be filled in."""
     start = ["penstock", "pipeline", "run", state.pipeline]
     words = " ".join(start)
@@ -343,7 +343,7 @@ class RunWatch:
             return None
         return "".join([await self._part(id, form, place) for place in places])
 
-    async def _part(self, id: str, form: str, place: Place) -> str:
+    async def _part(self, id: str, form: str, place: RunOffset) -> str:
         found = await Log(self._upstream, place.node, PIPELINES).message(place.offset)
         try:
             part = decode(found.body) if found is not None else None
@@ -428,7 +428,7 @@ class RunWatch:
                 known.offset = message.offset + 1
                 # What comes while we look was said now, whatever the node's clock says.
                 stored_s = min(message.timestamp_ns / limits.SECOND, now_s)
-                place = Place(log_.node, message.offset)
+                place = RunOffset(log_.node, message.offset)
                 self.runs.take(place, message.body, stored_s if is_first else now_s)
             await asyncio.sleep(0)  # a thousand messages at a time: others have their turn
         known.offset = extent.end

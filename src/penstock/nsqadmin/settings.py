@@ -82,7 +82,7 @@ class SettingRefused(PenstockError):
     """In nsqd's words, which name the value and the rule. Nothing was changed."""
 
 
-class Held(NamedTuple):
+class SettingValues(NamedTuple):
     """One setting over all nodes."""
 
     setting: Setting
@@ -115,7 +115,7 @@ class Held(NamedTuple):
 
 
 class Told(NamedTuple):
-    held: list[Held]
+    held: list[SettingValues]
     notes: list[str]  # of nodes that did not tell
 
 
@@ -143,15 +143,15 @@ async def read(
     held = [_held(one, documents) for one in settings_of(about)] if documents else []
     for one in SHAPE if with_shape and "channel" not in about else ():
         values = {at: _text(row[one.name]) for at, row in documents.items() if one.name in row}
-        held += [Held(one, values, frozenset(values))] if values else []
+        held += [SettingValues(one, values, frozenset(values))] if values else []
     return Told(held, notes)
 
 
-def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> Held:
+def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> SettingValues:
     name = setting.name
     values = {node: _text(one.get(name, "")) for node, one in documents.items()}
     own = frozenset(node for node, one in documents.items() if name in (one.get("own") or ()))
-    return Held(setting, values, own)
+    return SettingValues(setting, values, own)
 
 
 def _text(value: Any) -> str:

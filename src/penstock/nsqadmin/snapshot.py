@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin.replication import Replication
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 Row = Mapping[str, Any]
 
@@ -190,7 +190,7 @@ class Answer(NamedTuple):
 @dataclass(slots=True)
 class NodeState:
     address: str
-    producer: Producer
+    producer: NsqdAddress
     document: Mapping[str, Any] = field(default_factory=dict)  # of /stats, without clients
     answered_s: float = 0.0  # when it last did, by the monotonic clock; 0: not to this process
     took_s: tuple[float, ...] = ()  # the last answers, the newest last

@@ -119,7 +119,7 @@ def places_of(events: Iterable[Event]) -> set[Place]:
     return {(one.topic, one.partition, one.offset) for one in events if one.message_id}
 
 
-class Found(NamedTuple):
+class TracedEvent(NamedTuple):
     """An event and who has it: "log" (and on which node), "table", or both."""
 
     event: Event
@@ -133,7 +133,7 @@ class Found(NamedTuple):
         return "log and table" if self.in_table else "log"
 
 
-def merged(logged: Iterable[tuple[str, Event]], tabled: Iterable[Event]) -> list[Found]:
+def merged(logged: Iterable[tuple[str, Event]], tabled: Iterable[Event]) -> list[TracedEvent]:
     """Both together, in the order of time; what both have is one."""
     left: dict[Event, list[Event]] = defaultdict(list)
     for event in tabled:
@@ -141,10 +141,10 @@ def merged(logged: Iterable[tuple[str, Event]], tabled: Iterable[Event]) -> list
     found = []
     for node, event in logged:
         same = left.get(_as_in_table(event))
-        found.append(Found(event, node, bool(same)))
+        found.append(TracedEvent(event, node, bool(same)))
         if same:
             same.pop()
-    found += [Found(event, "", True) for events in left.values() for event in events]
+    found += [TracedEvent(event, "", True) for events in left.values() for event in events]
     return sorted(found, key=lambda one: one.event.time_ns)
 
 
@@ -166,7 +166,7 @@ _asking = asyncio.Semaphore(1)  # one process for tables at a time, whoever look
 
 
 class Life(NamedTuple):
-    found: list[Found]
+    found: list[TracedEvent]
     notes: list[str]  # what is missing, or may be
 
 
@@ -356,7 +356,7 @@ class Seeker:
 
 
 async def contexts(
-    upstream: Upstream, found: Iterable[Found], hidden: Iterable[str]
+    upstream: Upstream, found: Iterable[TracedEvent], hidden: Iterable[str]
 ) -> dict[int, str]:
     """By message id. Of a message that is not there any more, or masked, there is none."""
     wanted = copies((one.node, one.event) for one in found)

@@ -4,7 +4,7 @@ A question goes to several daemons. When some fail, the answers of the others co
 goes with them; when all fail, the question has failed (`UpstreamFailed`). The words of both are the
 official nsqadmin's, because its `/api` shows them.
 
-Daemons are named by their HTTP address, "host:port". An nsqd is a `Producer`: an entry of
+Daemons are named by their HTTP address, "host:port". An nsqd is a `NsqdAddress`: an entry of
 nsqlookupd's `/nodes` or `/lookup`, or, when nsqds are given by hand, its own `/info`.
 """
 
@@ -100,7 +100,7 @@ def warnings(*said: str) -> str:
 
 
 @dataclass(frozen=True)
-class Producer:
+class NsqdAddress:
     """One nsqd, as lookupds (or it itself) describe it."""
 
     hostname: str
@@ -225,14 +225,14 @@ class Upstream:
         listed = await self._listed("/channels", topic=topic)
         return sorted({at for one in listed.answers.values() for at in one.get("channels") or ()})
 
-    async def producers(self) -> tuple[list[Producer], str]:
+    async def producers(self) -> tuple[list[NsqdAddress], str]:
         if self.lookupds:
             listed = await self._listed("/nodes")
             return _merge(listed.answers), listed.warning
         asked = await self.ask(NSQD, self.nsqds, self.describe)
         return _by_name(asked.answers.values()), asked.warning
 
-    async def producers_of(self, topic: str) -> tuple[list[Producer], str]:
+    async def producers_of(self, topic: str) -> tuple[list[NsqdAddress], str]:
         """The nsqds that have a topic. A tombstoned one is left out. NotFound when everybody says
         that there is no such topic."""
         if self.lookupds:
@@ -243,7 +243,7 @@ class Upstream:
             raise NotFound("topic", topic)
         return having, warning
 
-    async def _registered(self, topic: str) -> tuple[list[Producer], str]:
+    async def _registered(self, topic: str) -> tuple[list[NsqdAddress], str]:
         try:
             listed = await self._listed("/lookup", topic=topic)
         except UpstreamFailed as error:
@@ -257,7 +257,7 @@ class Upstream:
         return await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, path, query))
 
     async def stats(
-        self, producers: Iterable[Producer], topic: str = "", channel: str = "",
+        self, producers: Iterable[NsqdAddress], topic: str = "", channel: str = "",
         clients: bool = False,
     ) -> Asked[dict[str, Any]]:  # fmt: skip
         query = stats_query(topic, channel, clients)
@@ -267,7 +267,7 @@ class Upstream:
     async def light_stats(self, address: str) -> dict[str, Any]:
         return await self.document(address, "/stats", stats_query())
 
-    async def describe(self, address: str) -> Producer:
+    async def describe(self, address: str) -> NsqdAddress:
         """An nsqd that was given by hand, in its own words."""
         info, stats = await asyncio.gather(
             self.document(address, "/info"), self.light_stats(address)
@@ -275,15 +275,15 @@ class Upstream:
         return described(address, info, stats)
 
 
-def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -> Producer:
+def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -> NsqdAddress:
     """An nsqd that was given by hand, by its `/info` and `/stats`."""
     topics = tuple((name, False) for name in _names(stats))
     return replace(_of_row(info), topics=topics, given_address=address)
 
 
-def _of_row(row: Mapping[str, Any]) -> Producer:
+def _of_row(row: Mapping[str, Any]) -> NsqdAddress:
     texts: dict[str, Any] = {name: str(row.get(name) or "") for name in _TEXTS}
-    return Producer(**texts, tcp_port=_port(row, "tcp_port"), http_port=_port(row, "http_port"))
+    return NsqdAddress(**texts, tcp_port=_port(row, "tcp_port"), http_port=_port(row, "http_port"))
 
 
 def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
@@ -320,9 +320,9 @@ def _port(row: Mapping[str, Any], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[Producer]:
+def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[NsqdAddress]:
     """Entries of several lookupds: one for each nsqd."""
-    found: dict[tuple[str, int, int], Producer] = {}
+    found: dict[tuple[str, int, int], NsqdAddress] = {}
     for lookupd, answer in answers.items():
         for row in answer.get("producers") or ():
             one = _producer(lookupd, row)
@@ -331,7 +331,7 @@ def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[Producer]:
     return _by_name(found.values())
 
 
-def _producer(lookupd: str, row: Mapping[str, Any]) -> Producer:
+def _producer(lookupd: str, row: Mapping[str, Any]) -> NsqdAddress:
     tombstones = row.get("tombstones") or ()
     topics = {}
     for number, name in enumerate(row.get("topics") or ()):
@@ -340,7 +340,7 @@ def _producer(lookupd: str, row: Mapping[str, Any]) -> Producer:
     return replace(_of_row(row), remote_addresses=(remote,), topics=tuple(sorted(topics.items())))
 
 
-def _joined(known: Producer, one: Producer) -> Producer:
+def _joined(known: NsqdAddress, one: NsqdAddress) -> NsqdAddress:
     """The same nsqd as two lookupds tell of it; tombstoned at one is tombstoned."""
     topics = dict(known.topics)
     for name, dead in one.topics:
@@ -349,7 +349,7 @@ def _joined(known: Producer, one: Producer) -> Producer:
     return replace(one, remote_addresses=remotes, topics=tuple(sorted(topics.items())))
 
 
-def _by_name(producers: Iterable[Producer]) -> list[Producer]:
+def _by_name(producers: Iterable[NsqdAddress]) -> list[NsqdAddress]:
     return sorted(producers, key=lambda one: (one.hostname, one.broadcast_address, one.http_port))
 
 

@@ -30,7 +30,7 @@ from penstock.errors import FetchFailed
 from penstock.nsqadmin import replication, snapshot
 from penstock.nsqadmin.noderecords import NodeRecords
 from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
-from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, described
+from penstock.nsqadmin.upstream import NsqdAddress, Upstream, UpstreamFailed, described
 
 log = logging.getLogger("penstock.nsqadmin.watch")
 
@@ -112,7 +112,7 @@ class Watch:
         self._cluster_task: asyncio.Task[None] | None = None
         self._cluster_due_s = 0.0
         self._alone: dict[str, int] = {}  # nodes of no cluster, by the start that has said so
-        self._producers: list[Producer] = []
+        self._producers: list[NsqdAddress] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
         self._is_told = False  # nsqlookupds have said who is there
@@ -228,13 +228,13 @@ class Watch:
             self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
         self._is_changed |= before != (self._producers, self._names, self._errors)
 
-    def _given(self, address: str) -> Producer:
+    def _given(self, address: str) -> NsqdAddress:
         """One that was named: it stands there also while it does not answer."""
         known = self._nodes.get(address)
-        return known.state.producer if known else Producer("", address, 0, 0, "",
+        return known.state.producer if known else NsqdAddress("", address, 0, 0, "",
                                                            given_address=address)  # fmt: skip
 
-    def _keep_to(self, producers: list[Producer]) -> None:
+    def _keep_to(self, producers: list[NsqdAddress]) -> None:
         now_s = time.monotonic()
         addresses = {one.address for one in producers}
         for address in self._nodes.keys() - addresses:

@@ -87,7 +87,7 @@ def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
 # --- where logs are ---
 
 
-class Span(msgspec.Struct, frozen=True):
+class LogSpan(msgspec.Struct, frozen=True):
     """What a partition's log has: offsets [earliest, end), all of them durable."""
 
     earliest: int
@@ -98,7 +98,7 @@ class Span(msgspec.Struct, frozen=True):
 
 class TopicSpans(msgspec.Struct, frozen=True):
     identity: str  # another one after the topic was deleted and made again
-    partitions: dict[int, Span]
+    partitions: dict[int, LogSpan]
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -347,7 +347,7 @@ def stats_query(topic: str = "", channel: str = "", clients: bool = False) -> di
     return query | {k: v for k, v in (("topic", topic), ("channel", channel)) if v}
 
 
-class Producer(msgspec.Struct, frozen=True):
+class LookupProducer(msgspec.Struct, frozen=True):
     """An nsqd, as nsqlookupd knows it."""
 
     broadcast_address: str
@@ -359,10 +359,10 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 class _Producers(msgspec.Struct):
-    producers: list[Producer]
+    producers: list[LookupProducer]
 
 
-def nodes() -> Call[list[Producer]]:
+def nodes() -> Call[list[LookupProducer]]:
     """Of nsqlookupd: the nsqds that it knows."""
     return Call("/nodes", (), lambda body, _: _decoded(_Producers, body).producers)
 

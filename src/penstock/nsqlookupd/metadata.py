@@ -21,7 +21,7 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.documents import NodeDocument, Topic
 from penstock.cluster.view import View, ViewChange
-from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
+from penstock.nsqlookupd.registry import Meta, Peer, Placement, RegisteredProducer, Registry
 from penstock.replication.record import PartitionRecord
 
 # Names among the settings of a topic's document.
@@ -31,7 +31,7 @@ _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_
 class Known(NamedTuple):
     """A node that lives, as far as is known."""
 
-    producer: Producer
+    producer: RegisteredProducer
     incarnation: int
 
 
@@ -105,7 +105,7 @@ def placements(
         if held is not None and not held.document.deleted:
             live[topic] = held.document
     counts, channels = dict.fromkeys(live, 0), {topic: set[str]() for topic in live}
-    led: dict[str, dict[Producer, frozenset[int]]] = {topic: {} for topic in live}
+    led: dict[str, dict[RegisteredProducer, frozenset[int]]] = {topic: {} for topic in live}
     for (topic, number), record in view.partitions.items():
         if topic in live and record.document.identity == live[topic].identity:
             counts[topic] += 1
@@ -122,7 +122,7 @@ def placements(
     return found
 
 
-def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> Producer | None:
+def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> RegisteredProducer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None

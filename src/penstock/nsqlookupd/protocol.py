@@ -26,7 +26,7 @@ from penstock import limits
 from penstock.durations import format_duration
 from penstock.errors import PenstockError, Refused
 from penstock.net.query import whole_number
-from penstock.nsqlookupd.registry import Meta, Peer, Place, Producer, Registry
+from penstock.nsqlookupd.registry import Meta, Peer, RegisteredProducer, RegistrationKey, Registry
 from penstock.wire.names import is_valid_name
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -53,7 +53,7 @@ class Client:
     def __init__(self, registry: Registry, remote: str, about: dict[str, Any]) -> None:
         """`about` is the answer to IDENTIFY."""
         self.closed = False
-        self.producer: Producer | None = None
+        self.producer: RegisteredProducer | None = None
         self._registry = registry
         self._remote = remote
         self._about = about
@@ -179,7 +179,7 @@ class Client:
         self._step = self._body_size
         return b""
 
-    def _topic(self, words: list[bytes]) -> tuple[Producer, str]:
+    def _topic(self, words: list[bytes]) -> tuple[RegisteredProducer, str]:
         command = words[0]
         if self.producer is None:
             raise Refusal(b"E_INVALID client must IDENTIFY")
@@ -190,7 +190,7 @@ class Client:
             raise Refusal(b"E_BAD_TOPIC %b topic name '%b' is not valid" % (command, topic))
         return self.producer, topic.decode("ascii")
 
-    def _place(self, words: list[bytes]) -> tuple[Producer, Place]:
+    def _place(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
         """What a REGISTER or UNREGISTER names."""
         producer, topic = self._topic(words)
         rest, partition = words[2:], None
@@ -203,7 +203,7 @@ class Client:
         channel = rest[0] if rest else b""
         if channel and not is_valid_name(channel):
             raise Refusal(b"E_BAD_CHANNEL %b channel name '%b' is not valid" % (words[0], channel))
-        return producer, Place(topic, channel.decode("ascii"), partition)
+        return producer, RegistrationKey(topic, channel.decode("ascii"), partition)
 
     def _register(self, words: list[bytes]) -> bytes:
         producer, place = self._place(words)

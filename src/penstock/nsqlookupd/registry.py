@@ -59,7 +59,7 @@ class Peer:
         return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
 
 
-class Place(NamedTuple):
+class RegistrationKey(NamedTuple):
     """What a producer registers."""
 
     topic: str
@@ -81,7 +81,7 @@ _PLAIN = Meta()
 
 
 @dataclass(eq=False, slots=True)
-class Producer:
+class RegisteredProducer:
     peer: Peer
     heard_mono_ns: int
     heard_wall_ns: int
@@ -104,20 +104,22 @@ class Registration:
         return self.tombstoned and mono_ns - self.tombstoned_mono_ns < lifetime_ns
 
 
-Entries = dict[Producer, Registration]
+Entries = dict[RegisteredProducer, Registration]
 
 
 class Placement(NamedTuple):
     """A topic of a cluster, as its metadata has it."""
 
-    led: Mapping[Producer, frozenset[int]]  # partitions by the node that leads them, and lives
+    led: Mapping[
+        RegisteredProducer, frozenset[int]
+    ]  # partitions by the node that leads them, and lives
     channels: frozenset[str]
     meta: Meta
 
 
 class Registry:
     def __init__(self, clock: Clock, inactive_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
-        self.producers: dict[Producer, None] = {}
+        self.producers: dict[RegisteredProducer, None] = {}
         self.topics: dict[str, Entries] = {}
         self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
         self.placed: dict[str, Meta] = {}  # topics of the cluster
@@ -129,12 +131,12 @@ class Registry:
 
     # --- what producers do ---
 
-    def join(self, peer: Peer, is_placed: bool = False) -> Producer:
-        producer = Producer(peer, self._clock.mono_ns(), self._clock.wall_ns(), is_placed)
+    def join(self, peer: Peer, is_placed: bool = False) -> RegisteredProducer:
+        producer = RegisteredProducer(peer, self._clock.mono_ns(), self._clock.wall_ns(), is_placed)
         self.producers[producer] = None
         return producer
 
-    def heard(self, producer: Producer) -> int:
+    def heard(self, producer: RegisteredProducer) -> int:
         """It is alive. How long ago it was heard before, in nanoseconds."""
         mono_ns = self._clock.mono_ns()
         silent_ns = mono_ns - producer.heard_mono_ns
@@ -142,7 +144,7 @@ class Registry:
         producer.heard_wall_ns = self._clock.wall_ns()
         return silent_ns
 
-    def leave(self, producer: Producer) -> None:
+    def leave(self, producer: RegisteredProducer) -> None:
         for topic, channel in sorted(producer.channels):
             self._remove_channel_entry(producer, topic, channel)
         for topic in sorted(producer.topics):
@@ -150,7 +152,11 @@ class Registry:
         self.producers.pop(producer, None)
 
     def register(
-        self, producer: Producer, topic: str, channel: str = "", partition: int | None = None
+        self,
+        producer: RegisteredProducer,
+        topic: str,
+        channel: str = "",
+        partition: int | None = None,
     ) -> None:
         """Raises Refused when there are too many names."""
         named = frozenset(() if partition is None else (partition,))
@@ -160,7 +166,7 @@ class Registry:
         self._topic(topic).setdefault(producer, Registration()).partitions |= named
         producer.topics.add(topic)
 
-    def describe(self, producer: Producer, topic: str, meta: Meta) -> None:
+    def describe(self, producer: RegisteredProducer, topic: str, meta: Meta) -> None:
         """What a topic is like that the producer has registered."""
         entry = self.topics.get(topic, {}).get(producer)
         if entry is not None:
@@ -186,7 +192,11 @@ class Registry:
             raise Refused("too many topics and channels")
 
     def unregister(
-        self, producer: Producer, topic: str, channel: str = "", partition: int | None = None
+        self,
+        producer: RegisteredProducer,
+        topic: str,
+        channel: str = "",
+        partition: int | None = None,
     ) -> None:
         """Without a channel: the topic, and all channels of it that the producer has. Of one
         partition: only when it was the last one that was named."""
@@ -203,7 +213,7 @@ class Registry:
             self._remove_channel_entry(producer, topic, name)
         self._remove_topic_entry(producer, topic)
 
-    def _remove_topic_entry(self, producer: Producer, topic: str) -> None:
+    def _remove_topic_entry(self, producer: RegisteredProducer, topic: str) -> None:
         producer.topics.discard(topic)
         entries = self.topics.get(topic)
         if entries is None:
@@ -212,7 +222,7 @@ class Registry:
         if not entries and is_ephemeral(topic):
             del self.topics[topic]
 
-    def _remove_channel_entry(self, producer: Producer, topic: str, channel: str) -> None:
+    def _remove_channel_entry(self, producer: RegisteredProducer, topic: str, channel: str) -> None:
         producer.channels.discard((topic, channel))
         by_channel = self.channels.get(topic, {})
         entries = by_channel.get(channel)
@@ -286,7 +296,7 @@ class Registry:
         if not by_channel:
             del self.channels[topic]
 
-    def tombstone(self, topic: str, node: str) -> list[Producer]:
+    def tombstone(self, topic: str, node: str) -> list[RegisteredProducer]:
         """Hide the producers of `topic` that `node` names. Returns them."""
         hidden = []
         for producer, entry in self.topics.get(topic, {}).items():
@@ -307,7 +317,7 @@ class Registry:
 
     def producers_of(
         self, topic: str, partition: int | None = None, buried: bool = False
-    ) -> list[Producer]:
+    ) -> list[RegisteredProducer]:
         """Those that clients are to connect to; those that have the partition, or name none.
         `buried`: those that are tombstoned, too."""
         mono_ns = self._clock.mono_ns()
@@ -319,9 +329,9 @@ class Registry:
             and (partition is None or not entry.partitions or partition in entry.partitions)
         )
 
-    def partitions_of(self, topic: str, buried: bool = False) -> dict[int, Producer]:
+    def partitions_of(self, topic: str, buried: bool = False) -> dict[int, RegisteredProducer]:
         """Who has which; empty where two have the same, or nobody names any."""
-        found: dict[int, Producer] = {}
+        found: dict[int, RegisteredProducer] = {}
         entries = self.topics.get(topic, {})
         for producer in self.producers_of(topic, buried=buried):
             partitions = entries[producer].partitions
@@ -344,13 +354,13 @@ class Registry:
             any(entry.meta.registered for entry in entries),
         )
 
-    def nodes(self) -> list[Producer]:
+    def nodes(self) -> list[RegisteredProducer]:
         mono_ns = self._clock.mono_ns()
         active = [one for one in self.producers if self._is_active(one, mono_ns)]
         placed = {one.peer.place for one in active if one.is_placed}
         return in_order(one for one in active if one.is_placed or one.peer.place not in placed)
 
-    def topics_of(self, producer: Producer) -> list[tuple[str, bool]]:
+    def topics_of(self, producer: RegisteredProducer) -> list[tuple[str, bool]]:
         """Its topics, and whether it is tombstoned for each. A node of the cluster may have some of
         its own, which it has registered."""
         mono_ns, lifetime_ns = self._clock.mono_ns(), self._tombstone_lifetime_ns
@@ -363,7 +373,7 @@ class Registry:
             for topic in one.topics
         )
 
-    def _is_active(self, producer: Producer, mono_ns: int) -> bool:
+    def _is_active(self, producer: RegisteredProducer, mono_ns: int) -> bool:
         silent_ns = mono_ns - producer.heard_mono_ns
         return producer.is_placed or silent_ns <= self._inactive_timeout_ns
 
@@ -400,8 +410,8 @@ class Registry:
             raise RuntimeError("a topic without channels is kept among the channels")
 
 
-def in_order(producers: Iterable[Producer]) -> list[Producer]:
-    def place(producer: Producer) -> tuple[str, int, str]:
+def in_order(producers: Iterable[RegisteredProducer]) -> list[RegisteredProducer]:
+    def place(producer: RegisteredProducer) -> tuple[str, int, str]:
         peer = producer.peer
         return peer.broadcast_address, peer.tcp_port, peer.remote_address
 

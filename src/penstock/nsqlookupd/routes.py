@@ -31,7 +31,14 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqlookupd.registry import Entries, Meta, Peer, Producer, Registration, Registry
+from penstock.nsqlookupd.registry import (
+    Entries,
+    Meta,
+    Peer,
+    RegisteredProducer,
+    Registration,
+    Registry,
+)
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -329,7 +336,7 @@ def _debug_rows(entries: Entries) -> list[dict[str, Any]]:
     return [_debug_row(producer, entry) for producer, entry in ordered]
 
 
-def _debug_row(producer: Producer, entry: Registration) -> dict[str, Any]:
+def _debug_row(producer: RegisteredProducer, entry: Registration) -> dict[str, Any]:
     row = _peer_row(producer.peer)
     row["id"] = row.pop("remote_address")
     row["last_update"] = producer.heard_wall_ns

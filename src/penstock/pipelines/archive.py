@@ -28,9 +28,9 @@ from penstock.pipelines import checkpoints, json_values, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
 from penstock.pipelines.checkpoints import (
     Checkpoint,
+    CheckpointState,
     Identity,
     Starting,
-    State,
     checkpoint_of,
     place_of,
 )
@@ -42,7 +42,7 @@ from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
 from penstock.spark import with_store
 from penstock.spark.brokers import Brokers
-from penstock.spark.delta_table import Place, Shape, check_fits
+from penstock.spark.delta_table import Shape, TableLocation, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
 
@@ -256,15 +256,15 @@ def _begin(
 
 
 def _new_state(
-    checkpoint: Checkpoint, settings: Settings, place: Place, beginning: Beginning
-) -> State:
+    checkpoint: Checkpoint, settings: Settings, place: TableLocation, beginning: Beginning
+) -> CheckpointState:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
     names = beginning.owned
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
         topic_logs.claim(place, application, names, takes_over=True)
-    state = State(application, beginning.starting())
+    state = CheckpointState(application, beginning.starting())
     topic_logs.claimed(topic_logs.known(place), application, names)
     checkpoint.make(_identity(settings), state)
     try:
@@ -280,7 +280,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def _start(
-    session: SparkSession, settings: Settings, state: State, ddl: str, shape: Shape
+    session: SparkSession, settings: Settings, state: CheckpointState, ddl: str, shape: Shape
 ) -> StreamingQuery:
     source = _source(session, settings, state.starting, shape.schema)
     names = source.columns

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError, DataLost
-from penstock.nsqdapi.calls import Ends, Span
+from penstock.nsqdapi.calls import Ends, LogSpan
 from penstock.pipelines import checkpoints, topic_logs
 from penstock.pipelines.checkpoints import Starting
 from penstock.pipelines.progress import Progress
@@ -23,7 +23,7 @@ from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
 from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
-from penstock.spark.delta_table import Place
+from penstock.spark.delta_table import TableLocation
 from penstock.spark.offsets import WANTED, Log
 from penstock.spark.options import Options, comma_separated, read_options
 from penstock.wire.names import is_ephemeral
@@ -58,7 +58,7 @@ class Beginning:
     """What there is to archive, what the table has of it, and where that leads to."""
 
     def __init__(
-        self, settings: Settings, place: Place, progress: Progress, has_checkpoint: bool
+        self, settings: Settings, place: TableLocation, progress: Progress, has_checkpoint: bool
     ) -> None:
         self._settings = settings
         self._place = place
@@ -68,7 +68,7 @@ class Beginning:
         self._named = set(settings.texts("topics"))
         self._known = topic_logs.known(place)
         with Brokers(self._options) as brokers:
-            self.logs: dict[Log, Span] = brokers.found().have
+            self.logs: dict[Log, LogSpan] = brokers.found().have
         self.topics = {log.topic for log in self.logs}
         self.owned = self.topics | self._named
         self._recovers = settings.flag("recover") and not has_checkpoint

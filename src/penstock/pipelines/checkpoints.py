@@ -23,7 +23,7 @@ from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.settings import Settings, storage_options
-from penstock.spark.delta_table import Place
+from penstock.spark.delta_table import TableLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,13 +46,13 @@ class Identity(NamedTuple):
 Starting = dict[str, Any]
 
 
-class State(NamedTuple):
+class CheckpointState(NamedTuple):
     application: str  # the batches of this checkpoint are counted under this name
     starting: Starting
 
 
-def place_of(settings: Settings) -> Place:
-    return Place(settings.text("table"), storage_options(settings))
+def place_of(settings: Settings) -> TableLocation:
+    return TableLocation(settings.text("table"), storage_options(settings))
 
 
 def checkpoint_of(settings: Settings, name: str = "") -> str:
@@ -75,7 +75,7 @@ class Checkpoint:
         self._configuration = session.sparkContext._jsc.hadoopConfiguration()
         self._path = path
 
-    def load(self, wanted: Identity, place: Place) -> State | None:
+    def load(self, wanted: Identity, place: TableLocation) -> CheckpointState | None:
         """What it says, None when there is none. ConfigError when it is of another table or of
         other topics. A checkpoint is made when its table is there. A new one in its place would
         lack all that was written before: as a rule it would be in the directory where a disk is to
@@ -99,7 +99,7 @@ class Checkpoint:
             raise TableAway(place.uri, f"{rule} {advice}")
         return state
 
-    def make(self, identity: Identity, state: State) -> None:
+    def make(self, identity: Identity, state: CheckpointState) -> None:
         """Whole, or not at all."""
         document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
         files, fresh = self._at(f".{_RECORD}.{uuid.uuid4()}")
@@ -143,7 +143,7 @@ class _Record(msgspec.Struct):
     starting: Starting
 
 
-def _state(checkpoint: str, text: str, wanted: Identity) -> State:
+def _state(checkpoint: str, text: str, wanted: Identity) -> CheckpointState:
     try:
         made = msgspec.json.decode(text, type=_Record)
     except msgspec.DecodeError as error:
@@ -156,14 +156,14 @@ def _state(checkpoint: str, text: str, wanted: Identity) -> State:
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
-    return State(made.application, made.starting)
+    return CheckpointState(made.application, made.starting)
 
 
 # --- the table ---
 
 
 def highest_offsets(
-    place: Place, topics: Collection[str], by_broker: bool = False
+    place: TableLocation, topics: Collection[str], by_broker: bool = False
 ) -> dict[tuple[str, str, int], int]:
     """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
     broker is "" in rows that name none, and in all unless it is asked for."""

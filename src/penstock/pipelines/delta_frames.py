@@ -40,7 +40,7 @@ from penstock.pipelines.delta_reader import (
     is_delta,
     is_remote,
 )
-from penstock.spark.delta_table import Place, partition_text
+from penstock.spark.delta_table import TableLocation, partition_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,7 @@ class Reading:
     def rows(
         self, place: str, path: str, partition: Mapping[str, str | None]
     ) -> Iterator[pa.RecordBatch]:
-        where = Place(place, self.options)
+        where = TableLocation(place, self.options)
         names = self.schema.names
         kinds = {name: self.schema.field(name).type for name in partition if name in names}
         values = {n: pa.scalar(partition[n], pa.string()).cast(kind) for n, kind in kinds.items()}

@@ -36,7 +36,7 @@ from deltalake import DeltaTable
 from penstock.errors import ConfigError, TableUnreadable
 from penstock.spark.delta_table import (
     NULL_DIRECTORY,
-    Place,
+    TableLocation,
     cannot_open,
     local_path,
     partition_text,
@@ -51,7 +51,7 @@ _CUT_OFF = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ColumnSpan:
     """Rows with `least` <= column < `below`; None is no bound."""
 
     column: str
@@ -91,7 +91,7 @@ class Among:
         return F.col(f"`{self.column}`").isin(list(self.values))
 
 
-Condition = Span | Among
+Condition = ColumnSpan | Among
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class LakeTable:
     ) -> None:
         self.path = path
         self.options = dict(options or {})
-        found = Place(path, self.options).open()
+        found = TableLocation(path, self.options).open()
         if found is None:
             raise TableUnreadable(path, "it is no Delta table")
         self.delta = found

@@ -35,7 +35,7 @@ from penstock.errors import ConfigError
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import write
-from penstock.spark.delta_table import Place, Shape, Staged, commit
+from penstock.spark.delta_table import Shape, Staged, TableLocation, commit
 from penstock.spark.options import FROM_SPARK, Named, Natural, comma_separated
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Writer:
         found = self._options = LakeOptions.read(options, FROM_SPARK)
         if not found.path:
             raise ConfigError("option path", None, "it has to be where the table is")
-        self._place = Place(found.path, store)
+        self._place = TableLocation(found.path, store)
         columns = pa.schema(
             [f for f in to_arrow_schema(schema, timezone="UTC") if f.name != found.log_column]
         )

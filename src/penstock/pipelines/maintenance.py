@@ -33,7 +33,7 @@ from penstock.pipelines import topic_logs
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.spark.delta_table import Place, Properties
+from penstock.spark.delta_table import Properties, TableLocation
 
 _HOUR_S = 3600
 _LOG_RETENTION = "delta.logRetentionDuration"
@@ -64,7 +64,7 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
-def compact(place: Place, count_min: int) -> int:
+def compact(place: TableLocation, count_min: int) -> int:
     """Rewrites the files of partitions that have so many small ones. How many were replaced."""
     replaced = 0
     for size in _STEPS_BYTES:
@@ -84,7 +84,7 @@ def compact(place: Place, count_min: int) -> int:
     return replaced
 
 
-def vacuum(place: Place, retain_s: float) -> int:
+def vacuum(place: TableLocation, retain_s: float) -> int:
     """How many files were removed: replaced ones, and ones that no transaction has named."""
     table = place.open()
     if table is None:
@@ -96,7 +96,7 @@ def vacuum(place: Place, retain_s: float) -> int:
     return len(removed) + topic_logs.remove_replaced(place, hours * _HOUR_S)
 
 
-def retain_log(place: Place, wanted_s: float) -> float:
+def retain_log(place: TableLocation, wanted_s: float) -> float:
     """How long the versions are kept from now on: as wanted, or as long as the newest ones took."""
     found = place.files().get_file_info(FileSelector(place.full("_delta_log")))
     versions = sorted(
@@ -162,7 +162,7 @@ class Beside:
 
 
 class Care(Beside):
-    def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
+    def __init__(self, place: TableLocation, settings: Settings, progress: Progress) -> None:
         super().__init__(progress, "files were not compacted or removed")
         self._place = place
         self._settings = settings

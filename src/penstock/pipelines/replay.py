@@ -30,7 +30,7 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi import calls
 from penstock.pipelines.delta_frames import frame_of, require_one_broker
-from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
+from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, LakeTable
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replay_plan import (
     Bucket,
@@ -46,7 +46,7 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark import with_store
-from penstock.spark.delta_table import Place, local_path
+from penstock.spark.delta_table import TableLocation, local_path
 from penstock.spark.source import PenstockSource
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -227,10 +227,10 @@ class _Source:
             read_moment(which, settings.text(which), self.now) for which in ("since", "until")
         ]
         if bounds != [None, None]:
-            found.append(Span("timestamp", *bounds))
+            found.append(ColumnSpan("timestamp", *bounds))
         offsets = [settings.number(name) for name in _OFFSETS]
         if offsets != [_NONE, _NONE]:
-            found.append(Span("offset", *(None if n == _NONE else n for n in offsets)))
+            found.append(ColumnSpan("offset", *(None if n == _NONE else n for n in offsets)))
         if settings.texts("ids"):
             found.append(Among("id", [each.lower() for each in settings.texts("ids")]))
         return found
@@ -242,7 +242,7 @@ class _Source:
         if chunk:
             conditions += [
                 Among("topic", sorted({bucket.topic for bucket in chunk})),
-                Span("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
+                ColumnSpan("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
         columns = [column.partition(" ")[0] for column in _LEAN.split(", ")] if is_lean else None
         return frame_of(self.session, self.table, conditions, columns)
@@ -376,7 +376,7 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
 def _rejected(settings: Settings) -> int:
     """How many messages of this replay are in the table for them."""
     path = settings.text("rejected-table")
-    table = Place(path, storage_options(settings)).open() if path else None
+    table = TableLocation(path, storage_options(settings)).open() if path else None
     if table is None:
         return 0
     mine = pc.field("app") == application(settings)

@@ -35,7 +35,7 @@ from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Log, Progress, Report, RunState
 from penstock.pipelines.runner import under_spark_submit
-from penstock.pipelines.runs import LogPlace, Option, State, cut
+from penstock.pipelines.runs import LogPlace, Option, RunStatus, cut
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
 
@@ -122,9 +122,9 @@ class Outlet:
             api.close()
 
 
-def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> State:
+def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> RunStatus:
     """What does not change while it runs."""
-    return State(
+    return RunStatus(
         run=runs.new_run_id(pipeline.name, now_s),
         seq=0,
         pipeline=pipeline.name,
@@ -141,7 +141,7 @@ def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> Stat
 
 
 class Teller:
-    def __init__(self, head: State, screen: Screen, progress: Progress, outlet: Outlet) -> None:
+    def __init__(self, head: RunStatus, screen: Screen, progress: Progress, outlet: Outlet) -> None:
         self._told = head
         self._screen = screen
         self._progress = progress
@@ -186,7 +186,7 @@ class Teller:
         except PenstockError as error:
             self._failed(error)
 
-    def _is_due(self, state: State) -> bool:
+    def _is_due(self, state: RunStatus) -> bool:
         if time.monotonic() - self._told_s >= limits.RUN_ALIVE_S:
             return True
         before = msgspec.structs.replace(self._told, seq=state.seq, time_s=state.time_s)
@@ -211,7 +211,7 @@ class Teller:
                 self._remark = f"its {form} report is larger than nsqd's max-msg-size"
             self._pages_told += 1
 
-    def _state(self, now: RunState, ending: Ending | None) -> State:
+    def _state(self, now: RunState, ending: Ending | None) -> RunStatus:
         shown = self._screen.text
         changes: dict[str, Any] = {
             "seq": self._told.seq + 1,
@@ -244,7 +244,7 @@ class Teller:
 
 
 def numbers_of(report: Report) -> dict[str, Any]:
-    """As `State` has them: what was measured badly is not told."""
+    """As `RunStatus` has them: what was measured badly is not told."""
     left_s, lag_s = report.left_seconds, report.lag_seconds
     return {
         **asdict(report),

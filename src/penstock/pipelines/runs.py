@@ -60,7 +60,7 @@ class LogPlace(msgspec.Struct, array_like=True, frozen=True):
     end: Count  # of the log, when that was looked at last
 
 
-class State(msgspec.Struct, tag="state", tag_field="kind", omit_defaults=True, frozen=True):
+class RunStatus(msgspec.Struct, tag="state", tag_field="kind", omit_defaults=True, frozen=True):
     """Times are seconds since 1970, by the clock of the driver. None is what nobody knows."""
 
     run: RunId
@@ -102,11 +102,11 @@ class Part(msgspec.Struct, tag="part", tag_field="kind", frozen=True):
     text: Annotated[str, Meta(max_length=limits.RUN_PART_CHARS)]
 
 
-_decoder: msgspec.json.Decoder[State | Part] = msgspec.json.Decoder(State | Part)
+_decoder: msgspec.json.Decoder[RunStatus | Part] = msgspec.json.Decoder(RunStatus | Part)
 encode = msgspec.json.Encoder().encode
 
 
-def decode(body: bytes) -> State | Part:
+def decode(body: bytes) -> RunStatus | Part:
     """RunMessageInvalid for anything else."""
     try:
         found = _decoder.decode(body)

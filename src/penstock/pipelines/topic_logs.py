@@ -46,7 +46,7 @@ from pyarrow.fs import FileSelector
 
 from penstock.errors import ConfigError, DataLost, LakeFailed
 from penstock.spark.delta_files import store
-from penstock.spark.delta_table import Place, Properties
+from penstock.spark.delta_table import Properties, TableLocation
 from penstock.wire.names import is_ephemeral
 
 _FOLDER = "_penstock_topics"
@@ -94,19 +94,19 @@ def noted_as(identity: str, broker: str | None) -> str:
 # --- the file ---
 
 
-def known(place: Place) -> Topics:
+def known(place: TableLocation) -> Topics:
     """By topic; none where there is no table."""
     return _known(place, place.properties())
 
 
-def _known(place: Place, properties: Properties) -> Topics:
+def _known(place: TableLocation, properties: Properties) -> Topics:
     name = properties.get(_NAMED)
     return _read(place.uri, tuple(place.options.items()), name) if name else {}
 
 
 @lru_cache(maxsize=4)  # a name has one content for ever, and each batch asks for it
 def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
-    place = Place(uri, dict(options))
+    place = TableLocation(uri, dict(options))
     path = place.full(f"{_FOLDER}/{name}")
     try:
         with place.files().open_input_file(path) as file:
@@ -120,7 +120,7 @@ def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
     return {row["topic"]: TopicLog(tuple(row["logs"]), row["owner"]) for row in rows}
 
 
-def _change(place: Place, wanted: Callable[[Topics], Topics]) -> None:
+def _change(place: TableLocation, wanted: Callable[[Topics], Topics]) -> None:
     """What `wanted` gives for the topics that are known, in one step: when somebody else changes
     them meanwhile, it is asked again."""
 
@@ -140,7 +140,7 @@ def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _write(place: Place, name: str, topics: Topics) -> None:
+def _write(place: TableLocation, name: str, topics: Topics) -> None:
     rows = [
         {"topic": topic, "logs": list(log.noted), "owner": log.owner}
         for topic, log in sorted(topics.items())
@@ -150,7 +150,7 @@ def _write(place: Place, name: str, topics: Topics) -> None:
     store(place, f"{_FOLDER}/{name}", content.getvalue())
 
 
-def remove_replaced(place: Place, retain_s: float) -> int:
+def remove_replaced(place: TableLocation, retain_s: float) -> int:
     """Files that were replaced, or lost a race, so long ago. How many."""
     named = place.properties().get(_NAMED, "0")
     files = place.files()
@@ -189,7 +189,9 @@ def claimed(
     return fresh
 
 
-def claim(place: Place, owner: str, topics: Collection[str], takes_over: bool = False) -> None:
+def claim(
+    place: TableLocation, owner: str, topics: Collection[str], takes_over: bool = False
+) -> None:
     _change(place, lambda known: claimed(known, owner, topics, takes_over))
 
 
@@ -197,7 +199,7 @@ def claim(place: Place, owner: str, topics: Collection[str], takes_over: bool = 
 
 
 def note(
-    place: Place,
+    place: TableLocation,
     owner: str,
     logs: Collection[tuple[str, str]],
     properties: Properties,

@@ -28,8 +28,8 @@ from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
 from penstock.pipelines.checkpoints import (
     Checkpoint,
+    CheckpointState,
     Identity,
-    State,
     checkpoint_of,
     place_of,
 )
@@ -99,7 +99,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         )
         raise ConfigError("table", settings.text("table"), rule)
     place.create(SHAPE, configuration(settings))
-    made = state or State(checkpoints.new_application("trace"), {})
+    made = state or CheckpointState(checkpoints.new_application("trace"), {})
     topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
     if state is None:
         state = made

@@ -28,7 +28,7 @@ import msgspec
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Ends, Positions, Span
+from penstock.nsqdapi.calls import Ends, LogSpan, Positions
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, Offsets, relocated, spans
 from penstock.spark.options import Options
@@ -36,8 +36,8 @@ from penstock.spark.options import Options
 LogId = tuple[str, str, int]  # topic, identity, partition: the same at any nsqd
 
 
-class Found(NamedTuple):
-    have: dict[Log, Span]
+class BrokerLogs(NamedTuple):
+    have: dict[Log, LogSpan]
     missing: tuple[str, ...]  # topics that are asked for by name and that none has
     brokers: frozenset[str]  # that were asked, or for which another node of the cluster was
     offline: frozenset[LogId] = frozenset()  # partitions without a leader
@@ -80,7 +80,7 @@ class Brokers:
         """As the column `broker` has it."""
         return broker or name_of(self._options.urls[0])
 
-    def found(self, begun: Offsets | None = None) -> Found:
+    def found(self, begun: Offsets | None = None) -> BrokerLogs:
         """What all have of the topics that the query asks for. `begun` are the offsets that are
         known: their nsqds are asked too where nsqlookupds say which there are. A query that knows
         none needs all partitions, to know where it begins."""
@@ -90,9 +90,9 @@ class Brokers:
         have = {
             log: asked.have[log] for log in asked.have if options.reads(log.topic, log.partition)
         }
-        return Found(have, tuple(sorted(missing)), asked.brokers, asked.offline)
+        return BrokerLogs(have, tuple(sorted(missing)), asked.brokers, asked.offline)
 
-    def have(self, wanted: Offsets) -> dict[Log, Span]:
+    def have(self, wanted: Offsets) -> dict[Log, LogSpan]:
         """What there is of these logs, wherever they are now."""
         return self._settled(sorted({log.topic for log in wanted}), None, wanted, True).have
 
@@ -145,7 +145,7 @@ class Brokers:
         for broker, failure in failed.items():
             if not is_cluster and (broker in listed or isinstance(failure, BrokerRefused)):
                 raise failure
-        have: dict[Log, Span] = {}
+        have: dict[Log, LogSpan] = {}
         for broker, positions in answers.items():
             have |= spans(positions.topics, broker)
         if is_cluster:
@@ -219,7 +219,7 @@ class Brokers:
 
 
 class _Asked(NamedTuple):
-    have: dict[Log, Span]
+    have: dict[Log, LogSpan]
     answers: dict[str, Positions]
     brokers: frozenset[str]
 
@@ -246,7 +246,7 @@ def _id(log: Log) -> LogId:
     return log.topic, log.identity, log.partition
 
 
-def _once(have: Mapping[Log, Span]) -> dict[Log, Span]:
+def _once(have: Mapping[Log, LogSpan]) -> dict[Log, LogSpan]:
     """Nodes of one cluster that were asked by other names than it has for them."""
     found: dict[LogId, Log] = {}
     for log in have:

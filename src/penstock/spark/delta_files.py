@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from penstock import limits
-from penstock.spark.delta_table import NULL_DIRECTORY, Place, Shape, Staged, partition_text
+from penstock.spark.delta_table import NULL_DIRECTORY, Shape, Staged, TableLocation, partition_text
 
 _IDS = ("id", "message_id")
 _ROW = ""  # beside the partition columns; none of these has no name
@@ -33,7 +33,7 @@ _ROW = ""  # beside the partition columns; none of these has no name
 class Stager:
     """Writes the rows of one task: a file for each partition value that it meets."""
 
-    def __init__(self, place: Place, shape: Shape) -> None:
+    def __init__(self, place: TableLocation, shape: Shape) -> None:
         self._place = place
         self._shape = shape
         self._files = place.files()
@@ -86,7 +86,7 @@ class Stager:
             yield tuple(map(partition_text, key.values())), kept.take(rows.values)
 
 
-def write(place: Place, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+def write(place: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
     """All of these rows, or after an error no file."""
     stager = Stager(place, shape)
     try:
@@ -102,7 +102,7 @@ class _File:
     def __init__(
         self,
         files: FileSystem,
-        place: Place,
+        place: TableLocation,
         relative: str,
         partition: dict[str, str | None],
         shape: Shape,
@@ -162,7 +162,7 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def store(place: Place, relative: str, content: bytes) -> None:
+def store(place: TableLocation, relative: str, content: bytes) -> None:
     """A file beside the table, whole or not at all."""
     path = place.full(relative)
     if place.local_path is not None:

@@ -99,7 +99,7 @@ def partition_text(value: Any) -> str | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableLocation:
     """Where a table is, as delta-rs takes it: a path, file:, s3:, ... and its storage options."""
 
     uri: str
@@ -220,7 +220,7 @@ def _changed(known: Properties, wanted: Properties) -> Properties:
 # --- does a table fit ---
 
 
-def check_fits(place: Place, table: DeltaTable, shape: Shape) -> None:
+def check_fits(place: TableLocation, table: DeltaTable, shape: Shape) -> None:
     """SchemaMismatch names the first column that is not as wanted."""
     wrong = misfit(pa.schema(table.schema().to_arrow()), table.metadata().partition_columns, shape)
     if wrong:
@@ -272,7 +272,7 @@ class Replaced(NamedTuple):
 
 
 def commit(
-    place: Place,
+    place: TableLocation,
     shape: Shape,
     application: str,
     version: int,

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError, DataLost
-from penstock.nsqdapi.calls import Span, TopicSpans
+from penstock.nsqdapi.calls import LogSpan, TopicSpans
 from penstock.spark.options import EARLIEST, Bound, listed
 from penstock.times import format_time
 
@@ -63,7 +63,7 @@ class Range:
 
 
 Offsets = dict[Log, int]
-Logs = Mapping[Log, Span]
+Logs = Mapping[Log, LogSpan]
 # Called with what is lost; raises or lets pass.
 OnLoss = Callable[[DataLost], None]
 # The same for a log that is deleted: how far it was read, and whether there is another one now.
@@ -128,7 +128,7 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
 # --- what the broker has ---
 
 
-def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, Span]:
+def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, LogSpan]:
     """Of one nsqd."""
     return {
         Log(name, topic.identity, number, broker): span
@@ -346,7 +346,7 @@ def planned(
     return ranges
 
 
-def _within(range_: Range, span: Span, on_loss: OnLoss) -> Range:
+def _within(range_: Range, span: LogSpan, on_loss: OnLoss) -> Range:
     log, first, end = range_.log, range_.start, range_.end
     if first < span.earliest and first < end:
         on_loss(_lost(log, f"offsets {first} to {min(span.earliest, end) - 1} are gone"))

@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.errors import RowsRefused
 
 if TYPE_CHECKING:
-    from penstock.spark.delta_table import Place, Shape, Staged
+    from penstock.spark.delta_table import Shape, Staged, TableLocation
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -51,10 +51,10 @@ class RejectedTable:
     rows_max: int
     store: Mapping[str, str]  # of delta-rs; secret
 
-    def place(self) -> Place:
-        from penstock.spark.delta_table import Place
+    def place(self) -> TableLocation:
+        from penstock.spark.delta_table import TableLocation
 
-        return Place(self.path, self.store)
+        return TableLocation(self.path, self.store)
 
     def prepare(self) -> None:
         """Made when it is not there. SchemaMismatch when it is another table."""

@@ -39,7 +39,7 @@ from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets
-from penstock.spark.brokers import Brokers, Found
+from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.offsets import Log, Logs, Offsets, Range
 from penstock.spark.options import (
     EARLIEST,
@@ -308,7 +308,9 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = offsets.planned(begun, finish, have, self._on_loss, self._on_deleted, gone)
         return self._tasks(found)
 
-    def _left_out(self, brokers: Brokers, begun: Offsets, found: Found) -> set[tuple[str, int]]:
+    def _left_out(
+        self, brokers: Brokers, begun: Offsets, found: BrokerLogs
+    ) -> set[tuple[str, int]]:
         """Partitions of the checkpoint that are there, and that the query does not ask for.
         ConfigError if these are all: then it is the checkpoint of another query, and going on would
         begin this one at the wrong place. What is deleted is asked for by its name, for its end."""

@@ -52,7 +52,7 @@ _ID_AT = 14  # in a record
 _ID = re.compile(rb"(?=[0-9a-f]{16})")
 
 
-class Span(msgspec.Struct, frozen=True):
+class UnreadableBytes(msgspec.Struct, frozen=True):
     """Bytes of a file in which no message could be read."""
 
     file: str
@@ -68,7 +68,7 @@ class Tally(msgspec.Struct):
     passed_bytes: int = 0  # in front of the read position: nsqd was done with them
     bad_bytes: int = 0
     bad_spans: int = 0
-    bad: list[Span] = []  # the first of them
+    bad: list[UnreadableBytes] = []  # the first of them
     ids_lost: int = 0  # messages that get a new id, because theirs cannot be read
     depth_said: int | None = None  # by the meta file
     notes: list[str] = []
@@ -77,7 +77,7 @@ class Tally(msgspec.Struct):
         self.bad_bytes += end - start
         self.bad_spans += 1
         if len(self.bad) < SPANS_SHOWN_MAX:
-            self.bad = [*self.bad, Span(file, start, end)]
+            self.bad = [*self.bad, UnreadableBytes(file, start, end)]
 
     def note(self, text: str) -> None:
         self.notes = [*self.notes, text]

@@ -69,7 +69,7 @@ class Segment(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record's place in the log. Places compare as the records stand there."""
 
     segment: int
@@ -93,7 +93,7 @@ class Alignment:
         are gaps between the runs in `shared`."""
         followers = {run.at: run for run in shared}
         index = _Index(self.segments)
-        inserted: list[tuple[Place, Segment]] = []
+        inserted: list[tuple[RecordPosition, Segment]] = []
         last: list[Segment] = []
         for start, end in own:
             segment = Segment(queue, start, end)
@@ -116,11 +116,11 @@ class _Index:
             self._starts.setdefault(segment.queue, []).append(segment.start)
             self._numbers.setdefault(segment.queue, []).append(number)
 
-    def place(self, queue: int, ordinal: int) -> Place:
+    def place(self, queue: int, ordinal: int) -> RecordPosition:
         at = bisect_right(self._starts[queue], ordinal) - 1
-        return Place(self._numbers[queue][at], ordinal)
+        return RecordPosition(self._numbers[queue][at], ordinal)
 
-    def cut(self, run: Run) -> Iterable[tuple[Place, Run]]:
+    def cut(self, run: Run) -> Iterable[tuple[RecordPosition, Run]]:
         """The run in pieces that each lie in one segment."""
         at, owner, first, left = run
         while left:
@@ -130,7 +130,7 @@ class _Index:
             at, first, left = at + length, first + length, left - length
 
 
-def _in_order(placed: list[tuple[Place, Run]]) -> list[Run]:
+def _in_order(placed: list[tuple[RecordPosition, Run]]) -> list[Run]:
     """The heaviest selection whose places rise. `placed` is in the order of the queue."""
     ranks = {place: rank for rank, place in enumerate(sorted(place for place, _ in placed))}
     best = _PrefixMaximum(len(placed))
@@ -170,7 +170,9 @@ class _PrefixMaximum:
             rank += rank & -rank
 
 
-def _insert(segments: list[Segment], inserted: list[tuple[Place, Segment]]) -> list[Segment]:
+def _insert(
+    segments: list[Segment], inserted: list[tuple[RecordPosition, Segment]]
+) -> list[Segment]:
     """Each of `inserted`, whose places rise, in front of the record at its place."""
     joined: list[Segment] = []
     number, start = 0, segments[0].start if segments else 0

@@ -71,7 +71,7 @@ def demo(
         raise PenstockError(f"--spark: {lacks_spark}")
     lacks_admin = lacks_web() if admin == "auto" else "off"
     tcp, http, web = map(_address, (tcp_address, http_address, admin_address))
-    place = Place(Path(data_path), tcp, http, web, lacks_admin, lacks_spark)
+    place = DemoSetup(Path(data_path), tcp, http, web, lacks_admin, lacks_spark)
     if said := place.taken():
         raise PenstockError(said)
     place.path.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def wait_until_it_listens(nsqd: Program, tcp: ListenAddress) -> bool:
 
 
 @dataclass
-class Place:
+class DemoSetup:
     path: Path
     tcp: ListenAddress
     http: ListenAddress
@@ -228,7 +228,12 @@ Try, in another terminal:
 
 
 async def _run(
-    place: Place, nsqd: Program, others: dict[str, Program], rate: int, size: int, seconds: float
+    place: DemoSetup,
+    nsqd: Program,
+    others: dict[str, Program],
+    rate: int,
+    size: int,
+    seconds: float,
 ) -> int:
     published, tcp = Meter("producer"), str(place.tcp)
     meters = {name: Meter(name) for name in CONSUMERS}
@@ -269,7 +274,7 @@ async def _run(
 
 
 async def _show(
-    lines: Callable[[], Iterator[str]], place: Place, admin: Program | None, seconds: float,
+    lines: Callable[[], Iterator[str]], place: DemoSetup, admin: Program | None, seconds: float,
     stop: asyncio.Event,
 ) -> None:  # fmt: skip
     """One line per client group, drawn over each second on a terminal."""

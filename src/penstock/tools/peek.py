@@ -90,7 +90,7 @@ def _from(
     return [first, *_at(node, topic, first["partition"], range(start, start + count - 1))]
 
 
-def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int, calls.Span]:
+def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int, calls.LogSpan]:
     """The partitions that are wanted, of those that the node leads."""
     told = node.ask(calls.positions([topic]))
     found, elsewhere = told.topics.get(topic), told.elsewhere.get(topic)
@@ -113,7 +113,7 @@ def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int,
 
 
 def _from_time(
-    node: Node, topic: str, since: str, spans: dict[int, calls.Span], count: int
+    node: Node, topic: str, since: str, spans: dict[int, calls.LogSpan], count: int
 ) -> list[Row]:
     at_ms = given_time(since) // limits.MS
     found = []

@@ -49,7 +49,7 @@ def look(
 ) -> Snapshot:
     """Without rates."""
     from penstock.nsqadmin.snapshot import NodeState, Snapshot, make
-    from penstock.nsqadmin.upstream import Producer
+    from penstock.nsqadmin.upstream import NsqdAddress
 
     query = stats_query(topic, channel, clients)
 
@@ -59,7 +59,7 @@ def look(
     answers = ask_all(members, ask)
     states = {}
     for address in (node.address for node in members):
-        state = states[address] = NodeState(address, Producer("", address, 0, 0, ""))
+        state = states[address] = NodeState(address, NsqdAddress("", address, 0, 0, ""))
         if address in answers.bad:
             state.error = answers.bad[address].reason
         else:

@@ -17,7 +17,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_in_data
 from penstock.nsqadmin import traces
-from penstock.nsqadmin.traces import Found, IdInvalid, Seeker, Wanted
+from penstock.nsqadmin.traces import IdInvalid, Seeker, TracedEvent, Wanted
 from penstock.tools import completion
 from penstock.tools.app import Partition, arg, group, opt, verb
 from penstock.tools.connection import Http
@@ -91,7 +91,7 @@ def _cold_bodies(path: str, from_ms: int) -> Iterator[bytes]:
 # --- how it is shown ---
 
 
-def _timelines(found: list[Found], contexts: Mapping[int, str]) -> Iterator[str]:
+def _timelines(found: list[TracedEvent], contexts: Mapping[int, str]) -> Iterator[str]:
     """One for each message; what is about ranges is told with each."""
     several = len({one.node for one in found}) > 1
     for message_id in dict.fromkeys(one.event.message_id for one in found):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.nsqadmin.bundle.files import About, Bundle, Failure, Manifest, Member, Spool
-from penstock.nsqadmin.bundle.hiding import Kind
+from penstock.nsqadmin.bundle.hiding import FileKind
 
 METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
 _CONFIG = {
@@ -67,7 +67,7 @@ class Made:
         spool = Spool(path)
         try:
             for name, holds in self.files.items():
-                kind = Kind.TEXT if isinstance(holds, str) else Kind.JSON
+                kind = FileKind.TEXT if isinstance(holds, str) else FileKind.JSON
                 spool.put(name, kind, _bytes(holds))
             spool.manifest.daemons += self.members
             for failure in self.failures:

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from cases import each
-from penstock.nsqadmin.bundle.hiding import Kind, clean, clean_text, clean_words, without_secrets
+from penstock.nsqadmin.bundle.hiding import (
+    FileKind,
+    clean,
+    clean_text,
+    clean_words,
+    without_secrets,
+)
 
 SECRET = "hunter2-Geheim"
 
@@ -30,7 +36,7 @@ SECRET = "hunter2-Geheim"
 )
 def test_secrets_in_text(text: str) -> None:
     assert SECRET not in clean_text(text)
-    assert SECRET not in without_secrets(Kind.TEXT, text.encode()).decode()
+    assert SECRET not in without_secrets(FileKind.TEXT, text.encode()).decode()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,7 @@ def test_long_nonsense_keeps_nobody_busy() -> None:
     for piece in ("a", "a-", "a.", "token", "token ", "a:", "a@", "/a", "1:", "x://", '"', "="):
         text = piece * ((1 << 15) // len(piece))
         clean_text(text)
-        without_secrets(Kind.METRICS, text.encode())
+        without_secrets(FileKind.METRICS, text.encode())
 
 
 def test_a_flag_without_a_secret_stays() -> None:
@@ -75,21 +81,21 @@ def test_documents_that_no_fast_encoder_takes() -> None:
         '{"n": 123456789012345678901234567890, "token": "x"}',
         '{"h": "\\ud800", "token": "x"}',
     ):
-        said = json.loads(without_secrets(Kind.JSON, text.encode()))
+        said = json.loads(without_secrets(FileKind.JSON, text.encode()))
         assert said["token"] == "***"
-    assert len(json.loads(without_secrets(Kind.JSON, b'{"n": 1e5, "x": NaN}'))) == 2
+    assert len(json.loads(without_secrets(FileKind.JSON, b'{"n": 1e5, "x": NaN}'))) == 2
 
 
 def test_a_topic_that_is_called_like_a_secret_is_none() -> None:
     document = {"topics": [{"topic_name": "tokens", "depth": 3}], "token": {"depth": 3}}
     assert clean(document) == document
     metrics = 'nsqd_topic_depth{topic="secret",channel="token"} 5\n'
-    assert without_secrets(Kind.METRICS, metrics.encode()).decode() == metrics
+    assert without_secrets(FileKind.METRICS, metrics.encode()).decode() == metrics
 
 
 def test_what_calls_itself_metrics_and_is_none() -> None:
     text = f"# HELP x y\npassword={SECRET}\nup 1\n# token: {SECRET}\n"
-    said = without_secrets(Kind.METRICS, text.encode()).decode()
+    said = without_secrets(FileKind.METRICS, text.encode()).decode()
     assert SECRET not in said
     assert said.startswith("# HELP x y\n")
     assert "\nup 1\n" in said

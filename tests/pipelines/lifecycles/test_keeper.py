@@ -16,7 +16,7 @@ from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
 from penstock.pipelines.progress import Progress
 from penstock.spark.delta_files import write
-from penstock.spark.delta_table import Place, commit
+from penstock.spark.delta_table import TableLocation, commit
 from penstock.trace.events import Event, Kind, encode
 
 from ..audit.test_rules import History
@@ -30,7 +30,7 @@ class Traced:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._place = Place(str(path), {})
+        self._place = TableLocation(str(path), {})
         self._place.create(trace.SHAPE, {})
         self._batches = self._bodies = 0
 

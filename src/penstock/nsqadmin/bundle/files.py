@@ -23,7 +23,7 @@ import msgspec
 from penstock import limits
 from penstock.errors import BundleBroken
 from penstock.nsqadmin.bundle import hiding
-from penstock.nsqadmin.bundle.hiding import Kind
+from penstock.nsqadmin.bundle.hiding import FileKind
 
 FORM = "penstock-bundle"
 VERSION = 1
@@ -86,13 +86,15 @@ class Spool:
         self.manifest = Manifest(form=FORM, version=VERSION)
 
     async def add(
-        self, name: str, kind: Kind, data: bytes, asked: str = "", took_ms: int = 0
+        self, name: str, kind: FileKind, data: bytes, asked: str = "", took_ms: int = 0
     ) -> None:
         """One at a time, and the event loop goes on meanwhile."""
         async with self._lock:
             await asyncio.to_thread(self.put, name, kind, data, asked, took_ms)
 
-    def put(self, name: str, kind: Kind, data: bytes, asked: str = "", took_ms: int = 0) -> None:
+    def put(
+        self, name: str, kind: FileKind, data: bytes, asked: str = "", took_ms: int = 0
+    ) -> None:
         data = hiding.without_secrets(kind, data)
         if len(data) > self._left or len(self.manifest.files) >= limits.BUNDLE_FILES_MAX:
             place = name.rpartition("/")[0]
@@ -104,7 +106,7 @@ class Spool:
         self.manifest.files.append(Part(name, len(data), digest, asked, took_ms))
 
     def put_json(self, name: str, document: Any) -> None:
-        self.put(name, Kind.JSON, hiding.to_bytes(document))
+        self.put(name, FileKind.JSON, hiding.to_bytes(document))
 
     def fail(self, place: str, asked: str, reason: str) -> None:
         self.manifest.failures.append(Failure(place, asked, hiding.clean_text(reason)))

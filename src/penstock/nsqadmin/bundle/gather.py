@@ -36,7 +36,7 @@ from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
-from penstock.nsqadmin.bundle.hiding import Kind
+from penstock.nsqadmin.bundle.hiding import FileKind
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD
 from penstock.nsqd.options import FLAGS
 from penstock.nsqdapi.calls import bracketed
@@ -49,32 +49,32 @@ _DATE_S = 1.0  # the Date of an answer may be so old
 
 class Ask(NamedTuple):
     name: str
-    kind: Kind
+    kind: FileKind
     path: str
     query: Mapping[str, str] = MappingProxyType({})
     is_everywhere: bool = True  # False: the official daemon does not have it
 
 
 _INSIDE = (
-    Ask("cmdline.txt", Kind.WORDS, "/debug/pprof/cmdline"),
-    Ask("stacks.txt", Kind.TEXT, "/debug/pprof/goroutine", {"debug": "2"}),
-    Ask("heap.txt", Kind.TEXT, "/debug/pprof/heap", {"debug": "1"}),
+    Ask("cmdline.txt", FileKind.WORDS, "/debug/pprof/cmdline"),
+    Ask("stacks.txt", FileKind.TEXT, "/debug/pprof/goroutine", {"debug": "2"}),
+    Ask("heap.txt", FileKind.TEXT, "/debug/pprof/heap", {"debug": "1"}),
 )
 _FIRST, _LAST = (
-    Ask(f"stats-{number}.json", Kind.JSON, "/stats", {"format": "json"}) for number in (1, 2)
+    Ask(f"stats-{number}.json", FileKind.JSON, "/stats", {"format": "json"}) for number in (1, 2)
 )
 _NSQD = (
-    Ask("info.json", Kind.JSON, "/info"),
-    Ask("connections.json", Kind.JSON, "/connections", is_everywhere=False),
-    Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
+    Ask("info.json", FileKind.JSON, "/info"),
+    Ask("connections.json", FileKind.JSON, "/connections", is_everywhere=False),
+    Ask("metrics.txt", FileKind.METRICS, "/metrics", is_everywhere=False),
     *_INSIDE,
 )
 _LOOKUPD = (
-    Ask("info.json", Kind.JSON, "/info"),
-    Ask("topics.json", Kind.JSON, "/topics"),
-    Ask("nodes.json", Kind.JSON, "/nodes"),
-    Ask("registrations.json", Kind.JSON, "/debug"),
-    Ask("metrics.txt", Kind.METRICS, "/metrics", is_everywhere=False),
+    Ask("info.json", FileKind.JSON, "/info"),
+    Ask("topics.json", FileKind.JSON, "/topics"),
+    Ask("nodes.json", FileKind.JSON, "/nodes"),
+    Ask("registrations.json", FileKind.JSON, "/debug"),
+    Ask("metrics.txt", FileKind.METRICS, "/metrics", is_everywhere=False),
     *_INSIDE,
 )
 _STEPS = {NSQD: len(_NSQD) + 5, LOOKUPD: len(_LOOKUPD) + 1}
@@ -201,7 +201,7 @@ class _Daemon:
             if seconds:
                 self._step(f"second sample in {seconds} s", 0)
                 query = {"seconds": str(seconds)}
-                profile = Ask("profile.txt", Kind.TEXT, "/debug/pprof/profile", query)
+                profile = Ask("profile.txt", FileKind.TEXT, "/debug/pprof/profile", query)
                 await self._ask(profile, seconds + limits.BUNDLE_ASK_S)
                 await asyncio.sleep(max(0.0, begun_s + seconds - time.monotonic()))
             await self._ask(_LAST)
@@ -216,7 +216,7 @@ class _Daemon:
             self._spool.fail(self._place, "/ping", error.reason)
             return False
         said = b"%d " % answer.status + answer.body
-        await self._spool.add(f"{self._place}/ping.txt", Kind.TEXT, said, "/ping")
+        await self._spool.add(f"{self._place}/ping.txt", FileKind.TEXT, said, "/ping")
         self._step("/ping")
         return True
 
@@ -239,8 +239,8 @@ class _Daemon:
         if ask.path == "/stats":
             self._sample_times_s.append(ended_s)
         kind, name, form = ask.kind, ask.name, answer.headers.get("content-type", "")
-        if kind is Kind.TEXT and form.endswith("octet-stream"):  # Go's profiles are no text
-            kind, name = Kind.BINARY, name.replace(".txt", ".pprof")
+        if kind is FileKind.TEXT and form.endswith("octet-stream"):  # Go's profiles are no text
+            kind, name = FileKind.BINARY, name.replace(".txt", ".pprof")
         took_ms = round((ended_s - begun_s) * 1000)
         await self._spool.add(f"{self._place}/{name}", kind, answer.body, shown, took_ms)
         return answer.body
@@ -273,7 +273,9 @@ class _Daemon:
         low_s, high_s = self._clock_s
         if low_s <= high_s < float("inf"):
             found["clock_offset_s"] = [round(low_s, 3), round(high_s, 3)]
-        await self._spool.add(f"{self._place}/facts.json", Kind.JSON, msgspec.json.encode(found))
+        await self._spool.add(
+            f"{self._place}/facts.json", FileKind.JSON, msgspec.json.encode(found)
+        )
 
     async def _config(self) -> None:
         """Every value of nsqd's own config; one failure says enough."""
@@ -297,7 +299,7 @@ class _Daemon:
             self._spool.fail(self._place, "/config", getattr(first, "reason", str(first)))
         if found:
             data = json.dumps(dict(sorted(found.items()))).encode()
-            await self._spool.add(f"{self._place}/config.json", Kind.JSON, data)
+            await self._spool.add(f"{self._place}/config.json", FileKind.JSON, data)
         self._step("/config")
 
     def _step(self, words: str, count: int = 1) -> None:
@@ -314,7 +316,7 @@ def _config_value(answer: Fetched) -> Any:
         return text
 
 
-class Producer(msgspec.Struct):
+class ListedNsqd(msgspec.Struct):
     """An nsqd as an nsqlookupd lists it, or as it tells of itself."""
 
     version: str = ""
@@ -331,7 +333,7 @@ class Producer(msgspec.Struct):
 
 
 class Producers(msgspec.Struct):
-    producers: list[Producer] = []
+    producers: list[ListedNsqd] = []
 
 
 # --- this machine, without anything that says who works here ---

@@ -16,7 +16,7 @@ import msgspec
 MASK = "***"
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """How a file is read when secrets are looked for in it."""
 
     JSON = "json"
@@ -64,19 +64,19 @@ def _public_url(found: re.Match[str]) -> str:
     return f"{found[1]}://{rest[:end]}{hidden}"
 
 
-def without_secrets(kind: Kind, data: bytes) -> bytes:
+def without_secrets(kind: FileKind, data: bytes) -> bytes:
     """A file as it may be written down."""
-    if kind is Kind.BINARY:
+    if kind is FileKind.BINARY:
         return data
-    if kind is Kind.JSON:
+    if kind is FileKind.JSON:
         try:
             return to_bytes(clean(json.loads(data)))
         except (ValueError, RecursionError):
-            kind = Kind.TEXT  # a daemon that answers something else: still nothing gets out
+            kind = FileKind.TEXT  # a daemon that answers something else: still nothing gets out
     text = data.decode("utf-8", "replace")
-    if kind is Kind.METRICS:
+    if kind is FileKind.METRICS:
         return "\n".join(map(_clean_metric, text.split("\n"))).encode()
-    if kind is Kind.WORDS:
+    if kind is FileKind.WORDS:
         return clean_words(text.split("\0")).encode()
     return clean_text(text).encode()
 

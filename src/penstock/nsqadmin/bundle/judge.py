@@ -41,11 +41,10 @@ from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, snapshot
 from penstock.nsqadmin.attention import Finding, Level, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
-from penstock.nsqadmin.bundle.gather import Producer, Producers
+from penstock.nsqadmin.bundle.gather import ListedNsqd, Producers
 from penstock.nsqadmin.history import Sample, series_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD
-from penstock.nsqadmin.upstream import Producer as Described
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress
 from penstock.nsqadmin.words import listed, wait
 
 Places = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
@@ -189,7 +188,7 @@ class _Daemon:
                   if (one.place, one.asked) == (place, "/ping")]  # fmt: skip
         self.error = (failed[-1] or "no answer") if failed else ""
         self.status, _, self.health = bundle.text(f"{place}/ping.txt").partition(" ")
-        self.info = bundle.document(f"{place}/info.json", Producer)
+        self.info = bundle.document(f"{place}/info.json", ListedNsqd)
         self.config = bundle.document(f"{place}/config.json", Document)
         facts = bundle.document(f"{place}/facts.json", _Facts)
         first, last = (_stats(bundle, f"{place}/stats-{number}.json") for number in (1, 2))
@@ -202,7 +201,7 @@ class _Daemon:
 
     def state(self, number: int) -> NodeState:
         """As a sample shows it."""
-        known = Described("", self.address, 0, 0, self.info.version, given_address=self.address)
+        known = NsqdAddress("", self.address, 0, 0, self.info.version, given_address=self.address)
         state = NodeState(self.address, known, self.samples[number], error=self.error)
         state.answered_s = self.times_s[number]
         return state

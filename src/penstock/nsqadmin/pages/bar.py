@@ -171,7 +171,7 @@ _KINDS = ("page", "topic", "channel", "node")
 _NOWHERE = 9  # a rank
 
 
-class Found(NamedTuple):
+class Suggestion(NamedTuple):
     kind: str
     words: str
     path: tuple[str, ...]  # of its page: ("topics", "orders")
@@ -181,10 +181,10 @@ class Found(NamedTuple):
 def find(
     text: str, snapshot: Snapshot, pages: Iterable[tuple[str, str]],
     count_max: int = limits.ADMIN_FOUND_MAX,
-) -> list[Found]:  # fmt: skip
+) -> list[Suggestion]:  # fmt: skip
     """`pages`: (path, words) of those that the caller may open."""
     sought = text.strip().casefold()
-    offered = [Found("page", words, (path.strip("/"),)) for path, words in pages]
+    offered = [Suggestion("page", words, (path.strip("/"),)) for path, words in pages]
     if not sought:
         return offered[:count_max]
     named = ((_rank(one.words.casefold(), sought), one) for one in (*offered, *_named(snapshot)))
@@ -193,18 +193,18 @@ def find(
     return [*_message(sought), *(one for _, one in ranked)][:count_max]
 
 
-def _named(snapshot: Snapshot) -> Iterator[Found]:
+def _named(snapshot: Snapshot) -> Iterator[Suggestion]:
     for node in snapshot.nodes.values():
         hostname = node.producer.hostname
         words = f"{node.address} ({hostname})" if hostname else node.address
-        yield Found("node", words, ("nodes", node.address))
+        yield Suggestion("node", words, ("nodes", node.address))
     for topic in snapshot.topics.values():
-        yield Found("topic", topic.name, ("topics", topic.name))
+        yield Suggestion("topic", topic.name, ("topics", topic.name))
         for name in topic.channels:
-            yield Found("channel", f"{topic.name}/{name}", ("topics", topic.name, name))
+            yield Suggestion("channel", f"{topic.name}/{name}", ("topics", topic.name, name))
 
 
-def _message(sought: str) -> list[Found]:
+def _message(sought: str) -> list[Suggestion]:
     text = sought.removeprefix("trace:")
     if read_trace_id(text) and (text != sought or len(text) == W3C_DIGITS):
         words = f"Messages with trace id {text}"
@@ -212,7 +212,7 @@ def _message(sought: str) -> list[Found]:
         words = f"Life of message {sought}"
     else:
         return []
-    return [Found("message", words, ("trace",), (("id", sought),))]
+    return [Suggestion("message", words, ("trace",), (("id", sought),))]
 
 
 def _rank(name: str, sought: str) -> int:

@@ -19,7 +19,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.channel_messages import (
     PLACES,
     ChannelMessages,
-    Held,
+    HeldMessage,
     Listed,
     Move,
     SeekInvalid,
@@ -163,14 +163,14 @@ class _Messages(_OfChannel):
 
     # --- what is done ---
 
-    async def _chosen(self) -> list[Held]:
+    async def _chosen(self) -> list[HeldMessage]:
         rows = await self._grid.chosen()
         if not rows:
             ui.notify("Choose messages first: tick the boxes before them.", type="warning")
-        return [Held(row["node"], row["id"]) for row in rows]
+        return [HeldMessage(row["node"], row["id"]) for row in rows]
 
     async def _change(
-        self, role: Role, action: str, held: list[Held], run: Callable[[], Awaitable[str]]
+        self, role: Role, action: str, held: list[HeldMessage], run: Callable[[], Awaitable[str]]
     ) -> None:
         named = (f"{one.id} on {one.node}" for one in held)
         detail = words.listed(named, limits.ADMIN_IDS_NOTED)

@@ -18,10 +18,10 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import criteria
 from penstock.nsqadmin.api import ApiError, saved, viewed
-from penstock.nsqadmin.browse import Shelf, Span
+from penstock.nsqadmin.browse import OffsetSpan, Shelf
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.messages import NEWEST, Log, Message, Place
+from penstock.nsqadmin.messages import NEWEST, Log, LogAddress, Message
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -73,19 +73,19 @@ def _failed(error: FetchFailed) -> ApiError:
 
 
 def _log(deps: Deps, text: str, topic: str) -> Log:
-    node, partition = Place.read(text)
+    node, partition = LogAddress.read(text)
     if node not in deps.watch.latest.nodes:
         raise ApiError(404, "NODE_NOT_FOUND")
     return Log(deps.upstream, node, topic, deps.options.mask_field, partition)
 
 
-def _span(deps: Deps, topic: str, text: str) -> tuple[Log, Span]:
+def _span(deps: Deps, topic: str, text: str) -> tuple[Log, OffsetSpan]:
     node, _, rest = text.partition(",")
     first, _, following = rest.partition(",")
     numbers = [one for one in (first, following) if one.isascii() and one.isdigit()]
     if len(numbers) != 2 or max(map(len, numbers)) > 18:
         raise ApiError(400, "INVALID_ARG_SPAN")
-    return _log(deps, node, topic), Span(int(first), int(following))
+    return _log(deps, node, topic), OffsetSpan(int(first), int(following))
 
 
 async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -95,7 +95,7 @@ async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 async def _written(
-    spans: Iterable[tuple[Log, Span]], wanted: Criteria, form: str
+    spans: Iterable[tuple[Log, OffsetSpan]], wanted: Criteria, form: str
 ) -> AsyncIterator[bytes]:
     """Node by node; until there are enough of them."""
     left, bytes_left = limits.ADMIN_EXPORT_MESSAGES, limits.ADMIN_EXPORT_BYTES
@@ -111,7 +111,7 @@ async def _written(
                 return
 
 
-def _as_line(place: Place, message: Message) -> bytes:
+def _as_line(place: LogAddress, message: Message) -> bytes:
     document = {
         "node": place.node,
         "partition": place.partition,
@@ -138,7 +138,7 @@ def _as_line(place: Place, message: Message) -> bytes:
 
 
 async def ask(
-    here: Opened, topic: str, shelf: Shelf, shown: dict[str, Span], asked: tuple[str, str]
+    here: Opened, topic: str, shelf: Shelf, shown: dict[str, OffsetSpan], asked: tuple[str, str]
 ) -> None:
     """What is shown, or from one place to another."""
     with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
@@ -171,10 +171,10 @@ async def ask(
     parts.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
-async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:
+async def _range(shelf: Shelf, first: str, last: str) -> dict[str, OffsetSpan]:
     firsts = await shelf.ends() if first.strip() in NEWEST else await shelf.find(first)
     lasts = await shelf.ends() if last.strip() in NEWEST else await shelf.find(last)
     return {
-        place: Span(start, max(start, lasts[place])) for place, start in firsts.items()
+        place: OffsetSpan(start, max(start, lasts[place])) for place, start in firsts.items()
         if place in lasts
     }  # fmt: skip

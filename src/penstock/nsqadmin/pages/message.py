@@ -19,7 +19,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import channel_messages, messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.messages import Log, Message, Place
+from penstock.nsqadmin.messages import Log, LogAddress, Message
 from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.wire.names import is_valid_name
@@ -31,7 +31,7 @@ _COPY_LINK = static.text("copy_link.js")
 
 
 def panel(
-    here: Opened, topic: str, place: Place, message: Message, prefer: list[str],
+    here: Opened, topic: str, place: LogAddress, message: Message, prefer: list[str],
     close: Callable[[], None],
 ) -> None:  # fmt: skip
     """`prefer` keeps the form that was chosen last for the next message."""
@@ -48,7 +48,7 @@ def panel(
         _standing(here, topic, place, message)
 
 
-def _actions(here: Opened, topic: str, place: Place, message: Message) -> None:
+def _actions(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
     with parts.row():
         copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
@@ -136,7 +136,7 @@ _COLOURS = {
 }
 
 
-def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
+def _standing(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
     with parts.row():
         ui.html("<h3>In the channels</h3>", sanitize=False)
         look_again = ui.button("Look again").props("flat dense")
@@ -188,7 +188,7 @@ async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool
     return False  # it was given up; until then a refused message keeps its text
 
 
-async def publish_again(here: Opened, topic: str, place: Place, message: Message) -> None:
+async def publish_again(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
     """A stored message, byte for byte; its text may be changed before, unless it is masked."""
     hidden = here.deps.options.mask_field
     log = Log(here.deps.upstream, place.node, topic, hidden, place.partition)

@@ -17,8 +17,8 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
-from penstock.nsqadmin.messages import NEWEST, Log, Place
+from penstock.nsqadmin.browse import Hunt, Line, OffsetSpan, Page, Shelf
+from penstock.nsqadmin.messages import NEWEST, Log, LogAddress
 from penstock.nsqadmin.pages import downloads, layout, message, parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, row_of, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -71,7 +71,7 @@ class _Browser:
         self._nodes = list(state.nodes) if state else []
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
-        self._there = [Place(one.node, one.partition) for one in parts]
+        self._there = [LogAddress(one.node, one.partition) for one in parts]
         self._asked = asked
         self._page = Page()
         self._lines: list[Line] = []  # those shown, the oldest first
@@ -128,7 +128,7 @@ class _Browser:
         found, _ = await gathered(asked)
         for node, extents in found.items():
             if len(extents) > 1:
-                self._there += [Place(node, number) for number in sorted(extents)]
+                self._there += [LogAddress(node, number) for number in sorted(extents)]
         self._partitions = sorted({one.partition for one in self._there})
 
     # --- what is on the page ---
@@ -208,12 +208,12 @@ class _Browser:
         hidden = deps.options.mask_field
         return Shelf(deps.upstream, self._places(), self._topic, hidden)
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[LogAddress]:
         """Of the logs that are chosen."""
         nodes = [str(self._node.value)] if self._node.value else self._nodes
         partition = str(self._partition.value or "")
         split = {one.node for one in self._there}
-        places = [Place(node) for node in nodes if node not in split]
+        places = [LogAddress(node) for node in nodes if node not in split]
         places += [one for one in self._there if one.node in nodes]
         chosen = [one for one in places if partition in ("", str(one.partition))]
         return chosen or places
@@ -332,7 +332,7 @@ class _Browser:
     def _row(self, line: Line) -> Row:
         one = line.message
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
-        node, partition = Place.read(line.place)
+        node, partition = LogAddress.read(line.place)
         return row_of(
             _COLUMNS, one,
             at=f"{line.place} {one.offset}",
@@ -388,7 +388,7 @@ class _Browser:
         if not self._followed_until_s:
             return  # it was stopped meanwhile
         self._skipped += sum(starts[node] - firsts.get(node, starts[node]) for node in starts)
-        spans = {node: Span(firsts.get(node, span.first), span.following)
+        spans = {node: OffsetSpan(firsts.get(node, span.first), span.following)
                  for node, span in page.spans.items()}  # fmt: skip
         self._page = replace(self._page, spans={**self._page.spans, **spans})
         if page.lines:
@@ -430,7 +430,7 @@ class _Browser:
         self._panes.classes(add="open")
         self._detail.clear()
         with self._detail:
-            at = Place.read(place)
+            at = LogAddress.read(place)
             message.panel(self._here, self._topic, at, found, self._form, self._shut)
         self._remember()
 
@@ -456,8 +456,8 @@ class _Browser:
         await downloads.ask(self._here, self._topic, self._shelf(), spans, asked)
 
 
-def _joined(one: Span, other: Span) -> Span:
-    return Span(min(one.first, other.first), max(one.following, other.following))
+def _joined(one: OffsetSpan, other: OffsetSpan) -> OffsetSpan:
+    return OffsetSpan(min(one.first, other.first), max(one.following, other.following))
 
 
 def _said(lines: list[Line]) -> str:

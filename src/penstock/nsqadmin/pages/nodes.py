@@ -24,7 +24,7 @@ from penstock.nsqadmin.pages import (
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, stated, wide
 from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.upstream import NsqdAddress
 
 _HEIGHT = "calc(100vh - 150px)"
 _SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
@@ -182,7 +182,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
 
 
 def _figures_of(node: NodeState | None) -> resource.Figures:
-    found = node or NodeState("", Producer("", "", 0, 0, ""))
+    found = node or NodeState("", NsqdAddress("", "", 0, 0, ""))
     disk = found.document.get("disk") or {}
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
     slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")

@@ -11,7 +11,7 @@ from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.settings import Held, Setting
+from penstock.nsqadmin.settings import Setting, SettingValues
 
 Field = ui.input | ui.select
 _SHEET = static.text("settings.css")  # what was chosen here stands out from what is as everywhere
@@ -25,7 +25,7 @@ class _Panel:
     def __init__(self, here: Opened, about: dict[str, str]) -> None:
         self._here = here
         self._about = about
-        self._fields: dict[str, tuple[Field, Held]] = {}
+        self._fields: dict[str, tuple[Field, SettingValues]] = {}
         with parts.section("Settings"):
             self._note = parts.note("Asking …")
             self._place = ui.element("div").classes("settings")
@@ -61,7 +61,7 @@ class _Panel:
         changeable = any(self._here.may(held.setting.role) for held in told.held)
         self._save_button.set_visibility(changeable)
 
-    def _row(self, held: Held) -> None:
+    def _row(self, held: SettingValues) -> None:
         setting = held.setting
         field = _field(setting, held)
         field.set_enabled(self._here.may(setting.role))
@@ -122,7 +122,7 @@ class _Panel:
                 parts.facts(dict(found), mono=False)
 
 
-def _field(setting: Setting, held: Held) -> Field:
+def _field(setting: Setting, held: SettingValues) -> Field:
     default = f"{held.shown} by default" if held.shown and not held.own else ""
     if setting.choices:
         options = {"": default or "by default"} | {one: one for one in setting.choices}

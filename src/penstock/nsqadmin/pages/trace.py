@@ -10,7 +10,7 @@ from penstock.nsqadmin import lifeline, traces, words
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Found, Seeker, contexts
+from penstock.nsqadmin.traces import Seeker, TracedEvent, contexts
 from penstock.trace.events import Event
 
 
@@ -126,7 +126,7 @@ class _Lives:
                         known.get(message_id, ""),
                     )
 
-    def _life(self, message_id: int, found: list[Found], context: str) -> None:
+    def _life(self, message_id: int, found: list[TracedEvent], context: str) -> None:
         trace_id = max(one.event.trace_id for one in found)
         name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
         events = [one.event for one in found]
@@ -146,7 +146,7 @@ class _Lives:
                     _event(self._here, one, passed_ns)
 
 
-def _event(here: Opened, found: Found, passed_ns: int) -> None:
+def _event(here: Opened, found: TracedEvent, passed_ns: int) -> None:
     event = found.event
     ui.label(words.moment(event.time_ns)).classes("mono soft")
     parts.soft(f"+{lifeline.length(passed_ns)}")
@@ -199,7 +199,7 @@ def _run_line(here: Opened) -> None:
             ui.label(runs.phase(newest)).classes("badge soft")
 
 
-def _links(here: Opened, found: list[Found], message_id: int) -> None:
+def _links(here: Opened, found: list[TracedEvent], message_id: int) -> None:
     event = next((one.event for one in found if one.event.message_id == message_id), None)
     if event is None:
         return

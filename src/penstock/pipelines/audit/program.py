@@ -25,7 +25,7 @@ from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules, Switch, Tracing, tracing
 from penstock.pipelines.delta_frames import read_table, require_one_broker
-from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
+from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
@@ -174,11 +174,11 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
     return Tables(engine if trace else None, settings.texts("channels"), archived, log, count)
 
 
-def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
+def _trace_span(path: str, options: Options, rules: Rules) -> list[ColumnSpan]:
     first, last = (at(us) for us in rules.traced)
-    found = [Span("time", first, last)]
+    found = [ColumnSpan("time", first, last)]
     if is_delta(path, options):
-        found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
+        found.append(ColumnSpan("date", first.date(), last.date() + timedelta(days=1)))
     return found
 
 
@@ -190,7 +190,7 @@ def _archive(
 ) -> DataFrame:
     conditions: list[Condition] = [
         Among("topic", (topic,)),
-        Span("timestamp", rules.since, rules.until),
+        ColumnSpan("timestamp", rules.since, rules.until),
     ]
     frame = read_table(session, path, conditions, options)
     if broker and "broker" not in frame.columns:

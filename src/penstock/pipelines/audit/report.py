@@ -13,91 +13,91 @@ from typing import Any, NamedTuple
 from penstock.pipelines.times import moment
 
 
-class Kind(NamedTuple):
+class FindingKind(NamedTuple):
     title: str
     meaning: str
     advice: str
 
 
-KINDS: dict[str, Kind] = {
-    "lost": Kind(
+KINDS: dict[str, FindingKind] = {
+    "lost": FindingKind(
         "lost",
         "published, passed by the channel, and never delivered",
         "The messages are in the log. Look at one with `penstock topic peek`, and send them "
         "again with `penstock channel seek` to the lowest offset.",
     ),
-    "corrupt": Kind(
+    "corrupt": FindingKind(
         "lost, its bytes too",
         "never delivered, because its bytes in the log are corrupt: the channel stepped over it",
         "nsqd cannot send it again. `penstock log verify` says which file it is: look at the disk. "
         "What an archive has comes back with the pipeline `replay`; the publisher may have the "
         "rest.",
     ),
-    "stuck": Kind(
+    "stuck": FindingKind(
         "stuck",
         "delivered long ago, and neither finished nor waiting for a time",
         "A consumer hangs, fails again and again, or nobody is connected. Look at the channel's "
         "consumers with `penstock stats`, and at one message with `penstock trace ID`.",
     ),
-    "sent_again": Kind(
+    "sent_again": FindingKind(
         "delivered twice",
         "delivered again although nobody had given it back",
         "Two consumers may have worked on it at once. Keep the trace of the message "
         "(`penstock trace ID`): this is a fault of the broker.",
     ),
-    "sent_after_finish": Kind(
+    "sent_after_finish": FindingKind(
         "delivered after finish",
         "delivered again after a consumer had finished it",
         "Expected after a replay (`penstock channel seek`) and, for the last moments, after a "
         "power loss. Else a fault of the broker: keep the trace of the message.",
     ),
-    "finished_twice": Kind(
+    "finished_twice": FindingKind(
         "finished twice",
         "finished again without having been delivered again",
         "A fault of the broker: keep the trace of the message.",
     ),
-    "out_of_order": Kind(
+    "out_of_order": FindingKind(
         "out of order",
         "delivered for the first time after a message that stands behind it in the log",
         "Consumers that need the order may have applied an old state over a new one. Look at both "
         "with `penstock trace ID`.",
     ),
-    "gap": Kind(
+    "gap": FindingKind(
         "gap in the offsets",
         "offsets of the log are dense, and here some are missing",
         "In the archive: were messages deleted before they were archived? Then the archive said "
         "so when it met them. In the log itself: run `penstock log verify`.",
     ),
-    "repeated_offset": Kind(
+    "repeated_offset": FindingKind(
         "offset twice",
         "one offset has two rows",
         "With two ids the topic was deleted and made again, or two brokers wrote into one table: "
         "audit a span without that. With one id the row was stored twice.",
     ),
-    "same_id": Kind(
+    "same_id": FindingKind(
         "id twice",
         "one message id stands at two offsets",
         "The message is in the log twice. Expected where a message was put back with its own id; "
         "else a fault of the broker.",
     ),
-    "id_falls": Kind(
+    "id_falls": FindingKind(
         "id falls",
         "a message has a lower id than the one before it in the log",
         "Expected in what was taken over from another log, which kept its ids. Else a fault of "
         "the broker: run `penstock log verify`.",
     ),
-    "time_falls": Kind(
+    "time_falls": FindingKind(
         "time falls",
         "a message was published before the one before it in the log",
         "Times rise along a log even when the clock steps back: a fault of the broker.",
     ),
-    "trace_hole": Kind(
+    "trace_hole": FindingKind(
         "hole in the trace",
         "parts of the topic _trace are not in the trace table",
         "What is said about deliveries is not to be trusted here. Was _trace deleted by retention "
         "before the trace pipeline read it? Audit a span without the hole.",
     ),
-    "trace_doubled": Kind(
+    "trace_doubled": FindingKind(
         "trace twice",
         "events are in the trace table twice",
         "Two trace pipelines with different checkpoints write into this table. Make the table "

@@ -46,7 +46,7 @@ from penstock.pipelines.lifecycles.lives import (
 from penstock.pipelines.maintenance import Beside, vacuum
 from penstock.pipelines.progress import Progress
 from penstock.spark.delta_files import store, write
-from penstock.spark.delta_table import Place, Replaced, Staged, commit
+from penstock.spark.delta_table import Replaced, Staged, TableLocation, commit
 
 _EVER = 1 << 62
 
@@ -55,11 +55,11 @@ class LifeTable:
     def __init__(self, trace: str, path: str, options: Mapping[str, str] | None = None) -> None:
         self._trace = trace
         self._options = dict(options or {})  # of the store that both tables are in
-        self._place = Place(path, self._options)
+        self._place = TableLocation(path, self._options)
         self._notes = Notes(self._place)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TableLocation:
         return self._place
 
     def _there(self) -> LakeTable:
@@ -116,7 +116,7 @@ class LifeTable:
         return 0  # somebody else was faster
 
     def _merge(
-        self, topic: str, state: State, engine: Engine, files: list[LakeFile]
+        self, topic: str, state: LifecycleState, engine: Engine, files: list[LakeFile]
     ) -> tuple[list[Staged], list[LakeFile]]:
         """Files of the topic that are new, and those that they replace."""
         engine.run(
@@ -226,7 +226,7 @@ _FOLDER = "_penstock/lives"
 
 
 @dataclass
-class State:
+class LifecycleState:
     """`channels`: by topic and channel, the place of its first event. `ranges`: by topic and
     channel, (partition, first, end)."""
 
@@ -251,21 +251,21 @@ class State:
 
 
 class Notes:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TableLocation) -> None:
         self._place = place
 
-    def read(self, version: int) -> State:
+    def read(self, version: int) -> LifecycleState:
         if version == 0:
-            return State()
+            return LifecycleState()
         path = self._path(version)
         try:
             with self._place.files().open_input_stream(path) as file:
-                return State(**json.loads(file.read()))
+                return LifecycleState(**json.loads(file.read()))
         except (OSError, ValueError, TypeError) as error:
             rule = f"{path} can't be read ({error}): delete the table, it is made again"
             raise LakeFailed(self._place.uri, rule) from error
 
-    def write(self, version: int, state: State) -> None:
+    def write(self, version: int, state: LifecycleState) -> None:
         text = json.dumps({"channels": state.channels, "ranges": state.ranges})
         store(self._place, f"{_FOLDER}/{version}.json", text.encode())
 
