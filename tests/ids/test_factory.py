@@ -209,3 +209,14 @@ def test_a_pool_that_was_not_started_has_none() -> None:
 def test_make_and_parse_are_inverse(tick: int, node: int, sequence: int) -> None:
     parts = parse(make(tick, node, sequence))
     assert parts[:3] == (tick, node, sequence)
+
+
+def test_a_worker_id_has_ten_bits_because_wider_ones_collide() -> None:
+    """What an early NSQ let happen: the upper two bits lie over the lowest two of the tick."""
+    tick = 332411363600
+    assert make(tick, 1024 + 7, 5) == make(tick + 1, 7, 5)
+    within = {make(tick + n, worker, 5) for n in range(4) for worker in range(1024)}
+    assert len(within) == 4 * 1024
+    for worker in (-1, 1024):
+        with pytest.raises(ConfigError, match="ten bits"):
+            GuidFactory(worker, still())
