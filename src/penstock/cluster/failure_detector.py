@@ -13,7 +13,7 @@ A life of a node's process is over, as far as this node may act on it, when
 A node that has lost its lease and keeps its links may be busy, and registers again. One that stays
 without a key does not reach the coordinator: no lookup finds it, and it can change no set.
 
-**FailureDetector may be acted on** when this node has followed the coordinator, without a gap, for
+**An absence may be acted on** when this node has followed the coordinator, without a gap, for
 the time of a lease and ABSENCE_GRACE_NS. After an outage of the coordinator all keys are gone at
 first: who acted then would take every leadership for the first node that came back.
 

@@ -4,7 +4,7 @@ looked at enough.
 
 A page is a window of each log, [first, following). The next page begins where the window ends and
 the one before ends where it begins, so nothing is left out and nothing comes twice, however the
-nodes' clocks differ. ChannelMessages a log the order is its own.
+nodes' clocks differ. Within a log the order is its own.
 
 What is kept of a message is a line; who opens one reads it again (`Log.message`). So a page of
 large messages costs no more memory than one of small ones.

@@ -10,7 +10,7 @@
 A topic is placed anew as a whole when something of it has changed, so that no answer has half of a
 transaction, and all nsqlookupds of a cluster give the same answers.
 
-**FailureDetector** counts when the coordinator has been followed without a gap for a lease's time
+**An absence** counts when the coordinator has been followed without a gap for a lease's time
 and ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and
 the leaders lead on: who dropped them then would answer that nobody has anything.
 """
