@@ -56,7 +56,6 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.apps import PartitionStages
     from penstock.broker.context import Context
     from penstock.broker.topics.topic import Topic
 
@@ -83,8 +82,7 @@ class Stages:
         self.apps = StageApps()
         self._context = context
         self._found: dict[Ref, Stage] = {}
-        self._numbers: dict[str, Stage] = {}  # by file name
-        self._stages_by_partition = context.stages_by_partition
+        self._numbers: dict[str, Stage] = {}  # by file name: as they were staged
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = JobRow(context.syncs)
@@ -145,24 +143,25 @@ class Stages:
         needed = self._unread.pop(name, None)
         if needed is not None:
             self._bring_back(name, needed)
+            self._numbers = dict(sorted(self._numbers.items()))
             self.discard(self.apps.superseded())
 
     def _add(self, stage: Stage) -> None:
         self._found[stage.ref] = stage
         self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
-        self._stages_by_partition.at(stage.partition_key).add(stage)
+        self._context.staged[stage.of_topic] += 1
         self.apps.add(stage)
 
     def _forget(self, stage: Stage) -> None:
-        if (
-            self._stages_by_partition.at(stage.partition_key).stages.get(stage.file_name)
-            is not stage
-        ):
+        if self._numbers.get(stage.file_name) is not stage:
             return
-        self._numbers.pop(stage.file_name, None)
+        del self._numbers[stage.file_name]
         self.bytes -= stage.head.bytes
-        self._stages_by_partition.at(stage.partition_key).remove(stage)
+        staged = self._context.staged
+        staged[stage.of_topic] -= 1
+        if not staged[stage.of_topic]:
+            del staged[stage.of_topic]
         self.apps.remove(stage)
         if self._found.get(stage.ref) is stage:
             del self._found[stage.ref]
@@ -342,23 +341,18 @@ class Stages:
         """Give up what is too old, and what was for topics that are gone. `is_known` answers for a
         name and an identity whether there is such a topic."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
+        gone = {topic for topic in self._context.staged if not is_known(*topic)}
         stale: list[Stage] = []
-        unowned: list[PartitionStages] = []
-        for partition_stages in self._stages_by_partition:
-            is_known_here = is_known(partition_stages.key.topic, partition_stages.key.identity)
-            if not is_known_here:
-                unowned.append(partition_stages)
-            for stage in partition_stages.stages.values():
-                if is_known_here and stage.head.created_ns >= oldest_ns:
-                    break
-                if not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
-                    stale.append(stage)
+        for stage in self._numbers.values():
+            if stage.head.created_ns >= oldest_ns and not gone:
+                break
+            is_stale = stage.head.created_ns < oldest_ns or stage.of_topic in gone
+            if is_stale and not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
+                stale.append(stage)
         for stage in stale:
             _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
         if stale:
             self.discard(stale)
-        for partition_stages in unowned:
-            self._stages_by_partition.release(partition_stages)
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._row.busy)

@@ -1,6 +1,6 @@
 """What one partition of a topic has on this node: its files, and the role it plays with them.
 
-    Replica: log, channel journal, table of producers, stages, epoch; one role
+    Replica: log, channel journal, table of producers, epoch; one role
       Unassigned   the files are open and nothing is served
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.apps import PartitionKey
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
@@ -68,9 +67,6 @@ class Replica:
         self._damage_count = 0  # of ranges, when retention was last looked at
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
-        self.stages = context.stages_by_partition.at(
-            PartitionKey(topic.name, topic.identity, number)
-        )
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
         self.replicated: ReplicatedPartition | None = None
@@ -166,7 +162,6 @@ class Replica:
 
     def destroy(self) -> None:
         """Remove the log. What could not be removed is tried again with the topic's directory."""
-        self._context.stages_by_partition.release(self.stages)
         try:
             self.log.destroy()
         except StorageError as error:
