@@ -40,7 +40,6 @@ from penstock.log.fold import (
     searched_entry,
     start_entry,
 )
-from penstock.log.journal_file import JournalSync
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
@@ -64,7 +63,6 @@ class Cursors:
         self._missing_to: int | None = None  # the warning of it ends once all channels are past it
         self._floor_synced = 0
         self._floor_syncing = 0
-        self._job: JournalSync | None = None
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
         self.on_written: Callable[[set[int]], None] | None = (
             None  # about channels, by their numbers
@@ -306,14 +304,12 @@ class Cursors:
 
     def _sync(self) -> None:
         try:
-            job = self._journal.files.sync_begin()
+            is_begun = self._context.syncs.sync(self._journal.files, self._synced)
         except OSError as error:
             self._report(error)
             return
-        if job is not None:
-            self._job = job
+        if is_begun:
             self._floor_syncing = self._floor()
-            self._context.syncs.submit(job, self._synced)
         elif not (self._lost or self.busy or self._journal.files.unsynced):
             self._note_synced(self._floor())
 
@@ -338,10 +334,6 @@ class Cursors:
         self._journal.rest()
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._topic_name}: a journal sync ended that nobody began")
-        self._journal.files.sync_end(job, error)
         if error is not None:
             self._report(error)
         elif not self._journal.files.broken:

@@ -44,7 +44,6 @@ from penstock.errors import (
 )
 from penstock.kernel import Pack, Tail
 from penstock.log.partition import PartitionLog
-from penstock.log.sync import SyncJob
 
 if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
@@ -57,8 +56,8 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
-        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_kept",
+        "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
         "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "state", "stopped", "tail",
@@ -102,7 +101,6 @@ class GroupCommit:
         self._touched = context.touched
         self._pace = topic.pace
         self._at_once = DirectPublish(context, topic, tail, log, self.state, kept)
-        self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._gathered: deque[Gathered] = deque()
@@ -119,7 +117,7 @@ class GroupCommit:
 
     @property
     def busy(self) -> bool:
-        return self._job is not None  # a sync thread holds the log's files
+        return self.log.busy  # a sync thread holds its files
 
     @property
     def unsynced_count(self) -> int:
@@ -394,19 +392,10 @@ class GroupCommit:
 
     def sync(self) -> bool:
         """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
-        if self._job is not None:
-            return True
-        if (job := self.log.sync_begin()) is None:
-            return False
-        self._job = job
-        self._syncs.submit(job, self._synced, awaited=self.state.in_flight_end != NONE)
-        return True
+        awaited = self.state.in_flight_end != NONE
+        return self._syncs.sync(self.log, self._synced, awaited) or self.log.busy
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
-        self.log.sync_end(job, error)
         if self.log.stopped is not None:
             self._fail_sync(self.log.stopped)
         else:

@@ -47,7 +47,6 @@ from penstock.replication.record import LeaderId, PartitionRecord
 if TYPE_CHECKING:
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
-    from penstock.log.sync import SyncJob
 
 
 class Beside(NamedTuple):
@@ -98,7 +97,6 @@ class Assignment:
         self._is_over = False  # the leadership, and it is not cleared away yet
         self.ended: PartitionLeader | None = None  # the leadership before
         self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
-        self._job: SyncJob | None = None  # of what the log had before the leadership
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
     @property
@@ -137,11 +135,6 @@ class Assignment:
         """Something waits for `turn`."""
         is_elected = isinstance(self.role, Elected)
         return self._is_over or self._promising or is_elected or bool(self._due_epoch)
-
-    @property
-    def busy(self) -> bool:
-        """A sync of this leadership, before it serves, has the log's files."""
-        return self._job is not None
 
     def _stir(self) -> None:
         if self._beside is not None:
@@ -230,17 +223,10 @@ class Assignment:
 
     def _sync(self) -> None:
         """What an earlier leader wrote, and this disk may not have yet."""
-        job = self.files.log.sync_begin()
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._synced, awaited=True)
+        self._syncs.sync(self.files.log, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
         log, leadership = self.files.log, self.leadership
-        log.sync_end(job, error)
         if leadership is None:
             return
         if log.stopped is not None:
@@ -252,7 +238,7 @@ class Assignment:
     def _look(self) -> None:
         """Is what the log had before committed?"""
         role = self.role
-        if not isinstance(role, Elected) or self._is_over or self._job is not None:
+        if not isinstance(role, Elected) or self._is_over or self.files.log.busy:
             return
         is_free = self._beside is None or self._beside.is_free()
         if role.leadership.has_level_tail and is_free:
@@ -349,7 +335,7 @@ class Assignment:
             self._cease(role.served)
 
     def _is_busy(self, role: Role) -> bool:
-        return self._job is not None or (isinstance(role, Leading) and role.served.busy)
+        return self.files.log.busy or (isinstance(role, Leading) and role.served.busy)
 
     # --- links and frames ---
 

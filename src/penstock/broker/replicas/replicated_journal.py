@@ -305,7 +305,6 @@ class JournalReceiver:
         self._health = health
         self._drop_below = drop_below
         self._on_stop = on_stop
-        self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePosition | None = (
             None  # the last one: an equal one is no news
         )
@@ -315,7 +314,7 @@ class JournalReceiver:
     @property
     def busy(self) -> bool:
         """A sync thread holds the file."""
-        return self._job is not None
+        return self.journal.files.busy
 
     # --- what comes ---
 
@@ -385,24 +384,14 @@ class JournalReceiver:
 
     def _sync(self) -> None:
         """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
-        if self._job is not None:
-            return
         try:
-            job = self.journal.files.sync_begin()
+            self._syncs.sync(self.journal.files, self._synced, awaited=True)
         except OSError as error:  # it cannot be opened: nothing was tried that may have been lost
             self._health.report(self._label, Trouble.JOURNAL, str(error))
             self.machine.write_failed()
-            return
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
         files = self.journal.files
-        files.sync_end(job, error)
         if error is not None:
             self.machine.sync_failed()
         else:

@@ -511,11 +511,7 @@ class ReplicatedPartition:
     @property
     def busy(self) -> bool:
         """A thread holds one of its files."""
-        assignment = self.assignment
-        follower = assignment.follower
-        is_following = follower is not None and follower.busy
-        own = assignment.files.own
-        return self.channels.busy or assignment.busy or is_following or own.busy
+        return self.replica.log.busy or self.channels.busy or self.own.busy
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
