@@ -39,6 +39,7 @@ from penstock.log.fold import (
     cursor_entry,
     searched_entry,
     start_entry,
+    state_entries,
 )
 from penstock.log.partition import PartitionLog
 
@@ -244,6 +245,10 @@ class Cursors:
         groups: list[Group] = []
         if self._start_offset:
             groups.append(Group(PARTITION, start_entry(self._start_offset)))
+        if self._folded is not None:  # the channels are not back: as it was found
+            found = self._folded.channels.items()
+            groups += [Group(number, state_entries(state)) for number, state in found]
+            return self._folded.handed_end, groups
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
             self._writing_about.add(number)
@@ -353,10 +358,13 @@ class Cursors:
         self._journal.close()
 
     def discard(self) -> None:
-        """The topic is being deleted."""
+        """The topic is being deleted, or others go on with the files: they find out for themselves
+        whether the disk takes anything."""
         self._context.syncs.forget(self._sync)
         self._context.syncs.wait_for(lambda: self.busy)
         self._journal.close()
+        if self._failed:
+            self._context.health.clear(self._topic_name, Trouble.JOURNAL)
 
     def validate(self) -> None:
         self._journal.files.validate()
