@@ -111,7 +111,10 @@ class Shared:
 
     def publish(self, *bodies: bytes) -> list[PenstockError | None]:
         answers: list[PenstockError | None] = []
-        self.group.publish(list(bodies), 0, answers.append)
+        tail, length = self.group.tail, sum(map(len, bodies))
+        self.group.publish(
+            lambda: [tail.append(body) for body in bodies], len(bodies), length, answers.append
+        )
         self.world.turns()
         return answers
 

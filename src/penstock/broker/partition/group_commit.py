@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
-from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
+from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Whole
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
 from penstock.errors import (
@@ -42,7 +41,7 @@ from penstock.errors import (
     TooMuchWaiting,
     WriteRefused,
 )
-from penstock.kernel import Pack, Tail
+from penstock.kernel import Tail
 from penstock.log.partition import PartitionLog
 
 if TYPE_CHECKING:
@@ -146,30 +145,10 @@ class GroupCommit:
     # --- publishing ---
 
     def publish(
-        self,
-        bodies: list[bytes],
-        due_ns: int,
-        done: PublishDone,
-        sections: Sections | None = None,
-    ) -> None:
-        """All of `bodies` into one batch. `done` is called when that batch is safe, or has
-        failed."""
-        length = sum(map(len, bodies))
-        append = partial(self._append, bodies, due_ns, sections)
-        self.publish_by(append, len(bodies), length, done)
-
-    def publish_pack(
-        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
-    ) -> None:
-        """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
-        append = partial(self.tail.append_pack, pack, body, due_ns)
-        self.publish_by(append, count, len(body), done)
-
-    def publish_by(
         self, append: Callable[[], object], count: int, length: int, done: PublishDone
     ) -> None:
-        """The same for `count` messages that `append` puts into the open batch, now or when there
-        is room. Raises TooMuchWaiting."""
+        """`count` messages that `append` puts into the open batch, now or when there is room.
+        `done` is called when that batch is safe, or has failed. Raises TooMuchWaiting."""
         if self._is_full():
             self.check_waiting(length)
             self._hold(count, length)
@@ -218,10 +197,6 @@ class GroupCommit:
 
     def _is_full(self) -> bool:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
-
-    def _append(self, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
-        for body in bodies:
-            self.tail.append(body, due_ns, sections)
 
     def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
         while self._gathered and self.tail.open_bytes < bytes_max:
