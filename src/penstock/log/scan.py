@@ -152,6 +152,15 @@ class Blocks:
         self.end = min(self.end, position + filled) if filled < len(buffer) else self.end
 
 
+def headers_of(batches: Buffer, position: int = 0) -> Iterator[BatchHeader]:
+    """One after the other. Raises ValueError where no batch stands."""
+    length = memoryview(batches).nbytes
+    while position < length:
+        header = decode_header(batches, position)
+        yield header
+        position += max(header.length, 1)
+
+
 def may_follow(epoch: int, next_epoch: int) -> bool:
     """Epochs do not fall along a log."""
     return next_epoch >= epoch
