@@ -18,7 +18,7 @@ from sim.clock import START_WALL_NS
 
 from ..partition.test_leader import damage
 from ..replicas.cluster_world import Cluster
-from ..world import MESSAGE_TIMEOUT_NS, Consumer, World
+from ..world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
 SECOND = limits.SECOND
 DEAD = "t.ch.dead"
