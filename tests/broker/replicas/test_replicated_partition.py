@@ -83,7 +83,7 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     (unknown,) = flying.told
     assert isinstance(unknown, PublishUnknown)
     assert gathers.told == []  # it is for the next leader
-    assert leader.role() == "Follower"
+    assert leader.role() == "follower"
     assert leader.topic.find_channel("billing").windows == {}
     assert consumer.conn.find(int(given[0].id, 16)) is None  # so its FIN fails
     again = cluster.nodes[1].consume()
@@ -135,12 +135,12 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     record = elected(before, LeaderId(1, node.incarnation, replica_on(1)), ())
     node.replica_host.assign(target(), 3, record)
     cluster.run()
-    assert node.role() == "Follower"  # an older revision says nothing
+    assert node.role() == "follower"  # an older revision says nothing
     node.replica_host.assign(target(), 3, record, restorations=1)
     cluster.run()
-    assert node.role() == "Leading"
+    assert node.role() == "leading"
     node.replica_host.assign(target(), 1000, before)
-    assert node.role() == "Leading"  # of before the restoration
+    assert node.role() == "leading"  # of before the restoration
 
 
 def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster:
     cluster.run()
     cluster.kill(0)
     cluster.elect(1)
-    assert cluster.nodes[1].role() == "Elected"
+    assert cluster.nodes[1].role() == "elected"
     assert learner not in cluster.known[target()].record.members
     cluster.nodes[1].replica_host.tick(cluster.clock.mono_ns())
     cluster.run()

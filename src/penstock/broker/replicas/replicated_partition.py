@@ -29,7 +29,7 @@ from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import (
     Assignment,
     Beside,
-    Follower,
+    Following,
     Leading,
     Served,
     Stopped,
@@ -327,10 +327,10 @@ class ReplicatedPartition:
         role = self.assignment.role
         if self._inherited is not None:
             self.receive(node, frame)
-        elif isinstance(role, Follower):
+        elif isinstance(role, Following) and role.follower.listed:
             role.follower.receive(node, frame)
             return not (self._table.waits or role.follower.stopped)
-        elif isinstance(role, Leading) and isinstance(frame, Acknowledge):
+        elif isinstance(role, Leading) and role.served and isinstance(frame, Acknowledge):
             role.leadership.acknowledged(node, frame)
             return self._stays_settled()
         else:
@@ -392,7 +392,7 @@ class ReplicatedPartition:
 
     def _stays_settled(self) -> bool:
         role = self.assignment.role  # the acknowledgement may have ended the leadership
-        if not isinstance(role, Leading):
+        if not isinstance(role, Leading) or role.served is None:
             return False
         machine = role.leadership.machine
         if machine.over or machine.record is not self._settled or len(machine.possible_sets) > 1:
