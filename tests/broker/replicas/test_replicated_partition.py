@@ -1,5 +1,6 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
+import errno
 from types import ModuleType
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.errors import PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import LeaderId, elected, regrouped
+from sim.disk import Fault
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
@@ -89,6 +91,22 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     again = cluster.nodes[1].consume()
     assert [(one.body, one.attempts) for one in again.take()] == [(b"given", 2)]
     consumer.leave()
+
+
+def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Cluster) -> None:
+    follower = cluster.nodes[1]
+    cluster.publish(0, b"1")
+    fault = follower.disk.inject(Fault("write", errno.EIO, "/mark", times=0))
+    for _ in range(10):
+        cluster.pass_ns(limits.SECOND)
+    assert "the write failed" in follower.broker.health
+    assert follower.role() == "follower"
+    cluster.publish(0, b"2")
+    assert "the write failed" in follower.broker.health  # this heals nothing
+    follower.disk.faults.remove(fault)
+    for _ in range(10):
+        cluster.pass_ns(limits.SECOND)
+    assert follower.broker.health == "OK"
 
 
 def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(

@@ -278,11 +278,8 @@ class Cursors:
             self._context.health.clear(self._topic_name, Trouble.MISSING)
 
     def _refresh_corrupt(self) -> None:
-        health, reason = self._context.health, self._journal.files.corrupt
-        if reason:
-            health.report(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
-        else:
-            health.clear(self._topic_name, Trouble.JOURNAL_CORRUPT)
+        reason = self._journal.files.corrupt
+        self._context.health.show(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
 
     def _report(self, error: OSError) -> None:
         self._lost = self._failed = True

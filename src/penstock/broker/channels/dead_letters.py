@@ -168,12 +168,9 @@ class DeadLetters:
                 del self._holding[channel]
         for name in topics:
             held = [one for one in self._holding if one.topic.name == name]
-            if held:
-                counts = ", ".join(map(_held_in, held))
-                reason = f"messages have used their attempts and are held: {counts}"
-                self._context.health.report(name, Trouble.HELD, reason)
-            else:
-                self._context.health.clear(name, Trouble.HELD)
+            counts = ", ".join(map(_held_in, held))
+            reason = counts and f"messages have used their attempts and are held: {counts}"
+            self._context.health.show(name, Trouble.HELD, reason)
 
     def _collect(self, channel: Channel, window: Window) -> None:
         taken = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))

@@ -273,12 +273,9 @@ class Commits:
             self._next()
 
     def _report(self) -> None:
-        health = self._context.health
-        for run in self._unfinished.values():
-            if run.unfinished is not None:
-                health.report("", Trouble.COMMIT, run.unfinished.reason)
-                return
-        health.clear("", Trouble.COMMIT)
+        found = (run.unfinished for run in self._unfinished.values())
+        reason = next((one.reason for one in found if one is not None), "")
+        self._context.health.show("", Trouble.COMMIT, reason)
 
     # --- records that could not be written ---
 

@@ -12,6 +12,7 @@ A role is an object that is replaced as a whole, so that nothing of one is left 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
@@ -65,6 +66,7 @@ class Replica:
         self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
+        self.mark_failed = False
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
         self.journal: Journal | None = None  # of a leader
@@ -116,6 +118,32 @@ class Replica:
         if not isinstance(self.role, Leader):
             raise PartitionElsewhere(self.topic.name, self.number)
         return self.role
+
+    # --- files, in any role ---
+
+    def mark(self, wall_ns: int) -> None:
+        """A mark that could not be written is tried again, and shown until it was."""
+        health = self._context.health
+        try:
+            self.log.mark(wall_ns)
+        except StorageError as error:
+            self.mark_failed = True
+            health.report(self.label, Trouble.MARK, error.reason)
+            return
+        if self.mark_failed and self.log.is_marked:
+            self.mark_failed = False
+            health.clear(self.label, Trouble.MARK)
+
+    def remove(self, segments: Callable[[], int]) -> int:
+        """Old ones go. Returns how many did; what cannot be removed is shown until it can."""
+        removed, reason = 0, ""
+        try:
+            removed = segments()
+        except StorageError as error:
+            reason = error.reason
+        self._context.health.show(self.label, Trouble.CLEANUP, reason)
+        self.refresh_damage()
+        return removed
 
     # --- damage ---
 

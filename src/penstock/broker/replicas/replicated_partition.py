@@ -169,15 +169,8 @@ class ReplicatedPartition:
         if floor is not None and floor < self._start:
             replica.producers.renew()
         end = self._start if floor is None else min(self._start, floor)
-        if end <= replica.log.start_offset:
-            return
-        try:
-            replica.log.drop_below(end)
-        except StorageError as error:
-            self._context.health.report(replica.label, Trouble.CLEANUP, error.reason)
-        else:
-            self._context.health.clear(replica.label, Trouble.CLEANUP)
-        replica.refresh_damage()
+        if end > replica.log.start_offset:
+            replica.remove(partial(replica.log.drop_below, end))
 
     # --- a leadership begins ---
 
@@ -501,12 +494,7 @@ class ReplicatedPartition:
         if sync_log or self._table.waits:
             follower.sync()
         self._take_table()
-        try:
-            replica.log.mark(wall_ns)
-        except StorageError as error:
-            self._context.health.report(replica.label, Trouble.MARK, error.reason)
-        else:
-            self._context.health.clear(replica.label, Trouble.MARK)
+        replica.mark(wall_ns)
 
     # --- the end ---
 
