@@ -168,7 +168,8 @@ class Syncs:
         job = what.sync_begin()
         if job is None:
             return False
-        self.submit(job, partial(_synced, what, job, ended), awaited)
+        self._waiting[id(job)] = partial(_synced, what, job, ended)  # `submit`, for every row
+        self._syncer.submit(job, awaited)
         return True
 
     @property
