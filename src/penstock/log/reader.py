@@ -175,7 +175,7 @@ class LogReader:
                     break
                 blocks.append(block)
             position, at = position + head.length, at + head.count
-            if heads.bytes_read >= limits.SEARCH_SLICE_BYTES:
+            if heads.blocks.bytes_read >= limits.SEARCH_SLICE_BYTES:
                 break
         if at == base < end:
             self._damaged(segment, position, base, limit)
