@@ -36,7 +36,7 @@ class _Recorded(BrokersWorld):
             replicated = node.replicated(name, number)
             if replicated is not None:
                 role, log = (
-                    type(replicated.assignment.role).__name__.lower(),
+                    replicated.assignment.role.name,
                     replicated.replica.log,
                 )
                 found.append(f"{name}/{number} {role} {log.start_offset}-{log.written_end}")

@@ -8,10 +8,11 @@ import pytest
 from broker.world import bodies
 from penstock import kernel
 from penstock.broker.changes import skip
-from penstock.broker.channels.dead_letter import Reader, origin
+from penstock.broker.channels.dead_letter import origin
 from penstock.broker.channels.skips import ANY, Skipped
 from penstock.cluster.creation import creation
 from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
+from penstock.log.reader import MessageReader
 from sim.brokers.clients import Outcome
 from sim.brokers.cluster import JoinedCluster, placement_node
 from sim.brokers.node import JoinedNode
@@ -56,7 +57,7 @@ def letters(cluster: JoinedCluster) -> list[bytes]:
     if cluster.leader(DEAD) is None:
         return []
     topic = cluster.led_by(DEAD).broker.topics[DEAD]
-    reader = Reader(topic.leader().log)
+    reader = MessageReader(topic.leader().log)
     found = [reader.read(offset) for offset in range(topic.leader().tail.committed_end)]
     for stored in found:
         known = origin(stored)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from broker.world import Consumer, Outcome
 from cases import each
 from penstock import kernel
-from penstock.broker.channels.dead_letter import Reader, origin
+from penstock.broker.channels.dead_letter import origin
 from penstock.errors import Refused, StorageError
+from penstock.log.reader import MessageReader
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 
@@ -135,7 +136,7 @@ class Storm:
             return found
         self.cluster.until(lambda: self.cluster.leader(DEAD), CALM_S)
         leader = self.cluster.led_by(DEAD).broker.topics[DEAD].leader()
-        reader = Reader(leader.log)
+        reader = MessageReader(leader.log)
         for offset in range(leader.tail.committed_end):
             stored = reader.read(offset)
             known = origin(stored)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel.model import Answer, ChannelModel, ConsumerModel, Forbidden, State, TopicModel
 from penstock import kernel, limits
-from penstock.broker.channels.dead_letter import Reader
+from penstock.log.reader import MessageReader
 from penstock.nsqd.options import read_options
 from penstock.wire.frames import Message, encode_bodies, with_size
 
@@ -473,7 +473,7 @@ class Traffic:
                     real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
                     log = self.w.broker.find_topic(real.dead_letter_topic).leader().log
                     assert real.windows[0].exhausted == 0
-                    reader = Reader(log)
+                    reader = MessageReader(log)
                     stored = {reader.read(offset).body for offset in range(log.written_end)}
                     assert channel.dead <= stored, "a dead letter is lost"
 

@@ -71,7 +71,7 @@ def test_large_batches_are_passed_over(tmp_path: Path) -> None:
         assert head is not None
         assert (head.base_offset, head.has_trailer) == (number, number == 9)
         position += head.length
-    assert heads.bytes_read == 16 * limits.SEARCH_WINDOW_BYTES
+    assert heads.blocks.bytes_read == 16 * limits.SEARCH_WINDOW_BYTES
     file.close()
     log.close()
 

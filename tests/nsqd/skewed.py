@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.rows import Stored, publish_moved
+from penstock.broker.partition.rows import Stored, publish_located
 
 from .world import Running, eventually
 
@@ -45,8 +45,11 @@ def put(
 
     def publish() -> None:
         group = nsqd.daemon.broker.topics[topic].leader(partition).group
-        publish_moved(
-            group, letters, lambda told: outcomes.append(None if isinstance(told, Stored) else told)
+        publish_located(
+            group,
+            letters,
+            0,
+            lambda told: outcomes.append(None if isinstance(told, Stored) else told),
         )
         nsqd.daemon.node.turn.soon()
 

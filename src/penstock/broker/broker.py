@@ -565,10 +565,7 @@ class Broker:
         if bool(refusal) == bool(context.disk_refusal):
             return  # the text of the first look stays: each second's number is no news
         context.disk_refusal = refusal
-        if refusal:
-            context.health.report("", Trouble.DISK_LOW, refusal)
-        else:
-            context.health.clear("", Trouble.DISK_LOW)
+        context.health.show("", Trouble.DISK_LOW, refusal)
         self._refresh_refusals()
 
     def validate(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.apps import StagesByPartition
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncs
@@ -48,9 +48,7 @@ class Context:
     syncs: Syncs
     ids: IdRange
     health: Health
-    stages_by_partition: StagesByPartition = field(
-        default_factory=StagesByPartition
-    )  # stages, by partition
+    staged: Counter[tuple[str, str]] = field(default_factory=Counter)  # by topic and identity
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only

@@ -85,6 +85,13 @@ class Health:
         if self._reasons.pop((topic, trouble), None) is not None:
             _log.info("%s: %s trouble is over", topic or "data path", trouble.name.lower())
 
+    def show(self, topic: str, trouble: Trouble, reason: str) -> None:
+        """As it stands. Empty: there is none."""
+        if reason:
+            self.report(topic, trouble, reason)
+        else:
+            self.clear(topic, trouble)
+
     def forget(self, topic: str) -> None:
         """The topic is gone, and its troubles with it."""
         for key in [key for key in self._reasons if key[0] == topic]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import limits
+from penstock.log.sync import Flush, Syncable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -155,6 +157,21 @@ class Syncs:
         self._waiting[id(job)] = ended  # the syncer holds the job, so its id stays its own
         self._syncer.submit(job, awaited)
 
+    def sync(
+        self,
+        what: Syncable[Flush],
+        ended: Callable[[OSError | None], None],
+        awaited: bool = False,
+    ) -> bool:
+        """All that was written to it by now. `ended` hears of the end when `what` has. False: there
+        is nothing to sync, or a sync of it is out. Raises what its `sync_begin` does."""
+        job = what.sync_begin()
+        if job is None:
+            return False
+        self._waiting[id(job)] = partial(_synced, what, job, ended)  # `submit`, for every row
+        self._syncer.submit(job, awaited)
+        return True
+
     @property
     def has_ended(self) -> bool:
         """`settle` has somebody to notify."""
@@ -187,3 +204,13 @@ class Syncs:
         while busy():
             self._syncer.wait()
             self.settle()
+
+
+def _synced(
+    what: Syncable[Flush],
+    job: Flush,
+    ended: Callable[[OSError | None], None],
+    error: OSError | None,
+) -> None:
+    what.sync_end(job, error)
+    ended(error)

@@ -101,7 +101,7 @@ class TraceLog:
             return
         for parts in bodies:
             append = partial(leader.tail.append_parts, parts)
-            leader.group.publish_by(append, 1, 0, self._stored)  # its bytes have no bound
+            leader.group.publish(append, 1, 0, self._stored)  # its bytes have no bound
         leader.group.write(context.clock.wall_ns())
 
     def _name(self, one: Any) -> str:

@@ -93,7 +93,7 @@ class IdleSweep:
             or self._broker.topics.get(topic.name) is not topic
         ):
             return False
-        if any(replica.stages for replica in topic.replicas.values()):
+        if self._broker.context.staged[topic.name, topic.identity]:
             return False  # they are on their way into it
         return all(self._may_go(channel) for channel in topic.channels.values()) and (
             self._backlog_too or not (topic.depth or topic.uncommitted)

@@ -70,6 +70,7 @@ from penstock.log.fold import (
     rotted_generation,
     sound_beyond,
 )
+from penstock.log.sync import run_here
 
 NAMES = ("channels.0", "channels.1", "channels.2")
 ALONE = 2  # files of a node by itself
@@ -299,12 +300,9 @@ class JournalFiles:
         job = self.sync_begin()
         if job is None:
             return
-        try:
-            job.run()
-        except OSError as error:
-            self.sync_end(job, error)
-            raise
-        self.sync_end(job, None)
+        error = run_here(self, job)
+        if error is not None:
+            raise error
 
     def needs_no_sync(self) -> None:
         """All of it is on the disk but an empty record, which nothing is lost with."""

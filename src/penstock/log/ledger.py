@@ -48,6 +48,7 @@ from penstock.kernel import crc32c
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file, replace_file
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
+from penstock.log.sync import run_here
 
 
 class LedgerJob:
@@ -207,6 +208,10 @@ class Ledger:
 
     # --- syncing ---
 
+    @property
+    def busy(self) -> bool:
+        return self._job is not None
+
     def sync_begin(self) -> LedgerJob | None:
         """All that has gathered, written and to be synced now; None when there is nothing, or a job
         is under way. Raises LedgerStopped, and WriteRefused: then it stays gathered."""
@@ -277,12 +282,7 @@ class Ledger:
     def sync(self) -> None:
         """A whole sync on this thread."""
         while (job := self.sync_begin()) is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.sync_end(job, error)
-            else:
-                self.sync_end(job, None)
+            run_here(self, job)
         self._check_not_stopped()
 
     def _check_not_stopped(self) -> None:

@@ -34,7 +34,7 @@ from penstock.log.opening import Opening
 from penstock.log.scan import Batch
 from penstock.log.segment import LogSettings, Preallocation, Segment
 from penstock.log.segments import Segments
-from penstock.log.sync import SyncJob
+from penstock.log.sync import SyncJob, run_here
 from penstock.log.truncation import Aside, Cutting, Removed
 from penstock.log.writer import WrittenLog
 
@@ -324,14 +324,11 @@ class PartitionLog(WrittenLog):
         sealed, self._directory_dirty = self._segments.unsynced(), False
         job = SyncJob(self._disk, sealed, active.file, self.path, offset, self.unsynced_bytes)
         self._job = job
-        try:
-            job.run()
-        except OSError as error:
-            self.sync_end(job, error)
+        error = run_here(self, job)
+        if error is not None:
             if self.stopped is None:  # a cut can't be left half done
                 self._stop(f"a sync failed: {error}")
             self.check_writable()
-        self.sync_end(job, None)
         active.unsynced = False
 
     # --- the mark, and the end ---

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import StorageError
+from penstock.errors import LogDamaged, StorageError
+from penstock.kernel.layout import HEADER_BYTES
 from penstock.log.epochs import BatchExtent, BatchName, Epochs, EpochStart
-from penstock.log.reader import LogReader, Message, Stretch
+from penstock.log.reader import LogReader, Message, MessageReader, Stretch
 from penstock.log.segment import SegmentInfo
 from penstock.log.trailers import Trailers
 
@@ -43,6 +44,16 @@ class ReadableLog:
         with self._reading():
             yield from self._reader.batches(offset)
 
+    def sound_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The same; what is corrupt is stepped over."""
+        while offset < self.written_end:
+            try:
+                for header, data in self.batches(offset):
+                    yield header, data
+                    offset = header.base_offset + header.count
+            except LogDamaged as error:
+                offset = max(error.to_offset, offset + 1)
+
     def trailers(self, offset: int, end_offset: int) -> Trailers:
         """Batches with a trailer, found by the headers of a few (`trailers.py`)."""
         self._check_offset(offset)
@@ -63,9 +74,7 @@ class ReadableLog:
         self._reader.remember(stretch, offset, position)
 
     def message(self, offset: int) -> Message:
-        self._check_offset(offset)
-        with self._reading():
-            return self._reader.message(offset)
+        return MessageReader(self, HEADER_BYTES).read(offset)
 
     def find_time(self, timestamp_ns: int) -> int:
         """The first offset whose batch is not older; the written end if there is none."""

@@ -8,7 +8,7 @@ import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from penstock import limits
 from penstock.errors import LogDamaged
@@ -18,7 +18,6 @@ from penstock.kernel import (
     blank,
     check_batches,
     decode_columns,
-    decode_header,
     decode_sections,
     id_at,
     id_index,
@@ -31,7 +30,7 @@ from penstock.kernel.layout import (
 )
 from penstock.log.damage import DamageList
 from penstock.log.epochs import BatchExtent, BatchName
-from penstock.log.scan import Batch, find_beyond, walk
+from penstock.log.scan import Batch, find_beyond, headers_of, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 from penstock.log.trailers import Heads, Trailers
@@ -49,6 +48,12 @@ class Message(NamedTuple):
     body: bytes
     sections: dict[int, int | bytes]
     header: BatchHeader  # of its batch
+
+    @property
+    def headers(self) -> bytes:
+        """Its own: a JSON object, or empty."""
+        found = self.sections.get(Section.HEADERS)
+        return found if isinstance(found, bytes) else b""
 
 
 class Stretch(NamedTuple):
@@ -143,10 +148,10 @@ class LogReader:
         """One batch after the other up to the written end at the time of the call."""
         end_offset = self.end_offset
         while offset < end_offset:
-            block = self.read(offset, limits.READ_BLOCK_BYTES)
-            position = 0
-            while position < len(block) and offset < end_offset:
-                header = decode_header(block, position)
+            block, position = self.read(offset, limits.READ_BLOCK_BYTES), 0
+            for header in headers_of(block):
+                if offset >= end_offset:
+                    return
                 yield header, block[position : position + header.length]
                 position += header.length
                 offset = header.base_offset + header.count
@@ -170,7 +175,7 @@ class LogReader:
                     break
                 blocks.append(block)
             position, at = position + head.length, at + head.count
-            if heads.bytes_read >= limits.SEARCH_SLICE_BYTES:
+            if heads.blocks.bytes_read >= limits.SEARCH_SLICE_BYTES:
                 break
         if at == base < end:
             self._damaged(segment, position, base, limit)
@@ -251,29 +256,6 @@ class LogReader:
         return index.positions[entry_number], index.offsets[entry_number]
 
     # --- searches ---
-
-    def message(self, offset: int) -> Message:
-        batch = self.locate(offset)
-        data = self._batch_bytes(batch, offset)
-        header = batch.header
-        index = offset - header.base_offset
-        columns = decode_columns(data)  # no object for each of its neighbours
-        start, end = _BODY_RANGE.unpack_from(columns.body_offsets, 8 * index)
-        sections = {
-            type_: table[index]
-            for type_, table in decode_sections(data, 0).items()
-            if index in table
-        }
-        own_id = sections.get(Section.ID)
-        own_time = sections.get(Section.TIMESTAMP)
-        return Message(
-            offset=offset,
-            id=own_id if isinstance(own_id, int) else id_at(header.base_id, index),
-            timestamp_ns=own_time if isinstance(own_time, int) else header.timestamp_ns,
-            body=bytes(memoryview(columns.bodies)[start:end]),
-            sections=sections,
-            header=header,
-        )
 
     def find_time(self, timestamp_ns: int) -> int:
         """The first offset whose batch is not older than `timestamp_ns`; the end if there is
@@ -414,3 +396,66 @@ class LogReader:
 
 def _reason(segment: Segment) -> str:
     return segment.foreign or "a batch is not sound"
+
+
+class _Readable(Protocol):
+    def read(self, offset: int, bytes_max: int) -> memoryview: ...
+
+
+class MessageReader:
+    """One message at a time: for what is rare, not for delivery. It reads best in rising order, for
+    it remembers the block and the batch it was in."""
+
+    def __init__(self, log: _Readable, bytes_max: int = limits.READ_BLOCK_BYTES) -> None:
+        self._log = log
+        self._bytes_max = bytes_max
+        self._block = memoryview(b"")
+        self._position = 0  # of the batch in the block
+        self._header: BatchHeader | None = None
+
+    def read(self, offset: int) -> Message:
+        """Raises LogDamaged and StorageError."""
+        header = self._header
+        if header is None or not _holds(header, offset):
+            header = self._open(offset)
+        index = offset - header.base_offset
+        start, end = _BODY_RANGE.unpack_from(self._columns.body_offsets, 8 * index)
+        sections = {kind: table[index] for kind, table in self._sections.items() if index in table}
+        own_id, own_time = sections.get(Section.ID), sections.get(Section.TIMESTAMP)
+        return Message(
+            offset=offset,
+            id=own_id if isinstance(own_id, int) else id_at(header.base_id, index),
+            timestamp_ns=own_time if isinstance(own_time, int) else header.timestamp_ns,
+            body=bytes(memoryview(self._columns.bodies)[start:end]),
+            sections=sections,
+            header=header,
+        )
+
+    def _open(self, offset: int) -> BatchHeader:
+        header = self._find(offset)
+        if header is None:
+            self._block, self._position, self._header = (
+                self._log.read(offset, self._bytes_max), 0, None,
+            )  # fmt: skip
+            header = self._find(offset)
+        if header is None:
+            raise RuntimeError(f"the log has no batch with offset {offset}")
+        batch = self._block[self._position : self._position + header.length]
+        self._columns = decode_columns(batch)  # no object for each of its neighbours
+        self._sections = decode_sections(batch, 0)
+        self._header = header
+        return header
+
+    def _find(self, offset: int) -> BatchHeader | None:
+        """In the block, from the batch that was read last."""
+        position = self._position
+        for header in headers_of(self._block, position):
+            if _holds(header, offset):
+                self._position = position
+                return header
+            position += header.length
+        return None
+
+
+def _holds(header: BatchHeader, offset: int) -> bool:
+    return header.base_offset <= offset < header.base_offset + header.count

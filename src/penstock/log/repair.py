@@ -12,11 +12,11 @@ or moved, so nothing else can be lost, and the next start finds the end of the l
 """
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.errors import LogDamaged
 from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.disk import Disk
 from penstock.log.inspect import PartitionDirectory, read_owner, read_queues
@@ -45,7 +45,7 @@ def find_losses(disk: Disk, directory: PartitionDirectory) -> list[Loss]:
     """Every corrupt range of a partition that was not given up before. Raises StorageError."""
     log = PartitionLog.open(disk, directory.path, owner=read_owner(disk, directory))
     try:
-        _read_all(log)
+        deque(log.sound_batches(log.start_offset), maxlen=0)  # what is corrupt is noted
         queues = read_queues(disk, directory)
         return [
             Loss(
@@ -61,16 +61,6 @@ def find_losses(disk: Disk, directory: PartitionDirectory) -> list[Loss]:
         ]
     finally:
         log.rest()
-
-
-def _read_all(log: PartitionLog) -> None:
-    offset = log.start_offset
-    while offset < log.written_end:
-        try:
-            for header, _ in log.batches(offset):
-                offset = header.base_offset + header.count
-        except LogDamaged as error:
-            offset = max(error.to_offset, offset + 1)
 
 
 def give_up(

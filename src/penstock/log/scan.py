@@ -62,10 +62,11 @@ class Batch(NamedTuple):
 class Blocks:
     """One file seen through a window that moves forward. `bytes_read` counts for the report."""
 
-    __slots__ = ("_buffer", "_file", "_start", "_view", "bytes_read", "end")
+    __slots__ = ("_buffer", "_file", "_start", "_view", "_window_bytes", "bytes_read", "end")
 
-    def __init__(self, file: File, end: int) -> None:
+    def __init__(self, file: File, end: int, window_bytes: int = WINDOW_BYTES) -> None:
         self._file = file
+        self._window_bytes = window_bytes
         self._start = 0
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
@@ -74,13 +75,21 @@ class Blocks:
 
     def check(self, position: int) -> tuple[BatchCheck, int]:
         """What stands at `position`; SHORT only when the batch would end beyond `end`."""
-        if not self._holds(position, HEADER_BYTES):
-            self._load(position, WINDOW_BYTES)
+        self._reach(position, HEADER_BYTES)
         status, length = check_batch(self._view, position - self._start)
         if status == BatchCheck.SHORT and SHORT_HEADER_BYTES <= length <= self.end - position:
-            self._load(position, max(length, WINDOW_BYTES))
+            self._reach(position, length)
             status, length = check_batch(self._view, position - self._start)
         return BatchCheck(status), length
+
+    def view(self, position: int, length: int) -> memoryview:
+        """What stands from there on: so much at least, if the file has it."""
+        self._reach(position, length)
+        return self._view[position - self._start :]
+
+    def _reach(self, position: int, length: int) -> None:
+        if not self._holds(position, length):
+            self._load(position, max(length, self._window_bytes))
 
     def header(self, position: int) -> BatchHeader:
         """After `check` said that there is one."""
@@ -99,8 +108,7 @@ class Blocks:
         """The next aligned magic from `position` on whose header is plausible beyond a hole at
         `hole_position`, or -1. Looking at the offset first spares the crc of every old batch."""
         while position + SHORT_HEADER_BYTES <= self.end:
-            if not self._holds(position, HEADER_BYTES):
-                self._load(position, WINDOW_BYTES)
+            self._reach(position, HEADER_BYTES)
             found = self._find_in_window(position, hole_position, expected)
             if found >= 0:
                 return found
@@ -150,6 +158,15 @@ class Blocks:
         self._start = position
         self.bytes_read += filled
         self.end = min(self.end, position + filled) if filled < len(buffer) else self.end
+
+
+def headers_of(batches: Buffer, position: int = 0) -> Iterator[BatchHeader]:
+    """One after the other. Raises ValueError where no batch stands."""
+    length = memoryview(batches).nbytes
+    while position < length:
+        header = decode_header(batches, position)
+        yield header
+        position += max(header.length, 1)
 
 
 def may_follow(epoch: int, next_epoch: int) -> bool:

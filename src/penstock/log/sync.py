@@ -8,6 +8,8 @@ stops. A file that cannot be opened, or a directory that cannot be synced, as wh
 out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """
 
+from typing import Protocol, TypeVar
+
 from penstock.log.disk import Disk, File
 from penstock.log.segment import Segment
 
@@ -76,3 +78,31 @@ class SyncJob:
             return
         except OSError as error:
             self.index_trouble = f"{path} cannot be synced: {error.strerror or error}"
+
+
+class _Runs(Protocol):
+    def run(self) -> None: ...
+
+
+Flush = TypeVar("Flush", bound=_Runs)
+
+
+class Syncable(Protocol[Flush]):
+    """A log, a journal or a ledger: one job at a time syncs it."""
+
+    def sync_begin(self) -> Flush | None:
+        """None: nothing is unsynced, or a job is out. May raise."""
+        ...
+
+    def sync_end(self, job: Flush, error: OSError | None) -> None: ...
+
+
+def run_here(what: Syncable[Flush], job: Flush) -> OSError | None:
+    """On this thread. Returns why it failed."""
+    failed = None
+    try:
+        job.run()
+    except OSError as error:
+        failed = error
+    what.sync_end(job, failed)
+    return failed

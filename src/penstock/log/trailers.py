@@ -21,6 +21,7 @@ from penstock.kernel.layout import (
     place_at,
 )
 from penstock.log.disk import File
+from penstock.log.scan import Blocks
 
 
 class Trailers(NamedTuple):
@@ -42,48 +43,25 @@ class BatchHead(NamedTuple):
 
 
 class Heads:
-    """The headers of one segment, seen through a window that moves forward."""
+    """The headers of one segment, seen through a small window that moves forward."""
 
-    __slots__ = ("_end", "_file", "_start", "_view", "bytes_read")
+    __slots__ = ("blocks",)
 
     def __init__(self, file: File, end: int) -> None:
-        self._file = file
-        self._end = end
-        self._start = 0
-        self._view = memoryview(b"")
-        self.bytes_read = 0
+        self.blocks = Blocks(file, end, limits.SEARCH_WINDOW_BYTES)
 
     def at(self, position: int) -> BatchHead | None:
         """None where no batch of this segment can begin."""
-        view = self._held(position, HEADER_BYTES) or self._load(
-            position, limits.SEARCH_WINDOW_BYTES
-        )
+        view = self.blocks.view(position, HEADER_BYTES)
         header_bytes = SHORT_HEADER_BYTES if view[:4] == SHORT_MAGIC else HEADER_BYTES
         if len(view) < header_bytes or view[:4] not in (BATCH_MAGIC, SHORT_MAGIC):
             return None
-        length, flags, base_offset, count = place_at(view, 0)
-        if length < header_bytes or length % ALIGNMENT_BYTES:
+        head = BatchHead(*place_at(view, 0))
+        if head.length < header_bytes or head.length % ALIGNMENT_BYTES or head.count < 1:
             return None
-        if count < 1:
-            return None
-        return (
-            BatchHead(length, flags, base_offset, count) if length <= self._end - position else None
-        )
+        return head if head.length <= self.blocks.end - position else None
 
     def sound(self, position: int, length: int) -> memoryview | None:
         """The batch of a header that was just seen; None when it is corrupt."""
-        view = self._held(position, length)
-        if view is None:
-            view = self._load(position, max(length, limits.SEARCH_WINDOW_BYTES))
+        view = self.blocks.view(position, length)
         return view[:length] if check_batch(view, 0)[0] == BatchCheck.SOUND else None
-
-    def _held(self, position: int, length: int) -> memoryview | None:
-        at = position - self._start
-        return self._view[at:] if 0 <= at <= len(self._view) - length else None
-
-    def _load(self, position: int, length: int) -> memoryview:
-        buffer = bytearray(max(min(length, self._end - position), 0))
-        self._view = memoryview(buffer)[: self._file.pread_into(buffer, position)]
-        self._start = position
-        self.bytes_read += len(self._view)
-        return self._view

@@ -40,7 +40,7 @@ from penstock.log.queries import ReadableLog
 from penstock.log.reader import LogReader
 from penstock.log.recovery import RecoveryReport
 from penstock.log.segment import LogSettings, Preallocation, Segment, remove_torn, write_at
-from penstock.log.sync import SyncJob
+from penstock.log.sync import SyncJob, run_here
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -414,6 +414,11 @@ class WrittenLog(ReadableLog):
 
     # --- syncing ---
 
+    @property
+    def busy(self) -> bool:
+        """A sync job has the log's files: there is one at a time."""
+        return self._job is not None
+
     def sync_begin(self) -> SyncJob | None:
         """What to sync now; None when all is safe, a job is under way, or the log has stopped."""
         if self._job is not None or self.stopped is not None:
@@ -457,12 +462,8 @@ class WrittenLog(ReadableLog):
     def sync(self) -> None:
         """A whole sync on this thread. Raises StorageError."""
         while (job := self.sync_begin()) is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.sync_end(job, error)
+            if run_here(self, job) is not None:
                 break
-            self.sync_end(job, None)
         if self.stopped is not None:
             self.check_writable()
         if self.sync_trouble:

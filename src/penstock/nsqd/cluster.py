@@ -321,16 +321,9 @@ class ClusterMember:
         self._report_ns = mono_ns + limits.SECOND
         self.state.look(mono_ns)
         self._raise_id_floor()
-        health, trouble = self._broker.context.health, self.trouble()
-        if trouble:
-            health.report("", Trouble.CLUSTER, trouble)
-        else:
-            health.clear("", Trouble.CLUSTER)
-        differs = _difference(self.cluster.participant.clock_ahead_ns)
-        if differs:
-            health.report("", Trouble.CLOCK_DIFFERS, differs)
-        else:
-            health.clear("", Trouble.CLOCK_DIFFERS)
+        health, differs = self._broker.context.health, self.cluster.participant.clock_ahead_ns
+        health.show("", Trouble.CLUSTER, self.trouble())
+        health.show("", Trouble.CLOCK_DIFFERS, _difference(differs))
 
     def _raise_id_floor(self) -> None:
         """Ahead of the ids that are given out: who takes this node's place begins above it."""

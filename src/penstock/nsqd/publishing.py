@@ -166,8 +166,12 @@ class Publishing:
     ) -> None:
         """A PUB_EXT with a trace id: its answer says where the message lies."""
         leader, message = tail.owner, Headed(headers, key, trace_id, body)
-        publish = partial(leader.topic.publish_headed, leader, body, message.sections)
-        self._publish(session, leader.topic, [message], Fault.PUB_FAILED, publish)
+        topic, partition = leader.topic, leader.number
+
+        def publish(done: TracedDone) -> None:
+            topic.publish_located([message], 0, done, partition)
+
+        self._publish(session, topic, [message], Fault.PUB_FAILED, publish)
 
     # --- commands ---
 
@@ -223,7 +227,7 @@ class Publishing:
                 check(topic)
 
                 def start(done: TracedDone) -> None:
-                    topic.publish_traced(messages, 0, done, partition)
+                    topic.publish_located(messages, 0, done, partition)
 
                 self._publish(session, topic, messages, fault, start)
 

@@ -8,10 +8,12 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.dead_letter import Origin, Reader, Stored, origin
+from penstock.broker.channels.dead_letter import Origin, origin
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 from penstock.broker.topics.settings import ChannelSettings
 from penstock.errors import NotFound, Refused
+from penstock.log.reader import Message as Stored
+from penstock.log.reader import MessageReader
 from sim.clock import START_WALL_NS
 
 from ..partition.test_leader import damage
@@ -51,7 +53,7 @@ def causes(world: World) -> list[str]:
 def letters(world: World, topic: str = DEAD) -> list[Stored]:
     """All that a dead-letter topic holds."""
     log = world.broker.find_topic(topic).leader().log
-    reader = Reader(log)
+    reader = MessageReader(log)
     return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
 
 

@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.rows import Stored, publish_moved
+from penstock.broker.partition.rows import Stored, publish_located
 from penstock.kernel import Section, Stray
 
 from ..faults import FaultyDisk
@@ -153,8 +153,8 @@ class Story:
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
         letters = [DeadLetterContent(body, one) for body, one in zip(said, sections, strict=True)]
         outcome = Outcome()
-        publish_moved(
-            group, letters, lambda told: outcome(None if isinstance(told, Stored) else told)
+        publish_located(
+            group, letters, 0, lambda told: outcome(None if isinstance(told, Stored) else told)
         )
         self.world.turns()
         assert outcome.stored

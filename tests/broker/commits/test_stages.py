@@ -74,6 +74,23 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     assert stored(world, "t") == [b"b" if sent_again else b"a"]
 
 
+def test_one_that_is_read_late_is_given_up_in_time(disk: SimDisk) -> None:
+    world = on(disk)
+    put(world, "t", block("x", b"a"))
+    world.close()
+    fault = disk.inject(Fault("read", errno.EIO, "stages", times=0))
+    world = on(disk)
+    put(world, "t", block("y", b"b"))
+    disk.faults.remove(fault)
+    world.pass_ns(limits.STAGE_EXPIRE_NS // 2)
+    put(world, "t", block("z", b"c"))
+    settle(world)
+    assert names(world) == ["x", "y", "z"]
+    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.STAGE_SWEEP_NS)
+    settle(world)
+    assert names(world) == ["z"]
+
+
 def test_those_of_a_deleted_topic_go(world: World) -> None:
     put(world, "t", block("x", b"a"))
     world.broker.delete_topic("t")

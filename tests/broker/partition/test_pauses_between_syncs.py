@@ -26,7 +26,7 @@ def made(world: World, name: str = "t") -> Topic:
 
 def publish(world: World, topic: Topic, partition: int, count: int) -> None:
     outcome = Outcome()
-    topic.leader(partition).group.publish([b"x"] * count, 0, outcome)
+    topic.publish([b"x"] * count, 0, outcome, partition)
     world.turns()
     assert outcome.stored
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from cases import each, seeds
+from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.group_commit import GroupCommit
+from penstock.broker.partition.journal import Journal
 from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
-from penstock.broker.replicas.replicated_journal import ElectedJournal
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.log.fold import (
@@ -24,6 +25,7 @@ from penstock.log.fold import (
     EntryKind,
     Group,
     cursor_entry,
+    decode_record,
     encode_record,
     generation_of,
     start_entry,
@@ -109,7 +111,10 @@ class Shared:
 
     def publish(self, *bodies: bytes) -> list[PenstockError | None]:
         answers: list[PenstockError | None] = []
-        self.group.publish(list(bodies), 0, answers.append)
+        tail, length = self.group.tail, sum(map(len, bodies))
+        self.group.publish(
+            lambda: [tail.append(body) for body in bodies], len(bodies), length, answers.append
+        )
         self.world.turns()
         return answers
 
@@ -309,14 +314,15 @@ class Lab:
         self.disk.mkdir("/p")
         self.disk.sync_directory("/")
         self.followed = FollowedJournal.open(self.disk, "/p")
-        groups = [
+        self.groups = [
             Group(PARTITION, start_entry(4)),
             Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
         ]
-        self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, groups))
+        self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, self.groups))
         self.context = Context()
         context: Any = self.context
-        self.cursors = ElectedJournal(self.followed, 4, context, "orders")
+        journal = Journal(self.followed.files, 1 << 20, 4, self.followed.folding.handed_end)
+        self.cursors = Cursors(context, "orders", journal, self.followed.folded())
         self.records: list[bytes] = []
         self.synced: list[OSError | None] = []
         self.cursors.on_record = self.records.append
@@ -328,7 +334,8 @@ def lab() -> Lab:
     return Lab()
 
 
-def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
+@pytest.mark.parametrize("serves_at_once", [False, True])
+def test_a_disk_that_refuses_it_is_reported(lab: Lab, serves_at_once: bool) -> None:
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, "channels", times=0))
     lab.cursors.begin_generation()
     assert lab.records == []
@@ -338,4 +345,13 @@ def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
     lab.cursors.begin_generation()
     assert len(lab.records) == 1
     assert not lab.cursors.is_behind
+    record = decode_record(lab.records[0], 0)
+    assert record is not None
+    assert (record.handed_end, record.groups) == (12, lab.groups)
+    if serves_at_once:
+        lab.cursors.discard()
+    else:
+        lab.cursors.sync()
+        lab.context.syncs.settle()
+        assert lab.synced == [None]
     assert lab.context.health.reason("orders", Trouble.JOURNAL) == ""

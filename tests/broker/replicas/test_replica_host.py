@@ -218,14 +218,14 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     node.topic.find_channel("billing").empty()
     when_held(node.topic.leaders, lambda error: None)
     cluster.run()
-    assert node.role() == "Stopped"
+    assert node.role() == "stopped"
     replicated = node.replica_host.replica(target())
     assert replicated is not None
     assert replicated.own.state == "stopped"
     cluster.kill(0)
     cluster.elect(1, gone=[0])
     cluster.publish(1, b"x")
-    assert cluster.start(0).role() == "Stopped"
+    assert cluster.start(0).role() == "stopped"
 
 
 def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
@@ -233,6 +233,6 @@ def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
     node = cluster.nodes[1]
     node.disk.inject(Fault("write", path_part="ledger", times=100))
     cluster.elect(1)
-    assert node.role() == "Follower"
+    assert node.role() == "follower"
     cluster.pass_ns(limits.SECOND)
     assert "no leadership can begin" in node.broker.health

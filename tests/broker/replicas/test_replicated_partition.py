@@ -1,5 +1,6 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
+import errno
 from types import ModuleType
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.errors import PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import LeaderId, elected, regrouped
+from sim.disk import Fault
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
@@ -83,12 +85,28 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     (unknown,) = flying.told
     assert isinstance(unknown, PublishUnknown)
     assert gathers.told == []  # it is for the next leader
-    assert leader.role() == "Follower"
+    assert leader.role() == "follower"
     assert leader.topic.find_channel("billing").windows == {}
     assert consumer.conn.find(int(given[0].id, 16)) is None  # so its FIN fails
     again = cluster.nodes[1].consume()
     assert [(one.body, one.attempts) for one in again.take()] == [(b"given", 2)]
     consumer.leave()
+
+
+def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Cluster) -> None:
+    follower = cluster.nodes[1]
+    cluster.publish(0, b"1")
+    fault = follower.disk.inject(Fault("write", errno.EIO, "/mark", times=0))
+    for _ in range(10):
+        cluster.pass_ns(limits.SECOND)
+    assert "the write failed" in follower.broker.health
+    assert follower.role() == "follower"
+    cluster.publish(0, b"2")
+    assert "the write failed" in follower.broker.health  # this heals nothing
+    follower.disk.faults.remove(fault)
+    for _ in range(10):
+        cluster.pass_ns(limits.SECOND)
+    assert follower.broker.health == "OK"
 
 
 def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(
@@ -135,12 +153,12 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     record = elected(before, LeaderId(1, node.incarnation, replica_on(1)), ())
     node.replica_host.assign(target(), 3, record)
     cluster.run()
-    assert node.role() == "Follower"  # an older revision says nothing
+    assert node.role() == "follower"  # an older revision says nothing
     node.replica_host.assign(target(), 3, record, restorations=1)
     cluster.run()
-    assert node.role() == "Leading"
+    assert node.role() == "leading"
     node.replica_host.assign(target(), 1000, before)
-    assert node.role() == "Leading"  # of before the restoration
+    assert node.role() == "leading"  # of before the restoration
 
 
 def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster: Cluster) -> None:
@@ -154,7 +172,7 @@ def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster:
     cluster.run()
     cluster.kill(0)
     cluster.elect(1)
-    assert cluster.nodes[1].role() == "Elected"
+    assert cluster.nodes[1].role() == "elected"
     assert learner not in cluster.known[target()].record.members
     cluster.nodes[1].replica_host.tick(cluster.clock.mono_ns())
     cluster.run()

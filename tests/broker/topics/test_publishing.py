@@ -55,7 +55,7 @@ class TestOfACluster:
     ) -> None:
         topic = cluster.nodes[0].topic
         topic.publish([b"a", b"b"], 0, nothing, partition=1)
-        topic.publish_traced([Traced(42, b"a")], 0, nothing, partition=1)
+        topic.publish_located([Traced(42, b"a")], 0, nothing, partition=1)
         assert topic.outboxes[1].tail.open_count == 3
         assert topic.refusal_by({0: 1, 1: 1}) == ""
         cluster.run()
@@ -94,7 +94,7 @@ def test_a_partition_that_stopped_refuses_what_is_for_it_alone(broken: World) ->
         topic.publish([b"x"], 0, nothing, partition=1)
     assert str(caught.value) == reason
     with pytest.raises(Refused):
-        topic.publish_traced([Traced(42, b"x")], 0, nothing, partition=1)
+        topic.publish_located([Traced(42, b"x")], 0, nothing, partition=1)
     keys = {topic.partition_of_key(number.to_bytes(8, "big")): number for number in range(50)}
     with pytest.raises(Refused):
         topic.publish_stamped(Stamp(keys[1], 0, 0), [b"x"], 0, nothing)
@@ -110,9 +110,8 @@ def test_publishes_that_are_turned_off_say_so_in_every_way(world: World) -> None
     world.broker.writes_disabled = WritesDisabledFor.ALL
     for publish in (
         lambda: topic.publish([b"x"], 0, nothing),
-        lambda: topic.publish_traced([Traced(42, b"x")], 0, nothing),
+        lambda: topic.publish_located([Traced(42, b"x")], 0, nothing),
         lambda: topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, nothing),
-        lambda: topic.publish_headed(topic.leader(), b"x", {}, nothing),
     ):
         with pytest.raises(WritesDisabled):
             publish()

@@ -39,8 +39,8 @@ from penstock.log.fold import (
     cursor_entry,
     searched_entry,
     start_entry,
+    state_entries,
 )
-from penstock.log.journal_file import JournalSync
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
@@ -64,7 +64,6 @@ class Cursors:
         self._missing_to: int | None = None  # the warning of it ends once all channels are past it
         self._floor_synced = 0
         self._floor_syncing = 0
-        self._job: JournalSync | None = None
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
         self.on_written: Callable[[set[int]], None] | None = (
             None  # about channels, by their numbers
@@ -246,6 +245,10 @@ class Cursors:
         groups: list[Group] = []
         if self._start_offset:
             groups.append(Group(PARTITION, start_entry(self._start_offset)))
+        if self._folded is not None:  # the channels are not back: as it was found
+            found = self._folded.channels.items()
+            groups += [Group(number, state_entries(state)) for number, state in found]
+            return self._folded.handed_end, groups
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
             self._writing_about.add(number)
@@ -275,11 +278,8 @@ class Cursors:
             self._context.health.clear(self._topic_name, Trouble.MISSING)
 
     def _refresh_corrupt(self) -> None:
-        health, reason = self._context.health, self._journal.files.corrupt
-        if reason:
-            health.report(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
-        else:
-            health.clear(self._topic_name, Trouble.JOURNAL_CORRUPT)
+        reason = self._journal.files.corrupt
+        self._context.health.show(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
 
     def _report(self, error: OSError) -> None:
         self._lost = self._failed = True
@@ -306,14 +306,12 @@ class Cursors:
 
     def _sync(self) -> None:
         try:
-            job = self._journal.files.sync_begin()
+            is_begun = self._context.syncs.sync(self._journal.files, self._synced)
         except OSError as error:
             self._report(error)
             return
-        if job is not None:
-            self._job = job
+        if is_begun:
             self._floor_syncing = self._floor()
-            self._context.syncs.submit(job, self._synced)
         elif not (self._lost or self.busy or self._journal.files.unsynced):
             self._note_synced(self._floor())
 
@@ -338,10 +336,6 @@ class Cursors:
         self._journal.rest()
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._topic_name}: a journal sync ended that nobody began")
-        self._journal.files.sync_end(job, error)
         if error is not None:
             self._report(error)
         elif not self._journal.files.broken:
@@ -361,10 +355,13 @@ class Cursors:
         self._journal.close()
 
     def discard(self) -> None:
-        """The topic is being deleted."""
+        """The topic is being deleted, or others go on with the files: they find out for themselves
+        whether the disk takes anything."""
         self._context.syncs.forget(self._sync)
         self._context.syncs.wait_for(lambda: self.busy)
         self._journal.close()
+        if self._failed:
+            self._context.health.clear(self._topic_name, Trouble.JOURNAL)
 
     def validate(self) -> None:
         self._journal.files.validate()

@@ -44,8 +44,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.channels.dead_letter import (
     DeadLetterContent,
-    Reader,
-    Stored,
     dead_letter,
     origin,
     redriven_content,
@@ -59,6 +57,7 @@ from penstock.broker.topics.settings import Poison
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
 from penstock.kernel import Source, Stray, StrayRecord, Window
 from penstock.log.fold import fold_entries
+from penstock.log.reader import Message, MessageReader
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
@@ -74,7 +73,7 @@ RedriveDone = Callable[[int, PenstockError | None], None]
 class DeadLetter(NamedTuple):
     """One that waits to be sent back."""
 
-    stored: Stored  # with its offset in the dead-letter topic
+    stored: Message  # with its offset in the dead-letter topic
     attempts: int  # how often it was sent
     cause: str  # as of Origin
     partition: int = 0  # of the dead-letter topic
@@ -95,7 +94,7 @@ def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLe
     """Those of one partition of the dead-letter topic."""
     found: list[DeadLetter] = []
     leader: Leader = window.tail.owner
-    reader = Reader(leader.log)
+    reader = MessageReader(leader.log)
     offsets = waiting_offsets(window, 0, window.tail.handed_end)
     for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
         if len(found) >= count_max:
@@ -169,12 +168,9 @@ class DeadLetters:
                 del self._holding[channel]
         for name in topics:
             held = [one for one in self._holding if one.topic.name == name]
-            if held:
-                counts = ", ".join(map(_held_in, held))
-                reason = f"messages have used their attempts and are held: {counts}"
-                self._context.health.report(name, Trouble.HELD, reason)
-            else:
-                self._context.health.clear(name, Trouble.HELD)
+            counts = ", ".join(map(_held_in, held))
+            reason = counts and f"messages have used their attempts and are held: {counts}"
+            self._context.health.show(name, Trouble.HELD, reason)
 
     def _collect(self, channel: Channel, window: Window) -> None:
         taken = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
@@ -194,7 +190,7 @@ class DeadLetters:
         """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
         be too much at a time is offered again."""
         leader: Leader = window.tail.owner
-        reader = Reader(leader.log)
+        reader = MessageReader(leader.log)
         dead_letters: dict[int, DeadLetterContent] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
@@ -427,11 +423,11 @@ class Redrive:
         """What channels have stepped over is to survive the leaders, too."""
         when_held(self._leaders, self._finish)
 
-    def _look(self, span: _Span) -> tuple[int, list[Stored]]:
+    def _look(self, span: _Span) -> tuple[int, list[Message]]:
         """At some dead letters of one partition: how many, and which are of the channel."""
-        looked, found, found_bytes = 0, list[Stored](), 0
+        looked, found, found_bytes = 0, list[Message](), 0
         leader: Leader = span.window.tail.owner
-        reader = Reader(leader.log)
+        reader = MessageReader(leader.log)
         for offset in waiting_offsets(span.window, span.start, span.end):
             if (
                 len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
@@ -451,12 +447,12 @@ class Redrive:
                 found_bytes += len(stored.body)
         return looked, found
 
-    def _is_ours(self, stored: Stored) -> bool:
+    def _is_ours(self, stored: Message) -> bool:
         known = origin(stored)
         wanted = self._id is None or stored.id == self._id
         return wanted and known is not None and known.is_of(self._channel)
 
-    def _publish(self, window: Window, found: list[Stored]) -> None:
+    def _publish(self, window: Window, found: list[Message]) -> None:
         topic = self._channel.topic
         dead_letters = [redriven_content(stored) for stored in found]
         topic.publish_dead_letters(dead_letters, partial(self._published, window, found))
@@ -465,7 +461,7 @@ class Redrive:
     def _published(
         self,
         window: Window,
-        found: list[Stored],
+        found: list[Message],
         error: PenstockError | None,
         position: MessagePosition,
     ) -> None:
@@ -486,7 +482,7 @@ class Redrive:
         else:
             self._hold()
 
-    def _settle(self, window: Window, found: list[Stored]) -> None:
+    def _settle(self, window: Window, found: list[Message]) -> None:
         """They are done on the dead-letter topic."""
         if self._source.deleted or not self._source.has(window):
             return

@@ -7,15 +7,6 @@ one, so no clock is needed; after a restart the order of the files decides.
 
 A writer that names no app is the app "".
 
-The stages of one partition, as its replica has them.
-
-A partition's stages are part of its state, like its log: the next leader of the partition needs
-them, and a recreated topic has none of those of its predecessor. The files of all of them are in
-one directory of the node, and a client's name for a stage does not contain the topic's identity;
-`stages.py` keeps both in step with `PartitionStages`.
-
-That outlives its topic while it has stages: the next sweep gives them up.
-
 The list of a commit's stages, when it arrives in parts: reading a long one would hold up the loop.
 
 Parts arrive in order, and a sender may repeat each; the first one starts over. Gathered parts are
@@ -70,8 +61,9 @@ class Stage:
         return Ref(self.head.topic, self.head.name, self.head.partition)
 
     @property
-    def partition_key(self) -> PartitionKey:
-        return PartitionKey(self.head.topic, self.head.identity, self.head.partition)
+    def of_topic(self) -> tuple[str, str]:
+        """Name and identity: one that is made again under its name has none of these stages."""
+        return self.head.topic, self.head.identity
 
     @property
     def length(self) -> int:
@@ -241,58 +233,6 @@ def _summary(name: str, app: _App) -> AppSummary:
 
 def refused_for_all(count: int) -> Refused:
     return Refused(f"{count} stages of all apps are waiting already. {HOW_TO_ABORT}")
-
-
-class PartitionKey(NamedTuple):
-    """A partition of one topic. Another topic of that name has another identity."""
-
-    topic: str
-    identity: str
-    partition: int
-
-
-class PartitionStages:
-    __slots__ = ("bytes", "key", "stages")
-
-    def __init__(self, key: PartitionKey) -> None:
-        self.key = key
-        self.stages: dict[str, Stage] = {}  # by file name: as they were staged
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.stages)
-
-    def add(self, stage: Stage) -> None:
-        self.stages[stage.file_name] = stage
-        self.bytes += stage.head.bytes
-
-    def remove(self, stage: Stage) -> None:
-        del self.stages[stage.file_name]
-        self.bytes -= stage.head.bytes
-
-
-class StagesByPartition:
-    """Of all partitions that have stages, and of those whose replicas ask."""
-
-    def __init__(self) -> None:
-        self._stages_by_partition: dict[PartitionKey, PartitionStages] = {}
-
-    def __iter__(self) -> Iterator[PartitionStages]:
-        return iter(self._stages_by_partition.values())
-
-    def at(self, key: PartitionKey) -> PartitionStages:
-        partition_stages = self._stages_by_partition.get(key)
-        if partition_stages is None:
-            partition_stages = self._stages_by_partition[key] = PartitionStages(key)
-        return partition_stages
-
-    def release(self, partition_stages: PartitionStages) -> None:
-        """Its replica is gone. What still lies there keeps it until it is given up."""
-        if (
-            not partition_stages
-            and self._stages_by_partition.get(partition_stages.key) is partition_stages
-        ):
-            del self._stages_by_partition[partition_stages.key]
 
 
 _Key = tuple[str, int]  # app, version

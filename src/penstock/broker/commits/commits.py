@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -35,13 +35,15 @@ from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.cluster_commit import ClusterCommitRun
 from penstock.broker.commits.commit import CommitDone, CommitRun, Committed
 from penstock.broker.commits.record import (
+    PROBE_NAMES,
     SUFFIX,
     CommitFile,
-    ProbeJob,
     RecordJob,
     commit_file_name,
     read_commit_file,
 )
+from penstock.broker.commits.retry import Retries
+from penstock.broker.commits.stage_file import ProbeJob
 from penstock.broker.commits.stages import Stages
 from penstock.broker.health import Trouble
 from penstock.errors import PenstockError, Refused, StorageError
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("penstock.broker")
+_DECISION = None  # in the place of an app: some decision could not be written
 
 
 class _App(NamedTuple):
@@ -78,7 +81,11 @@ class Commits:
         self._context = context
         self._topics = topics
         self._path = os.path.join(data_path, COMMITS)
-        self._notes = CommitNotes(context, self._path, self._next)
+        self._records = Retries(  # by app, those that are to be noted as done; and the decision
+            context.health, Trouble.COMMIT_RECORD,
+            lambda _: f"{self._path}: the record of a commit cannot be written",
+            context.syncs.submit, self._write_record, self._wrote_record,
+        )  # fmt: skip
         self._apps: dict[str, _App] = {}
         self._waiting: deque[_WaitingCommit] = deque()
         self._running: CommitRun | None = None
@@ -140,7 +147,7 @@ class Commits:
         if self._running is not None:
             self._running.stops = True
             self._running.advance()
-        self._context.syncs.wait_for(lambda: self._running is not None or self._notes.busy)
+        self._context.syncs.wait_for(lambda: self._running is not None or self._records.busy)
         self.stages.close()
 
     # --- committing ---
@@ -171,7 +178,7 @@ class Commits:
             return
         self._starting = True
         try:
-            while self._waiting and self._running is None and not self._notes.busy:
+            while self._waiting and self._running is None and not self._records.busy:
                 self._begin(self._waiting.popleft())
         finally:
             self._starting = False
@@ -228,9 +235,9 @@ class Commits:
     def _on_change(self, run: CommitRun) -> None:
         """It can be seen, or it cannot be finished now."""
         file = run.file
-        self._notes.forget(file.app)
+        self._records.forget([file.app])
         if run.shown:
-            self._notes.note_written()
+            self._records.forget([_DECISION])
             self._apps[file.app] = _App(file.version, file.used_ns, file.before is None)
             self.total += 1
             self._answer(run, Committed(False, file.messages))
@@ -248,9 +255,9 @@ class Commits:
 
     def _on_end(self, run: CommitRun, error: PenstockError | None) -> None:
         if run.record_error is not None and run.decided:
-            self._notes.note_undone(run.file, run.record_error)
+            self._records.note(run.file.app, run.record_error, run.file)
         elif run.record_error is not None:
-            self._notes.note_refused(run.record_error)
+            self._records.note(_DECISION, run.record_error)
         if error is not None:
             self._answer(run, error)
         self._leave(run)
@@ -266,12 +273,22 @@ class Commits:
             self._next()
 
     def _report(self) -> None:
-        health = self._context.health
-        for run in self._unfinished.values():
-            if run.unfinished is not None:
-                health.report("", Trouble.COMMIT, run.unfinished.reason)
-                return
-        health.clear("", Trouble.COMMIT)
+        found = (run.unfinished for run in self._unfinished.values())
+        reason = next((one.reason for one in found if one is not None), "")
+        self._context.health.show("", Trouble.COMMIT, reason)
+
+    # --- records that could not be written ---
+
+    def _write_record(self, files: Mapping[str | None, CommitFile | None]) -> Job:
+        disk, (file,) = self._context.disk, files.values()
+        if file is None:
+            return ProbeJob(disk, self._path, PROBE_NAMES, 2)
+        return RecordJob(disk, self._path, file)
+
+    def _wrote_record(self, files: Mapping[str | None, object], error: OSError | None) -> None:
+        if error is None:
+            self._records.forget([_DECISION])
+        self._next()
 
     # --- housekeeping ---
 
@@ -281,7 +298,7 @@ class Commits:
         if self._running is not None:
             self._running.advance()  # it may wait for a leader
         if self._running is None:
-            self._notes.settle()
+            self._records.settle()
         self.stages.settle()
         if wall_ns >= self._sweep_ns or wall_ns < self._sweep_ns - limits.STAGE_SWEEP_NS:
             self._sweep_ns = wall_ns + limits.STAGE_SWEEP_NS
@@ -316,66 +333,5 @@ class Commits:
             del self._apps[app]
 
     def validate(self) -> None:
-        if self._waiting and not (self._running or self._notes.busy or self._starting):
+        if self._waiting and not (self._running or self._records.busy or self._starting):
             raise RuntimeError("a commit waits for nobody")
-
-
-class CommitNotes:
-    def __init__(self, context: Context, directory: str, on_end: Callable[[], None]) -> None:
-        """`on_end`: it is not `busy` any more."""
-        self.busy = False
-        self._context = context
-        self._directory = directory
-        self._on_end = on_end
-        self._undone: dict[str, CommitFile] = {}  # that are to be noted as done, by app
-        self._refused = False  # a decision could not be written
-
-    def note_refused(self, error: OSError) -> None:
-        self._refused = True
-        self._report(error)
-
-    def note_undone(self, file: CommitFile, error: OSError) -> None:
-        self._undone[file.app] = file
-        self._report(error)
-
-    def _report(self, error: OSError) -> None:
-        reason = f"{self._directory}: the record of a commit cannot be written: {error}"
-        self._context.health.report("", Trouble.COMMIT_RECORD, reason)
-
-    def forget(self, app: str) -> None:
-        """There is a newer record of it."""
-        self._undone.pop(app, None)
-        self._clear_if_done()
-
-    def note_written(self) -> None:
-        """A decision was."""
-        self._refused = False
-        self._clear_if_done()
-
-    def settle(self) -> None:
-        """Write one of them. The caller sees to it that no commit goes on."""
-        if self.busy:
-            return
-        disk, directory = self._context.disk, self._directory
-        app, file = next(iter(self._undone.items()), ("", None))
-        if file is not None:
-            self._submit(RecordJob(disk, directory, file), app)
-        elif self._refused:
-            self._submit(ProbeJob(disk, directory), app)
-
-    def _submit(self, job: Job, app: str) -> None:
-        def ended(error: OSError | None) -> None:
-            self.busy = False
-            if error is not None:
-                self._report(error)
-            else:
-                self._undone.pop(app, None)
-                self.note_written()
-            self._on_end()
-
-        self.busy = True
-        self._context.syncs.submit(job, ended)
-
-    def _clear_if_done(self) -> None:
-        if not self._undone and not self._refused:
-            self._context.health.clear("", Trouble.COMMIT_RECORD)

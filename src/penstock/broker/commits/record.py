@@ -90,27 +90,3 @@ class RecordJob:
         replace_file(self._disk, self._path, self._data)
         self.placed = True
         self._disk.sync_directory(directory)
-
-
-class ProbeJob:
-    """Could a record be written? The same steps with a file of its own, which is removed."""
-
-    teaches = False
-
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self._directory = directory
-
-    def run(self) -> None:
-        disk, directory = self._disk, self._directory
-        beside, path = (os.path.join(directory, name) for name in PROBE_NAMES)
-        make_directory(disk, directory)
-        file = disk.create(beside)
-        try:
-            file.pwritev((b"{}",), 0, 2)
-            file.fdatasync()
-        finally:
-            file.close()
-        disk.rename(beside, path)
-        disk.sync_directory(directory)
-        disk.unlink(path)

@@ -1,134 +1,103 @@
-"""Failures in the directory of stages: `/ping` names them, and each operation is retried about once
-a second until it succeeds.
+"""What failed on the disk, and is tried again about once a second until it succeeds; `/ping` names
+it meanwhile.
 
-An unreadable stage is read again. After a failed write the client has to send the stage again, and
-it may be gone: a file of the same length is therefore written in the same steps, and removed. Then
-the disk accepts stages again. Files that cannot be removed are removed later; a start would do
-that, too.
+| what failed | the try |
+|---|---|
+| a stage could not be read | it is read whole |
+| a stage could not be written | a file of the same length, in the same steps, which is removed |
+| stages could not be removed | they are removed; a start would do that, too |
+| the decision of a commit could not be written | as for a stage |
+| a commit could not be noted as done | the same record is written |
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from penstock import limits
-from penstock.broker.commits.stage_file import LookJob, ProbeJob, RemoveJob
-from penstock.broker.health import Trouble
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
+    from penstock.broker.health import Health, Trouble
     from penstock.broker.ports import Job
 
 Submit = Callable[["Job", Callable[[OSError | None], None]], None]
+Ended = Callable[[Mapping[Any, Any], OSError | None], None]
 
 
-class StageRetry:
+def _nothing(*_: object) -> None:
+    """Nobody has to hear of it."""
+
+
+class Retries:
+    """Of one trouble, one try at a time. `job` makes it of a few things that failed; None: not now.
+    `on_end` hears of each try, before health says that the trouble is over."""
+
     def __init__(
-        self, context: Context, path: str, submit: Submit, on_read: Callable[[str], None]
+        self,
+        health: Health,
+        trouble: Trouble,
+        reason: Callable[[Any], str],
+        submit: Submit,
+        job: Callable[[Mapping[Any, Any]], Job | None],
+        on_end: Ended = _nothing,
+        at_a_time: int = 1,
     ) -> None:
-        """`on_read` is called with the name of a file that could not be read and can be now."""
-        self._context = context
-        self._path = path
+        self.failed: dict[Any, Any] = {}  # the one that was tried last stands last
+        self.busy = False
+        self._health = health
+        self._trouble = trouble
+        self._reason = reason
         self._submit = submit
-        self._on_read = on_read
-        self._unwritten_bytes = 0  # of the longest stage whose write failed; 0: none has
-        self._probing = False
-        self._unread: dict[str, None] = {}  # file names of stages that could not be read
-        self._looking = False
-        self._left: dict[str, None] = {}  # file names that could not be removed
-        self._removing = False
+        self._job = job
+        self._on_end = on_end
+        self._at_a_time = at_a_time
+
+    def note(self, key: Any, error: OSError, what: Any = None) -> None:
+        self.failed.pop(key, None)
+        self.failed[key] = what
+        self._health.report("", self._trouble, f"{self._reason(key)}: {error}")
+
+    def forget(self, keys: Iterable[Any]) -> None:
+        """They succeeded otherwise, or do not matter any more."""
+        for key in keys:
+            self.failed.pop(key, None)
+        self._clear_if_done()
+
+    def _clear_if_done(self) -> None:
+        if not self.failed:
+            self._health.clear("", self._trouble)
 
     def settle(self) -> None:
-        """Try again what failed."""
-        if self._left and not self._removing:
-            self._remove_left()
-        if self._unwritten_bytes and not self._probing:
-            self._probe()
-        if self._unread and not self._looking:
-            self._look(next(iter(self._unread)))
+        if self.failed and not self.busy:
+            self.busy = True
+            if not self.run(dict(islice(self.failed.items(), self._at_a_time)), self._rest):
+                self.busy = False
 
-    # --- reads ---
+    def _rest(self) -> None:
+        self.busy = False
 
-    def note_unread(self, file_name: str, error: OSError) -> None:
-        """One that is gone is no trouble of the disk."""
-        if isinstance(error, FileNotFoundError):
-            return
-        self._unread[file_name] = None
-        reason = f"{self._path}: a stage cannot be read: {error}"
-        self._context.health.report("", Trouble.STAGE_READ, reason)
+    def run(self, things: Mapping[Any, Any], done: Callable[[], None]) -> bool:
+        """Try these now. `done` is called when they are through, or left for later."""
+        job = self._job(things)
+        if job is None:
+            return False
+        self._submit(job, partial(self._ended, things, job, done))
+        return True
 
-    def _look(self, file_name: str) -> None:
-        """Read it whole. One after another: the next when this one is read, or gone."""
-
-        def ended(error: OSError | None) -> None:
-            self._looking = False
-            del self._unread[file_name]
-            if error is not None:
-                self.note_unread(file_name, error)  # behind the others
-            else:
-                self._on_read(file_name)
-            if not self._unread:
-                self._context.health.clear("", Trouble.STAGE_READ)
-
-        self._looking = True
-        path = os.path.join(self._path, file_name)
-        self._submit(LookJob(self._context.disk, path), ended)
-
-    # --- writes ---
-
-    def note_unwritten(self, length: int, error: OSError) -> None:
-        self._unwritten_bytes = max(self._unwritten_bytes, length)
-        reason = f"{self._path}: a stage of {length} bytes cannot be written: {error}"
-        self._context.health.report("", Trouble.STAGE_WRITE, reason)
-
-    def note_written(self, length: int) -> None:
-        if 0 < self._unwritten_bytes <= length:
-            self._unwritten_bytes = 0
-            self._context.health.clear("", Trouble.STAGE_WRITE)
-
-    def _probe(self) -> None:
-        """Not where there is no room: a probe must not be what fills the disk."""
-        length = self._unwritten_bytes
-        if self._context.room_refusal(length):
-            return
-
-        def ended(error: OSError | None) -> None:
-            self._probing = False
-            if error is None:
-                self.note_written(length)
-            else:
-                self.note_unwritten(length, error)
-
-        self._probing = True
-        self._submit(ProbeJob(self._context.disk, self._path, length), ended)
-
-    # --- removals ---
-
-    def remove(self, names: list[str], done: Callable[[], None]) -> None:
-        """`done` is called when they are gone, or left for later."""
-        job = RemoveJob(self._context.disk, self._path, names)
-
-        def ended(error: OSError | None) -> None:
-            if error is not None:
-                self._left |= dict.fromkeys(job.left)
-                reason = f"{self._path}: stages cannot be removed: {error}"
-                self._context.health.report("", Trouble.STAGE_REMOVAL, reason)
-            done()
-
-        self._submit(job, ended)
-
-    def _remove_left(self) -> None:
-        """What stands first: the rest waits for the next time."""
-        names = list(self._left)[: limits.STAGES_SWEPT_MAX]
-        for name in names:
-            del self._left[name]
-
-        def done() -> None:
-            self._removing = False
-            if not self._left:
-                self._context.health.clear("", Trouble.STAGE_REMOVAL)
-
-        self._removing = True
-        self.remove(names, done)
+    def _ended(
+        self,
+        things: Mapping[Any, Any],
+        job: Job,
+        done: Callable[[], None],
+        error: OSError | None,
+    ) -> None:
+        left = () if error is None else getattr(job, "left", things)
+        for key in things:
+            self.failed.pop(key, None)
+        if error is not None:
+            for key in left:
+                self.note(key, error, things[key])
+        done()
+        self._on_end(things, error)
+        self._clear_if_done()

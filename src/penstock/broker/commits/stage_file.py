@@ -115,19 +115,20 @@ class WriteJob:
 
 
 class ProbeJob:
-    """Would a stage of `length` bytes be written? The same steps, with zeros. A start removes what
-    a crash leaves of it."""
+    """Would a file of `length` bytes be written? The same steps, with zeros, under the second of
+    these names in the end. A start removes what a crash leaves of it."""
 
     teaches = False
 
-    def __init__(self, disk: Disk, directory: str, length: int) -> None:
+    def __init__(self, disk: Disk, directory: str, names: tuple[str, str], length: int) -> None:
         self._disk = disk
         self._directory = directory
+        self._names = names
         self._length = length
 
     def run(self) -> None:
         disk, directory = self._disk, self._directory
-        beside, path = (os.path.join(directory, name) for name in PROBE_NAMES)
+        beside, path = (os.path.join(directory, name) for name in self._names)
         make_directory(disk, directory)
         try:
             file = disk.create(beside)
@@ -139,7 +140,7 @@ class ProbeJob:
             disk.rename(beside, path)
             disk.sync_directory(directory)
         finally:
-            RemoveJob(disk, directory, list(PROBE_NAMES)).run()
+            RemoveJob(disk, directory, list(self._names)).run()
 
 
 class CompareJob:

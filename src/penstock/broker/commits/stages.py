@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,9 +34,13 @@ from penstock.broker.commits.apps import (
     StageOwner,
     refused_for_all,
 )
-from penstock.broker.commits.retry import StageRetry
+from penstock.broker.commits.retry import Retries
 from penstock.broker.commits.stage_file import (
+    PROBE_NAMES,
     CompareJob,
+    LookJob,
+    ProbeJob,
+    RemoveJob,
     StageHead,
     WriteJob,
     head_line,
@@ -44,6 +48,7 @@ from penstock.broker.commits.stage_file import (
     stage_file_name,
     stage_number,
 )
+from penstock.broker.health import Trouble
 from penstock.broker.ports import Job, Syncs
 from penstock.errors import (
     NotFound,
@@ -56,7 +61,6 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.apps import PartitionStages
     from penstock.broker.context import Context
     from penstock.broker.topics.topic import Topic
 
@@ -83,13 +87,25 @@ class Stages:
         self.apps = StageApps()
         self._context = context
         self._found: dict[Ref, Stage] = {}
-        self._numbers: dict[str, Stage] = {}  # by file name
-        self._stages_by_partition = context.stages_by_partition
+        self._numbers: dict[str, Stage] = {}  # by file name: as they were staged
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = JobRow(context.syncs)
-        self._unread: dict[str, bool] = {}  # found at the start; whether a commit needs it
-        self._retry = StageRetry(context, self.path, self._row.submit, self._bring_back_late)
+        health, path, submit = context.health, self.path, self._row.submit
+        # By file name; of those that the start found, whether a commit needs them.
+        self._unread = Retries(
+            health, Trouble.STAGE_READ, lambda _: f"{path}: a stage cannot be read", submit,
+            self._look, self._looked,
+        )  # fmt: skip
+        self._unwritten = Retries(  # by length: the longest
+            health, Trouble.STAGE_WRITE, lambda size: f"{path}: a stage of {size} bytes cannot be "
+            "written", submit, self._probe,
+        )  # fmt: skip
+        self._left = Retries(  # by file name
+            health, Trouble.STAGE_REMOVAL, lambda _: f"{path}: stages cannot be removed", submit,
+            lambda names: RemoveJob(context.disk, path, list(names)),
+            at_a_time=limits.STAGES_SWEPT_MAX,
+        )  # fmt: skip
 
     @property
     def count(self) -> int:
@@ -121,8 +137,7 @@ class Stages:
             head, body_at = read_head(self._context.disk, path)
         except OSError as error:
             _log.warning("%s: a stage that cannot be read, left until it can: %s", path, error)
-            self._unread[name] = needed
-            self._retry.note_unread(name, error)
+            self._unread.note(name, error, needed)
             return
         except ValueError as error:
             _log.warning("%s: a stage that is damaged: %s", path, error)
@@ -140,29 +155,32 @@ class Stages:
             self.discard([other])
         self._add(stage)
 
-    def _bring_back_late(self, name: str) -> None:
-        """It can be read by now."""
-        needed = self._unread.pop(name, None)
-        if needed is not None:
-            self._bring_back(name, needed)
-            self.discard(self.apps.superseded())
+    def _look(self, files: Mapping[str, bool | None]) -> LookJob:
+        return LookJob(self._context.disk, os.path.join(self.path, *files))
+
+    def _looked(self, files: Mapping[str, bool | None], error: OSError | None) -> None:
+        for name, needed in files.items():
+            if error is None and needed is not None:
+                self._bring_back(name, needed)
+                self._numbers = dict(sorted(self._numbers.items()))
+                self.discard(self.apps.superseded())
 
     def _add(self, stage: Stage) -> None:
         self._found[stage.ref] = stage
         self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
-        self._stages_by_partition.at(stage.partition_key).add(stage)
+        self._context.staged[stage.of_topic] += 1
         self.apps.add(stage)
 
     def _forget(self, stage: Stage) -> None:
-        if (
-            self._stages_by_partition.at(stage.partition_key).stages.get(stage.file_name)
-            is not stage
-        ):
+        if self._numbers.get(stage.file_name) is not stage:
             return
-        self._numbers.pop(stage.file_name, None)
+        del self._numbers[stage.file_name]
         self.bytes -= stage.head.bytes
-        self._stages_by_partition.at(stage.partition_key).remove(stage)
+        staged = self._context.staged
+        staged[stage.of_topic] -= 1
+        if not staged[stage.of_topic]:
+            del staged[stage.of_topic]
         self.apps.remove(stage)
         if self._found.get(stage.ref) is stage:
             del self._found[stage.ref]
@@ -258,14 +276,25 @@ class Stages:
         def ended(error: OSError | None) -> None:
             if error is None:
                 self._add(stage)
-                self._retry.note_written(stage.length)
+                shorter = [one for one in self._unwritten.failed if one <= stage.length]
+                self._unwritten.forget(shorter)
                 done(None)
             else:
-                self._retry.note_unwritten(stage.length, error)
+                longest = max([stage.length, *self._unwritten.failed])
+                self._unwritten.failed.clear()
+                self._unwritten.note(longest, error)
                 self._remove_files([stage.file_name, stage.file_name + ".tmp"])
                 done(WriteRefused(stage.path, f"cannot be written: {error}"))
 
         self._row.submit(WriteJob(self._context.disk, stage.path, line, body), ended)
+
+    def _probe(self, lengths: Mapping[int, object]) -> ProbeJob | None:
+        """The client has to send the stage again, and may be gone. Not where there is no room: a
+        probe must not be what fills the disk."""
+        (length,) = lengths
+        if self._context.room_refusal(length):
+            return None
+        return ProbeJob(self._context.disk, self.path, PROBE_NAMES, length)
 
     def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
         path = stage.path
@@ -323,7 +352,7 @@ class Stages:
     def remove_files(self, names: list[str], done: Callable[[], None]) -> None:
         """What cannot be removed is removed later (`settle`), or expires after the next start."""
         if names:
-            self._retry.remove(names, done)
+            self._left.run(dict.fromkeys(names), done)
         else:
             done()
 
@@ -331,34 +360,32 @@ class Stages:
         self.remove_files(names, lambda: None)
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
-        """A request was refused since it could not be read."""
-        self._retry.note_unread(stage.file_name, error)
+        """A request was refused since it could not be read. One that is gone is no trouble of the
+        disk."""
+        if not isinstance(error, FileNotFoundError):
+            self._unread.note(stage.file_name, error)
 
     def settle(self) -> None:
         """About once a second: try again what failed."""
-        self._retry.settle()
+        for retries in (self._left, self._unwritten, self._unread):
+            retries.settle()
 
     def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
         """Give up what is too old, and what was for topics that are gone. `is_known` answers for a
         name and an identity whether there is such a topic."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
+        gone = {topic for topic in self._context.staged if not is_known(*topic)}
         stale: list[Stage] = []
-        unowned: list[PartitionStages] = []
-        for partition_stages in self._stages_by_partition:
-            is_known_here = is_known(partition_stages.key.topic, partition_stages.key.identity)
-            if not is_known_here:
-                unowned.append(partition_stages)
-            for stage in partition_stages.stages.values():
-                if is_known_here and stage.head.created_ns >= oldest_ns:
-                    break
-                if not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
-                    stale.append(stage)
+        for stage in self._numbers.values():
+            if stage.head.created_ns >= oldest_ns and not gone:
+                break
+            is_stale = stage.head.created_ns < oldest_ns or stage.of_topic in gone
+            if is_stale and not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
+                stale.append(stage)
         for stage in stale:
             _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
         if stale:
             self.discard(stale)
-        for partition_stages in unowned:
-            self._stages_by_partition.release(partition_stages)
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._row.busy)

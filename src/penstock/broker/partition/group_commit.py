@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
-from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
+from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Whole
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
 from penstock.errors import (
@@ -42,9 +41,8 @@ from penstock.errors import (
     TooMuchWaiting,
     WriteRefused,
 )
-from penstock.kernel import Pack, Tail
+from penstock.kernel import Tail
 from penstock.log.partition import PartitionLog
-from penstock.log.sync import SyncJob
 
 if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
@@ -57,8 +55,8 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
-        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_kept",
+        "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
         "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "state", "stopped", "tail",
@@ -102,7 +100,6 @@ class GroupCommit:
         self._touched = context.touched
         self._pace = topic.pace
         self._at_once = DirectPublish(context, topic, tail, log, self.state, kept)
-        self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._gathered: deque[Gathered] = deque()
@@ -119,7 +116,7 @@ class GroupCommit:
 
     @property
     def busy(self) -> bool:
-        return self._job is not None  # a sync thread holds the log's files
+        return self.log.busy  # a sync thread holds its files
 
     @property
     def unsynced_count(self) -> int:
@@ -148,30 +145,10 @@ class GroupCommit:
     # --- publishing ---
 
     def publish(
-        self,
-        bodies: list[bytes],
-        due_ns: int,
-        done: PublishDone,
-        sections: Sections | None = None,
-    ) -> None:
-        """All of `bodies` into one batch. `done` is called when that batch is safe, or has
-        failed."""
-        length = sum(map(len, bodies))
-        append = partial(self._append, bodies, due_ns, sections)
-        self.publish_by(append, len(bodies), length, done)
-
-    def publish_pack(
-        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
-    ) -> None:
-        """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
-        append = partial(self.tail.append_pack, pack, body, due_ns)
-        self.publish_by(append, count, len(body), done)
-
-    def publish_by(
         self, append: Callable[[], object], count: int, length: int, done: PublishDone
     ) -> None:
-        """The same for `count` messages that `append` puts into the open batch, now or when there
-        is room. Raises TooMuchWaiting."""
+        """`count` messages that `append` puts into the open batch, now or when there is room.
+        `done` is called when that batch is safe, or has failed. Raises TooMuchWaiting."""
         if self._is_full():
             self.check_waiting(length)
             self._hold(count, length)
@@ -220,10 +197,6 @@ class GroupCommit:
 
     def _is_full(self) -> bool:
         return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
-
-    def _append(self, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
-        for body in bodies:
-            self.tail.append(body, due_ns, sections)
 
     def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
         while self._gathered and self.tail.open_bytes < bytes_max:
@@ -394,19 +367,10 @@ class GroupCommit:
 
     def sync(self) -> bool:
         """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
-        if self._job is not None:
-            return True
-        if (job := self.log.sync_begin()) is None:
-            return False
-        self._job = job
-        self._syncs.submit(job, self._synced, awaited=self.state.in_flight_end != NONE)
-        return True
+        awaited = self.state.in_flight_end != NONE
+        return self._syncs.sync(self.log, self._synced, awaited) or self.log.busy
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
-        self.log.sync_end(job, error)
         if self.log.stopped is not None:
             self._fail_sync(self.log.stopped)
         else:

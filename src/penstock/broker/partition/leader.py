@@ -74,7 +74,6 @@ class Leader:
         self.age_marks = AgeMarks(replica.marks.age)
         self.retain_marks = AgeMarks(replica.marks.retain)
         self._context = context
-        self._mark_failed = False
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
         self.tail = context.engine.tail(
             topic.name.encode(),
@@ -353,15 +352,9 @@ class Leader:
         floor = self.floor
         if self.cursors is not None:
             floor = min(floor, self.cursors.floor_synced)
-        health, name = self._context.health, self.replica.label
-        try:
-            removed = self._remove(floor, wall_ns, age_ns, bytes_max, old_end)
-        except StorageError as error:
-            removed = 0
-            health.report(name, Trouble.CLEANUP, error.reason)
-        else:
-            health.clear(name, Trouble.CLEANUP)
-        self.replica.refresh_damage()
+        removed = self.replica.remove(
+            partial(self._remove, floor, wall_ns, age_ns, bytes_max, old_end)
+        )
         self.group.notice_stop()
         return removed
 
@@ -402,7 +395,7 @@ class Leader:
             self._sync_and_mark(wall_ns, sync)
         if group.stopped or not kept:
             return not (self._unread or (group.refused_bytes and not group.stopped))
-        failed = self._unread or self._mark_failed or group.refused_bytes
+        failed = self._unread or self.replica.mark_failed or group.refused_bytes
         is_committed = self.tail.committed_end == self.tail.written_end
         return is_committed and not (failed or self.log.unsynced_bytes)
 
@@ -417,28 +410,10 @@ class Leader:
             return
         if sync and log.unsynced_bytes:
             group.sync()
-        self._mark(wall_ns)
-        self._note(Trouble.INDEX, log.index_trouble)
-        self._note(Trouble.SYNC, log.sync_trouble)
-
-    def _note(self, trouble: Trouble, reason: str) -> None:
-        if reason:
-            self._context.health.report(self.replica.label, trouble, reason)
-        else:
-            self._context.health.clear(self.replica.label, trouble)
-
-    def _mark(self, wall_ns: int) -> None:
-        """A mark that could not be written is tried again, and shown until it was."""
-        health, name = self._context.health, self.replica.label
-        try:
-            self.log.mark(wall_ns)
-        except StorageError as error:
-            self._mark_failed = True
-            health.report(name, Trouble.MARK, error.reason)
-            return
-        if self._mark_failed and self.log.is_marked:
-            self._mark_failed = False
-            health.clear(name, Trouble.MARK)
+        self.replica.mark(wall_ns)
+        health, label = self._context.health, self.replica.label
+        health.show(label, Trouble.INDEX, log.index_trouble)
+        health.show(label, Trouble.SYNC, log.sync_trouble)
 
     # --- the end ---
 

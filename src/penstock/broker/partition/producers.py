@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -41,16 +41,13 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.health import Trouble
-from penstock.errors import LogDamaged, StorageError, TopicDamaged, WriteRefused
-from penstock.kernel import decode_header
+from penstock.errors import StorageError, TopicDamaged, WriteRefused
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
 from penstock.log.sealed import seal, unseal
 from penstock.replication.producers import Known, ProducerReplication, Stamped
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock.broker.context import Context
     from penstock.kernel import BatchHeader
     from penstock.log.partition import PartitionLog
@@ -248,9 +245,11 @@ class ProducerTable:
 
     def learn(self, committed_end: int) -> None:
         """Of a follower: the log is committed so far. What was appended and not reported is read
-        from it."""
+        from it. A corrupt batch is stepped over: a producer whose last publishes are lost in it
+        gets a gap, never a wrong OK; what it sends again of them is stored again. When another
+        replica's copy takes its place, `restored` adds what that says."""
         if self._read_end < self._log.written_end:
-            self.appended(_headers(self._log, self._read_end))
+            self.appended(header for header, _ in self._log.sound_batches(self._read_end))
             self._read_end = self._log.written_end  # though its end may not be readable
         self._machine.committed(min(committed_end, self._read_end))
 
@@ -399,25 +398,3 @@ def stamped_of(header: BatchHeader) -> Stamped:
         header.first_sequence + header.count,
         header.timestamp_ns,
     )
-
-
-def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
-    """Of a row."""
-    position, length = 0, memoryview(batches).nbytes
-    while position < length:
-        header = decode_header(batches, position)
-        yield header
-        position += header.length
-
-
-def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
-    """Of all batches from `offset` on. A corrupt one is stepped over: a producer whose last
-    publishes are lost in it gets a gap, never a wrong OK; what it sends again of them is stored
-    again. When another replica's copy takes its place, `restored` adds what that says."""
-    while offset < log.written_end:
-        try:
-            for header, _ in log.batches(offset):
-                yield header
-                offset = header.base_offset + header.count
-        except LogDamaged as error:
-            offset = max(error.to_offset, offset + 1)

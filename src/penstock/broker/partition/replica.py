@@ -1,6 +1,6 @@
 """What one partition of a topic has on this node: its files, and the role it plays with them.
 
-    Replica: log, channel journal, table of producers, stages, epoch; one role
+    Replica: log, channel journal, table of producers, epoch; one role
       Unassigned   the files are open and nothing is served
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
@@ -12,9 +12,9 @@ A role is an object that is replaced as a whole, so that nothing of one is left 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.apps import PartitionKey
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
@@ -66,11 +66,9 @@ class Replica:
         self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
+        self.mark_failed = False
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
-        self.stages = context.stages_by_partition.at(
-            PartitionKey(topic.name, topic.identity, number)
-        )
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
         self.replicated: ReplicatedPartition | None = None
@@ -121,6 +119,32 @@ class Replica:
             raise PartitionElsewhere(self.topic.name, self.number)
         return self.role
 
+    # --- files, in any role ---
+
+    def mark(self, wall_ns: int) -> None:
+        """A mark that could not be written is tried again, and shown until it was."""
+        health = self._context.health
+        try:
+            self.log.mark(wall_ns)
+        except StorageError as error:
+            self.mark_failed = True
+            health.report(self.label, Trouble.MARK, error.reason)
+            return
+        if self.mark_failed and self.log.is_marked:
+            self.mark_failed = False
+            health.clear(self.label, Trouble.MARK)
+
+    def remove(self, segments: Callable[[], int]) -> int:
+        """Old ones go. Returns how many did; what cannot be removed is shown until it can."""
+        removed, reason = 0, ""
+        try:
+            removed = segments()
+        except StorageError as error:
+            reason = error.reason
+        self._context.health.show(self.label, Trouble.CLEANUP, reason)
+        self.refresh_damage()
+        return removed
+
     # --- damage ---
 
     @property
@@ -166,7 +190,6 @@ class Replica:
 
     def destroy(self) -> None:
         """Remove the log. What could not be removed is tried again with the topic's directory."""
-        self._context.stages_by_partition.release(self.stages)
         try:
             self.log.destroy()
         except StorageError as error:

@@ -5,7 +5,7 @@ publishes that tell where their first message came to lie.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.errors import PenstockError
 from penstock.kernel import Section, id_at
@@ -13,7 +13,6 @@ from penstock.kernel import Section, id_at
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.broker.channels.dead_letter import DeadLetterContent
     from penstock.broker.partition.group_commit import GroupCommit
     from penstock.broker.replicas.outbox import Outbox
 
@@ -144,51 +143,27 @@ class Stored(NamedTuple):
 TracedDone = Callable[[PenstockError | Stored], None]
 
 
-def publish_traced(
-    group: GroupCommit | Outbox, messages: Sequence[Traced], due_ns: int, done: TracedDone
+class Content(Protocol):
+    """A message, and what its trailer says of it."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def sections(self) -> Sections: ...
+
+
+def publish_located(
+    group: GroupCommit | Outbox, contents: Sequence[Content], due_ns: int, done: TracedDone
 ) -> None:
-    """All into one batch. `done` hears when that batch is safe, or has failed."""
-
-    def append() -> None:
-        for message in messages:
-            group.tail.append(message.body, due_ns, message.sections or None)
-
-    length = sum(len(message.body) for message in messages)
-    _publish_by(group, append, len(messages), length, done)
-
-
-def publish_headed(
-    group: GroupCommit | Outbox, body: bytes, sections: Sections, done: TracedDone, due_ns: int
-) -> None:
-    """The same for one message and what else its trailer says."""
-    _publish_by(group, lambda: group.tail.append(body, due_ns, sections), 1, len(body), done)
-
-
-def publish_moved(
-    group: GroupCommit | Outbox, dead_letters: Sequence[DeadLetterContent], done: TracedDone
-) -> None:
-    """The same for messages that bring their trailers along."""
-
-    def append() -> None:
-        for dead_letter in dead_letters:
-            group.tail.append(dead_letter.body, 0, dead_letter.sections)
-
-    _publish_by(group, append, len(dead_letters), sum(len(one.body) for one in dead_letters), done)
-
-
-def _publish_by(
-    group: GroupCommit | Outbox,
-    append: Callable[[], None],
-    count: int,
-    length: int,
-    done: TracedDone,
-) -> None:
+    """All into one batch. `done` hears where the first is when that batch is safe, or why it is
+    not stored."""
     index = 0
 
-    def note_and_append() -> None:
+    def append() -> None:
         nonlocal index
         index = group.tail.open_count
-        append()
+        for one in contents:
+            group.tail.append(one.body, due_ns, one.sections or None)
 
     def safe(error: PenstockError | None) -> None:
         if error is not None:
@@ -197,4 +172,5 @@ def _publish_by(
             base_offset, base_id = group.sealed_base, group.sealed_base_id
             done(Stored(base_offset + index, id_at(base_id, index)))
 
-    group.publish_by(note_and_append, count, length, safe)
+    length = sum(len(one.body) for one in contents)
+    group.publish(append, len(contents), length, safe)

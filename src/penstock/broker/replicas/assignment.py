@@ -1,7 +1,7 @@
 """How the record determines a replica's role, from one record to the next.
 
 A leadership begins when the record names this replica in this incarnation of its process, its epoch
-is in the ledger, and what the log had before is committed (`Elected` until then). It ends with a
+is in the ledger, and what the log had before is committed (elected, until then). It ends with a
 record or a hello of a higher epoch, or a failed write or sync. Then the replica is a follower to be
 matched, or, if its disk failed, stopped. An epoch gives one leadership: after it has ended, only
 another election begins one.
@@ -15,21 +15,20 @@ The roles of a replica among several: how it uses its files, and what the record
 
 | role | frames of a leader | commits wait for it | it trusts |
 |---|---|---|---|
-| Unassigned | a hello makes it one of the next two | – | what its file says |
-| Learner | are followed | no | only its own mark |
-| Follower | are followed | yes, if the record lists it | headers, once it is in sync |
-| Elected | a hello of a higher epoch ends its leadership | accepts no publish yet | the same |
-| Leading | the same | serves publishers and consumers | the same |
+| Unassigned | a hello makes it one that follows | – | what its file says |
+| Following, as a learner | are followed | no | only its own mark |
+| Following, and listed | are followed | yes | headers, once it is in sync |
+| Leading, elected | a hello of a higher epoch ends that | accepts no publish yet | the same |
+| Leading, and serving | the same | serves publishers and consumers | the same |
 | Stopped | are dropped | – | nothing: it is copied again, as another replica |
 
-A role is an object that is replaced as a whole. When the record begins to list a learner, it
-becomes a follower without being matched again, and keeps the same `LogFollower`: it was level.
+A role is an object that is replaced as a whole. When the record begins to list a learner, nothing
+is matched again: it was level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.health import Trouble
@@ -47,7 +46,6 @@ from penstock.replication.record import LeaderId, PartitionRecord
 if TYPE_CHECKING:
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
-    from penstock.log.sync import SyncJob
 
 
 class Beside(NamedTuple):
@@ -59,8 +57,7 @@ class Beside(NamedTuple):
 
 
 class Assignment:
-    """`serve` makes what a leadership serves with, `cease` takes it away. `beside`: None where
-    there is the log alone."""
+    """`serve` makes what a leadership serves with, `cease` takes it away."""
 
     def __init__(
         self,
@@ -72,7 +69,7 @@ class Assignment:
         waits: bool,
         serve: Callable[[Leadership], Served],
         cease: Callable[[Served], None],
-        beside: Beside | None = None,
+        beside: Beside,
     ) -> None:
         self.files = files
         self._beside = beside
@@ -98,7 +95,6 @@ class Assignment:
         self._is_over = False  # the leadership, and it is not cleared away yet
         self.ended: PartitionLeader | None = None  # the leadership before
         self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
-        self._job: SyncJob | None = None  # of what the log had before the leadership
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
     @property
@@ -108,11 +104,11 @@ class Assignment:
 
     @property
     def leadership(self) -> Leadership | None:
-        return self.role.leadership if isinstance(self.role, (Elected, Leading)) else None
+        return self.role.leadership if isinstance(self.role, Leading) else None
 
     @property
     def follower(self) -> LogFollower | None:
-        return self.role.follower if isinstance(self.role, (Learner, Follower)) else None
+        return self.role.follower if isinstance(self.role, Following) else None
 
     @property
     def has_failed(self) -> bool:
@@ -135,17 +131,8 @@ class Assignment:
     @property
     def restless(self) -> bool:
         """Something waits for `turn`."""
-        is_elected = isinstance(self.role, Elected)
+        is_elected = isinstance(self.role, Leading) and self.role.served is None
         return self._is_over or self._promising or is_elected or bool(self._due_epoch)
-
-    @property
-    def busy(self) -> bool:
-        """A sync of this leadership, before it serves, has the log's files."""
-        return self._job is not None
-
-    def _stir(self) -> None:
-        if self._beside is not None:
-            self._beside.stir()
 
     def set_waits(self, waits: bool) -> None:
         """The topic's durability has changed. A leadership's own line follows its `GroupCommit`."""
@@ -168,33 +155,41 @@ class Assignment:
         if self.leadership is not None:
             self.leadership.seen(revision, record)
             self.turn()
-        recorded = recorded_role(record, self.leader_id)
-        if recorded is RecordedRole.LEADER:
-            self._promise(record.epoch)
-        self._list(record, recorded)
+        self._promise_if_named()
+        self._list()
 
-    def _list(self, record: PartitionRecord, recorded: RecordedRole) -> None:
-        follower = self.follower
+    @property
+    def _is_named(self) -> bool:
+        """As the leader, in this incarnation: the id of another is of a leadership that is over."""
+        return self.record is not None and self.record.leader == self.leader_id
+
+    def _list(self) -> None:
+        """The follower hears what the record says of its replica."""
+        follower, record = self.follower, self.record
         if follower is None:
             return
-        is_listed = recorded is not RecordedRole.OTHER
-        follower.record_seen(is_listed, record.unclean_epoch)
-        if is_listed and isinstance(self.role, Learner):
-            self.role = Follower(follower)
-        elif not is_listed and isinstance(self.role, Follower):
-            self.role = Learner(follower)
+        own = self.leader_id
+        is_listed = record is not None and record.has(own.node, own.replica)
+        follower.record_seen(is_listed or self._is_named, record.unclean_epoch if record else 0)
+
+    def _promise_if_named(self) -> None:
+        if self.record is not None and self._is_named:
+            self._promise(self.record.epoch)
 
     def _promise(self, epoch: int) -> None:
         epoch_ledger, key = self._replication.epoch_ledger, self.files.key
-        is_free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not is_free or epoch <= self._leadership_epoch or epoch < epoch_ledger.epoch(key):
+        if not self._is_free or epoch <= self._leadership_epoch or epoch < epoch_ledger.epoch(key):
             return
         self._leadership_epoch = epoch
         if self.follower is not None:
             self.follower.abandon(epoch)
         self._promising = True
-        self._stir()
+        self._beside.stir()
         epoch_ledger.save(key, epoch, lambda: self._sit_down(epoch))
+
+    @property
+    def _is_free(self) -> bool:
+        return isinstance(self.role, (Unassigned, Following))
 
     def _sit_down(self, epoch: int) -> None:
         """The promise is durable. Does the record still name this replica?"""
@@ -205,21 +200,20 @@ class Assignment:
         if self.follower is not None and self.follower.busy:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
             return
-        free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not free or recorded_role(record, self.leader_id) is not RecordedRole.LEADER:
+        if not (self._is_free and self._is_named):
             return
         machine = PartitionLeader(
             LogView(self.files.log), record, self.revision, self.leader_id,
             self._replication.generation, self.committed, self._waits,
             evidence=self._replication.evidence, isolation=self._replication.isolation,
-            beside=self._beside is not None,
+            beside=True,
         )  # fmt: skip
         ports = LeadershipPorts(
             self.target, self._replication.peers, self._records, self._replication.catch_up
         )
         leadership = Leadership(self.files.log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
-        self.role = Elected(leadership)
+        self.role = Leading(leadership)
         self._sync()
         leadership.work()
         for node in sorted(self._linked):
@@ -230,17 +224,10 @@ class Assignment:
 
     def _sync(self) -> None:
         """What an earlier leader wrote, and this disk may not have yet."""
-        job = self.files.log.sync_begin()
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._synced, awaited=True)
+        self._syncs.sync(self.files.log, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
         log, leadership = self.files.log, self.leadership
-        log.sync_end(job, error)
         if leadership is None:
             return
         if log.stopped is not None:
@@ -252,10 +239,11 @@ class Assignment:
     def _look(self) -> None:
         """Is what the log had before committed?"""
         role = self.role
-        if not isinstance(role, Elected) or self._is_over or self._job is not None:
+        if not isinstance(role, Leading) or role.served is not None:
             return
-        is_free = self._beside is None or self._beside.is_free()
-        if role.leadership.has_level_tail and is_free:
+        if self._is_over or self.files.log.busy:
+            return
+        if role.leadership.has_level_tail and self._beside.is_free():
             self._note_in_sync()
             self.role = Leading(role.leadership, self._serve(role.leadership))
 
@@ -272,7 +260,7 @@ class Assignment:
     def _note_over(self) -> None:
         """Before a publisher hears of it. That a sync failed is written down first."""
         self._is_over = True
-        self._stir()
+        self._beside.stir()
         if self.files.log.stopped is not None:
             self._mark_stopped(self.files.log.stopped.reason)
 
@@ -291,11 +279,7 @@ class Assignment:
             if self._is_busy(self.role):
                 return  # `restless`: the turn in which its sync job has ended goes on
             self._clear(leadership)
-            if (
-                self.record is not None
-                and recorded_role(self.record, self.leader_id) is RecordedRole.LEADER
-            ):
-                self._promise(self.record.epoch)  # of an election that it has won meanwhile
+            self._promise_if_named()  # it may have won an election meanwhile
         self._look()
         if self._due_epoch:
             epoch, self._due_epoch = self._due_epoch, 0
@@ -318,7 +302,7 @@ class Assignment:
             return
         self._stop_due = reason
         leadership.leave(reason)
-        self._stir()
+        self._beside.stir()
 
     def _stop_for(self, reason: str) -> None:
         if self.follower is not None:
@@ -345,11 +329,12 @@ class Assignment:
         self._committed = leadership.machine.committed
         self._is_over = False
         self.role = Unassigned()
-        if isinstance(role, Leading):
+        if isinstance(role, Leading) and role.served is not None:
             self._cease(role.served)
 
     def _is_busy(self, role: Role) -> bool:
-        return self._job is not None or (isinstance(role, Leading) and role.served.busy)
+        served = role.served if isinstance(role, Leading) else None
+        return self.files.log.busy or (served is not None and served.busy)
 
     # --- links and frames ---
 
@@ -398,13 +383,10 @@ class Assignment:
     def _follow(self) -> None:
         follower = LogFollower(
             self._replication, self.files, self._syncs, self._health, self._waits, self._stop,
-            self._committed, None if self._beside is None else self._beside.watch,
+            self._committed, self._beside.watch,
         )  # fmt: skip
-        record = self.record
-        recorded = RecordedRole.OTHER if record is None else recorded_role(record, self.leader_id)
-        self.role = Learner(follower) if recorded is RecordedRole.OTHER else Follower(follower)
-        unclean_epoch = 0 if record is None else record.unclean_epoch
-        follower.record_seen(recorded is not RecordedRole.OTHER, unclean_epoch)
+        self.role = Following(follower)
+        self._list()
 
     def _stop(self, reason: str) -> None:
         self.role = Stopped(reason)
@@ -433,49 +415,37 @@ class Served(Protocol):
 class Unassigned:
     """The files are open, and nothing is served."""
 
+    name = "unassigned"
 
-class Learner:
+
+class Following:
+    """As a learner, until the record lists it."""
+
     def __init__(self, follower: LogFollower) -> None:
         self.follower = follower
 
-
-class Follower:
-    def __init__(self, follower: LogFollower) -> None:
-        self.follower = follower
-
-
-class Elected:
-    def __init__(self, leadership: Leadership) -> None:
-        self.leadership = leadership
+    @property
+    def name(self) -> str:
+        return "follower" if self.follower.listed else "learner"
 
 
 class Leading:
-    def __init__(self, leadership: Leadership, served: Served) -> None:
+    """`served` None: elected, and what its log had before is not known to be committed."""
+
+    def __init__(self, leadership: Leadership, served: Served | None = None) -> None:
         self.leadership = leadership
         self.served = served
 
+    @property
+    def name(self) -> str:
+        return "elected" if self.served is None else "leading"
+
 
 class Stopped:
+    name = "stopped"
+
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
-Role = Unassigned | Learner | Follower | Elected | Leading | Stopped
-
-
-class RecordedRole(IntEnum):
-    """What its partition's record lists a replica as."""
-
-    LEADER = 1
-    MEMBER = 2
-    OTHER = 3
-
-
-def recorded_role(record: PartitionRecord, leader_id: LeaderId) -> RecordedRole:
-    """`leader_id`: of the replica, as its node and process would lead. The id of another
-    incarnation is of a leadership that is over."""
-    if record.leader == leader_id:
-        return RecordedRole.LEADER
-    return (
-        RecordedRole.MEMBER if record.has(leader_id.node, leader_id.replica) else RecordedRole.OTHER
-    )
+Role = Unassigned | Following | Leading | Stopped

@@ -40,7 +40,7 @@ from penstock.replication.frames import Target
 if TYPE_CHECKING:
     from penstock.broker.ports import Syncs
     from penstock.broker.replicas.leadership import Records
-    from penstock.log.ledger import Ledger, LedgerJob
+    from penstock.log.ledger import Ledger
 
 
 class Need(NamedTuple):
@@ -151,7 +151,6 @@ class EpochLedger:
         self.ledger = ledger
         self.trouble = ""
         self._syncs = syncs
-        self._job: LedgerJob | None = None
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # by number
         self._numbers: dict[ReplicaKey, int] = {}  # of the newest change of each
 
@@ -197,27 +196,18 @@ class EpochLedger:
 
     def flush(self) -> None:
         """Write what has gathered, and have it synced."""
-        if self._job is not None:
-            return
         try:
-            job = self.ledger.sync_begin()
+            self._syncs.sync(self.ledger, self._ended, awaited=True)
         except StorageError as error:
             self.trouble = error.reason
-            return
-        self.trouble = ""
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._ended, awaited=True)
+        else:
+            self.trouble = ""
 
     def close(self) -> None:
         """At the stop: the ledger can be closed when no sync of it is under way."""
-        self._syncs.wait_for(lambda: self._job is not None)
+        self._syncs.wait_for(lambda: self.ledger.busy)
 
     def _ended(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError("a sync of the ledger ended that was never begun")
-        self.ledger.sync_end(job, error)
         self.trouble = self.ledger.stopped
         kept, waiting = [], list(self._waiting)
         self._waiting.clear()

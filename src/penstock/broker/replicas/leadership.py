@@ -22,7 +22,7 @@ from penstock.broker.ports import PeerLane, Peers
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
-from penstock.kernel import decode_header
+from penstock.log.scan import headers_of
 from penstock.replication.chunks import Payload, of_row
 from penstock.replication.effects import (
     Acknowledge,
@@ -383,12 +383,7 @@ class Leadership:
 
 def end_of(batches: bytes) -> int:
     """The offset behind the last of these batches."""
-    position = end = 0
-    while position < len(batches):
-        header = decode_header(batches, position)
-        position += header.length
-        end = header.base_offset + header.count
-    return end
+    return max((one.base_offset + one.count for one in headers_of(batches)), default=0)
 
 
 def _nothing() -> None:

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.log.ledger import ReplicaKey
     from penstock.log.partition import PartitionLog
-    from penstock.log.sync import SyncJob
 
 NO_NODE = -1
 
@@ -118,7 +117,6 @@ class LogFollower:
         self._syncs = syncs
         self._health = health
         self._on_stop = on_stop
-        self._job: SyncJob | None = None
         self._sync_wanted = False
         self._previous: Chain = NO_BATCH  # of the row that is being taken
         self._awaited = Awaited.NOTHING
@@ -141,7 +139,7 @@ class LogFollower:
     @property
     def busy(self) -> bool:
         """A sync thread holds the log's files, or the replica's own."""
-        return self._job is not None or self.own.busy
+        return self.log.busy or self.own.busy
 
     @property
     def awaited(self) -> Awaited:
@@ -288,14 +286,14 @@ class LogFollower:
             self._work()
 
     def _cut(self, node: int, effect: Truncate) -> None:
-        if self._job is not None:
+        if self.log.busy:
             self._awaited = Awaited.SYNC
             return
         unclean = 0 < self.machine.unclean_epoch <= self.machine.epoch
         self._note_cut(self.log.cut(effect.end, unclean))
 
     def _begin(self, node: int, effect: Begin) -> None:
-        if self._job is not None:
+        if self.log.busy:
             self._awaited = Awaited.SYNC
             return
         if not self._copies():
@@ -351,32 +349,25 @@ class LogFollower:
 
     def sync(self) -> None:
         """Hand what is unsynced to the sync threads."""
-        if self._job is not None:
+        if self.log.busy:
             self._sync_wanted = True
-            return
-        job = self.log.sync_begin()
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._synced, awaited=self.machine.waits)
+        else:
+            self._syncs.sync(self.log, self._synced, self.machine.waits)
 
     def _sync(self, node: int, effect: Sync) -> None:
         self.sync()
-        if self._job is None:  # a cut has synced all there is
+        if not self.log.busy:  # a cut has synced all there is
             self.machine.synced()
             self._collect()
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
-        self.log.sync_end(job, error)
         if self.log.stopped is not None:
             self.stop(self.log.stopped.reason)
             return
         if self._sync_wanted:
             self._sync_wanted = False
             self.sync()
-        if self._awaited is Awaited.SYNC and self._job is None:
+        if self._awaited is Awaited.SYNC and not self.log.busy:
             self._awaited = Awaited.NOTHING
         self._take(self.machine.synced)
         self._note_in_sync()

@@ -23,11 +23,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.broker.partition.rows import PublishDone, Sections
+from penstock.broker.partition.rows import PublishDone
 from penstock.broker.ports import Led
 from penstock.broker.replicas.forwarding import ForwardAnswer
 from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
-from penstock.kernel import Pack, Tail
+from penstock.kernel import Tail
 from penstock.replication.side_frames import Ending
 
 if TYPE_CHECKING:
@@ -74,24 +74,6 @@ class Outbox:
     # --- publishers ---
 
     def publish(
-        self,
-        bodies: list[bytes],
-        due_ns: int,
-        done: PublishDone,
-        sections: Sections | None = None,
-    ) -> None:
-        def append() -> None:
-            for body in bodies:
-                self.tail.append(body, due_ns, sections)
-
-        self.publish_by(append, len(bodies), sum(map(len, bodies)), done)
-
-    def publish_pack(
-        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
-    ) -> None:
-        self.publish_by(lambda: self.tail.append_pack(pack, body, due_ns), count, len(body), done)
-
-    def publish_by(
         self, append: Callable[[], object], count: int, length: int, done: PublishDone
     ) -> None:
         """Raises TooMuchWaiting."""

@@ -27,14 +27,13 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.producers import headers_of
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import LogDamaged, StorageError
-from penstock.kernel import decode_header
 from penstock.log.damage import joined
 from penstock.log.epochs import BatchName
+from penstock.log.scan import headers_of
 from penstock.replication.frames import Target, encode
 from penstock.replication.matching import NO_BATCH, Chain
 from penstock.replication.side_frames import RequestRange, SendRange, lacking
@@ -166,11 +165,9 @@ class Repairing:
         log = self._replica.log
         if not log.start_offset <= start < min(end, log.written_end):
             return b""
-        block = log.read(start, limits.READ_BLOCK_BYTES)
-        position = 0
-        while position < len(block):
-            header = decode_header(block, position)
+        block, length = log.read(start, limits.READ_BLOCK_BYTES), 0
+        for header in headers_of(block):
             if header.base_offset + header.count > end:
                 break
-            position += header.length
-        return bytes(block[:position])
+            length += header.length
+        return bytes(block[:length])

@@ -512,11 +512,9 @@ class ReplicaHost:
         for replicated in resting:
             if replicated not in self._awake:
                 replicated.settle(wall_ns, True, True)
-        health, trouble = self._context.health, self.replication.epoch_ledger.trouble
-        if trouble:
-            health.report("", Trouble.LEDGER, f"no leadership can begin or be followed: {trouble}")
-        else:
-            health.clear("", Trouble.LEDGER)
+        trouble = self.replication.epoch_ledger.trouble
+        reason = trouble and f"no leadership can begin or be followed: {trouble}"
+        self._context.health.show("", Trouble.LEDGER, reason)
 
     # --- leaderships ---
 

@@ -5,8 +5,8 @@ which generations; each goes to the followers as it was written. A caller whose 
 until the set has the latest records calls `when_held`. A leadership that ends gives no answers:
 pending ones have an unknown outcome.
 
-`ElectedJournal`, of a replica that was elected and cannot serve yet. A leadership serves when all
-that its log had before is committed. If the set has shrunk to its minimum and one of its members is
+An elected replica that cannot serve yet has one, too. A leadership serves when all that its log had
+before is committed. If the set has shrunk to its minimum and one of its members is
 lost for good, only a learner can help with that, and a learner becomes a member only with the
 journal. An elected replica that waits for a member without a link, or has waited for a while,
 therefore begins a generation with its inherited state, and feeds it to learners as a leader does.
@@ -26,11 +26,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
-from penstock.broker.partition.journal import Journal
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.errors import JournalRefused
-from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
 from penstock.replication.chunks import Payload, cut
 from penstock.replication.effects import Leave, Stop
 from penstock.replication.frames import Encoded, encode
@@ -55,11 +53,9 @@ from penstock.replication.side_frames import JournalFrame
 
 if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
-    from penstock.broker.context import Context
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
     from penstock.log.follower_journal import FollowedJournal
-    from penstock.log.journal_file import JournalSync
     from penstock.log.ledger import ReplicaKey
 
 Held = Callable[[], None]
@@ -79,7 +75,7 @@ class JournalSender:
         replication: ReplicationContext,
         key: ReplicaKey,
         epoch: int,
-        cursors: Cursors | ElectedJournal,
+        cursors: Cursors,
         drop_below: Callable[[int], None],
         on_leave: Callable[[str], None],
     ) -> None:
@@ -200,82 +196,6 @@ class JournalSender:
         return len(waiting)
 
 
-class ElectedJournal:
-    """As much of `Cursors` as `JournalSender` asks for."""
-
-    def __init__(self, journal: FollowedJournal, epoch: int, context: Context, label: str) -> None:
-        self.on_record: Callable[[bytes], None] | None = None
-        self.on_synced: Callable[[OSError | None], None] | None = None
-        self.on_written: Callable[[set[int]], None] | None = None  # nothing new is said here
-        self._folding = journal.folding
-        self._journal = Journal(
-            journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
-        )
-        self._context = context
-        self._label = label
-        self._job: JournalSync | None = None
-
-    @property
-    def written(self) -> Position:
-        return self._journal.files.written
-
-    @property
-    def synced(self) -> Position:
-        return self._journal.files.synced
-
-    @property
-    def start_offset(self) -> int:
-        return self._folding.start_offset
-
-    @property
-    def is_behind(self) -> bool:
-        return self._journal.files.broken
-
-    @property
-    def busy(self) -> bool:
-        """A sync thread holds the file."""
-        return self._job is not None
-
-    def begin_generation(self) -> None:
-        try:
-            record = self._journal.begin(self._snapshot)
-        except OSError as error:
-            self._report(error)
-        else:
-            self._context.health.clear(self._label, Trouble.JOURNAL)
-            if self.on_record is not None:
-                self.on_record(record)
-
-    def _snapshot(self) -> tuple[int, list[Group]]:
-        folding = self._folding
-        groups = [Group(number, state_entries(one)) for number, one in folding.channels().items()]
-        if folding.start_offset:
-            groups.insert(0, Group(PARTITION, start_entry(folding.start_offset)))
-        return folding.handed_end, groups
-
-    def sync(self) -> None:
-        try:
-            job = self._journal.files.sync_begin()
-        except OSError as error:
-            self._report(error)
-            return
-        if job is not None:
-            self._job = job
-            self._context.syncs.submit(job, self._synced, awaited=True)
-
-    def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
-        self._journal.files.sync_end(job, error)
-        if self.on_synced is not None:
-            self.on_synced(error)
-
-    def _report(self, error: OSError) -> None:
-        reason = f"the state of the channels cannot be stored: {error}"
-        self._context.health.report(self._label, Trouble.JOURNAL, reason)
-
-
 class JournalReceiver:
     """Of one replica. `label` names its partition, for people. `drop_below`: whole segments below
     an offset may be removed, once or later. `on_stop`: the replica has to end, and why."""
@@ -305,7 +225,6 @@ class JournalReceiver:
         self._health = health
         self._drop_below = drop_below
         self._on_stop = on_stop
-        self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePosition | None = (
             None  # the last one: an equal one is no news
         )
@@ -315,7 +234,7 @@ class JournalReceiver:
     @property
     def busy(self) -> bool:
         """A sync thread holds the file."""
-        return self._job is not None
+        return self.journal.files.busy
 
     # --- what comes ---
 
@@ -385,24 +304,14 @@ class JournalReceiver:
 
     def _sync(self) -> None:
         """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
-        if self._job is not None:
-            return
         try:
-            job = self.journal.files.sync_begin()
+            self._syncs.sync(self.journal.files, self._synced, awaited=True)
         except OSError as error:  # it cannot be opened: nothing was tried that may have been lost
             self._health.report(self._label, Trouble.JOURNAL, str(error))
             self.machine.write_failed()
-            return
-        if job is not None:
-            self._job = job
-            self._syncs.submit(job, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
-        job, self._job = self._job, None
-        if job is None:
-            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
         files = self.journal.files
-        files.sync_end(job, error)
         if error is not None:
             self.machine.sync_failed()
         else:

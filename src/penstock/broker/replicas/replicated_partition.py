@@ -3,7 +3,7 @@
 | role | channel journal | table of producers | kernel, channels |
 |---|---|---|---|
 | unassigned, learner, follower | receives its leader's records | folds committed batches | – |
-| elected | receives nothing more; `ElectedJournal` | the same | – |
+| elected | receives nothing more; may send what it inherited | the same | – |
 | leading | is written from (epoch, 0) on, and sent | notes its own publishes | a `Leader` |
 | stopped | receives nothing | as it was | – |
 
@@ -22,13 +22,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.channels.channel import NOT_KEPT
+from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import (
     Assignment,
     Beside,
-    Follower,
+    Following,
     Leading,
     Served,
     Stopped,
@@ -40,7 +41,6 @@ from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
 from penstock.broker.replicas.replicated_journal import (
-    ElectedJournal,
     JournalReceiver,
     JournalSender,
 )
@@ -102,7 +102,7 @@ class ReplicatedPartition:
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership
         self._elected: tuple[Leadership, int] | None = None  # not serving yet, and since when
-        self._inherited: tuple[Leadership, ElectedJournal, JournalSender] | None = None
+        self._inherited: tuple[Leadership, Cursors, JournalSender] | None = None
         self._repairing = Repairing(replica_host.replication, self.target, replica)
         self.assignment = Assignment(
             replica_host.replication,
@@ -150,8 +150,7 @@ class ReplicatedPartition:
         self.assignment.stop(reason)
 
     def _is_free(self) -> bool:
-        inherits = self._inherited is not None and self._inherited[1].busy
-        return not (self.channels.busy or inherits)
+        return not self.channels.busy
 
     def _cut(self, removed: Removed) -> None:
         try:
@@ -170,15 +169,8 @@ class ReplicatedPartition:
         if floor is not None and floor < self._start:
             replica.producers.renew()
         end = self._start if floor is None else min(self._start, floor)
-        if end <= replica.log.start_offset:
-            return
-        try:
-            replica.log.drop_below(end)
-        except StorageError as error:
-            self._context.health.report(replica.label, Trouble.CLEANUP, error.reason)
-        else:
-            self._context.health.clear(replica.label, Trouble.CLEANUP)
-        replica.refresh_damage()
+        if end > replica.log.start_offset:
+            replica.remove(partial(replica.log.drop_below, end))
 
     # --- a leadership begins ---
 
@@ -188,11 +180,8 @@ class ReplicatedPartition:
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
         replica.producers.learn(leadership.machine.committed)
-        journal, epoch = self.channels.journal, leadership.machine.record.epoch
-        replica.journal = Journal(
-            journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
-        )
-        replica.folded, replica.epoch = journal.folded(), epoch
+        replica.epoch = epoch = leadership.machine.record.epoch
+        replica.journal, replica.folded = self._lead_journal(epoch), self.channels.journal.folded()
         retire_outbox(self.topic, replica.number)
         leader = replica.lead(leadership)
         if leader.cursors is None:
@@ -237,8 +226,8 @@ class ReplicatedPartition:
     # --- a leadership that cannot begin ---
 
     def _look_at_elected(self, leadership: Leadership) -> None:
-        """See `ElectedJournal`: a learner has all of the log, and a member has no link, or has not
-        acknowledged for a while."""
+        """See `replicated_journal`: a learner has all of the log, and a member has no link, or has
+        not acknowledged for a while."""
         mono_ns = self._context.clock.mono_ns()
         if self._elected is None or self._elected[0] is not leadership:
             self._elected = leadership, mono_ns
@@ -255,13 +244,19 @@ class ReplicatedPartition:
     def _inherit(self, leadership: Leadership) -> None:
         epoch = leadership.machine.record.epoch
         self.replica.producers.learn(leadership.machine.committed)
-        cursors = ElectedJournal(self.channels.journal, epoch, self._context, self.replica.label)
+        folded = self.channels.journal.folded()
+        cursors = Cursors(self._context, self.replica.label, self._lead_journal(epoch), folded)
         led = JournalSender(
             self._replication, self.key, epoch, cursors, self._drop_below, self._stop
         )
         self._inherited = leadership, cursors, led
         self._tables = ProducerTableSender(self._replication, self.key, epoch, self.replica)
         led.settle()
+
+    def _lead_journal(self, epoch: int) -> Journal:
+        """What was followed, to be gone on with."""
+        journal, bytes_max = self.channels.journal, self._context.options.journal_bytes_max
+        return Journal(journal.files, bytes_max, epoch, journal.folding.handed_end)
 
     def _leave_inherited(self) -> None:
         """It serves now, or its leadership is over."""
@@ -270,7 +265,7 @@ class ReplicatedPartition:
         _, cursors, led = self._inherited
         self._inherited = None
         led.leave()
-        self._context.syncs.wait_for(lambda: cursors.busy)
+        cursors.discard()
         self._tables, self._needed = None, frozenset()
         self._sessions.clear()
 
@@ -325,10 +320,10 @@ class ReplicatedPartition:
         role = self.assignment.role
         if self._inherited is not None:
             self.receive(node, frame)
-        elif isinstance(role, Follower):
+        elif isinstance(role, Following) and role.follower.listed:
             role.follower.receive(node, frame)
             return not (self._table.waits or role.follower.stopped)
-        elif isinstance(role, Leading) and isinstance(frame, Acknowledge):
+        elif isinstance(role, Leading) and role.served and isinstance(frame, Acknowledge):
             role.leadership.acknowledged(node, frame)
             return self._stays_settled()
         else:
@@ -390,7 +385,7 @@ class ReplicatedPartition:
 
     def _stays_settled(self) -> bool:
         role = self.assignment.role  # the acknowledgement may have ended the leadership
-        if not isinstance(role, Leading):
+        if not isinstance(role, Leading) or role.served is None:
             return False
         machine = role.leadership.machine
         if machine.over or machine.record is not self._settled or len(machine.possible_sets) > 1:
@@ -499,23 +494,14 @@ class ReplicatedPartition:
         if sync_log or self._table.waits:
             follower.sync()
         self._take_table()
-        try:
-            replica.log.mark(wall_ns)
-        except StorageError as error:
-            self._context.health.report(replica.label, Trouble.MARK, error.reason)
-        else:
-            self._context.health.clear(replica.label, Trouble.MARK)
+        replica.mark(wall_ns)
 
     # --- the end ---
 
     @property
     def busy(self) -> bool:
         """A thread holds one of its files."""
-        assignment = self.assignment
-        follower = assignment.follower
-        is_following = follower is not None and follower.busy
-        own = assignment.files.own
-        return self.channels.busy or assignment.busy or is_following or own.busy
+        return self.replica.log.busy or self.channels.busy or self.own.busy
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""

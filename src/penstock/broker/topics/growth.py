@@ -65,7 +65,7 @@ class Growth:
         if not have <= count <= limits.PARTITIONS_MAX:
             rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
             raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
-        if rehash and any(replica.stages for replica in topic.replicas.values()):
+        if rehash and self._context.staged[topic.name, topic.identity]:
             how = f"commit or abort the stages of topic {topic.name} first"
             raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
         if rehash:

@@ -26,16 +26,14 @@ from typing import TYPE_CHECKING
 from penstock.broker.partition.idempotent import Stamp, StampedDone
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.rows import (
+    Content,
     MessagePosition,
     PositionDone,
     PublishDone,
     Sections,
     Stored,
-    Traced,
     TracedDone,
-    publish_headed,
-    publish_moved,
-    publish_traced,
+    publish_located,
 )
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
@@ -192,7 +190,8 @@ class TopicPublishing:
         durability says, or with what went wrong. `sections`: what the trailer says of each. Raises
         Refused when none are taken."""
         group = self._taking(len(bodies), due_ns, partition)
-        group.publish(bodies, due_ns, done, sections)
+        append = partial(_append, group.tail, bodies, due_ns, sections)
+        group.publish(append, len(bodies), sum(map(len, bodies)), done)
         self._note_held(group)
 
     def publish_pack(
@@ -206,29 +205,17 @@ class TopicPublishing:
     ) -> None:
         """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
         group = self._taking(count, due_ns, partition)
-        group.publish_pack(pack, body, count, due_ns, done)
+        append = partial(group.tail.append_pack, pack, body, due_ns)
+        group.publish(append, count, len(body), done)
         self._note_held(group)
 
-    def publish_traced(
-        self, messages: Sequence[Traced], due_ns: int, done: TracedDone, partition: int = ANY
+    def publish_located(
+        self, contents: Sequence[Content], due_ns: int, done: TracedDone, partition: int = ANY
     ) -> None:
-        """The same for messages with trace ids; `done` hears where the first one is."""
-        group = self._taking(len(messages), due_ns, partition)
-        publish_traced(group, messages, due_ns, done)
+        """The same for messages with trace ids or headers; `done` hears where the first one is."""
+        group = self._taking(len(contents), due_ns, partition)
+        publish_located(group, contents, due_ns, done)
         self._note_held(group)
-
-    def publish_headed(
-        self,
-        leader: Leader | Outbox,
-        body: bytes,
-        sections: Sections,
-        done: TracedDone,
-        due_ns: int = 0,
-    ) -> None:
-        """One message with headers for a partition that was chosen; `done` hears where."""
-        self._check_publish(1, due_ns)
-        publish_headed(leader.group, body, sections, done, due_ns)
-        self._note_held(leader.group)
 
     def publish_stamped(
         self,
@@ -268,7 +255,8 @@ class TopicPublishing:
         leader = self.route() if partition == ANY else self.taker(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
-        publish_moved(leader.group, dead_letters, partial(_report_position, leader.number, done))
+        report = partial(_report_position, leader.number, done)
+        publish_located(leader.group, dead_letters, 0, report)
 
     def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
         """A batch of another node for a partition that is led here. Raises Refused."""
@@ -346,6 +334,11 @@ class TopicPublishing:
         else:
             self.trouble = reasons[0] if all(reasons) else ""
         self.refusal = always or self.trouble
+
+
+def _append(tail: Tail, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
+    for body in bodies:
+        tail.append(body, due_ns, sections)
 
 
 def _report_position(partition: int, done: PositionDone, answer: PenstockError | Stored) -> None:

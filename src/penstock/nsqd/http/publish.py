@@ -157,7 +157,7 @@ class HttpPublishing:
             check_partition(topic, partition)
             due_ns = due_ns_of(self._deps, parameters)
             done = self._answering(call.answer, said)
-            self._take(topic.publish_traced, messages, due_ns, done, partition)
+            self._take(topic.publish_located, messages, due_ns, done, partition)
 
         call.with_topic(publish)
 
@@ -185,12 +185,8 @@ class HttpPublishing:
             partition = topic.partition_of_key(message.key)
         check_partition(topic, partition)
         due_ns = due_ns_of(self._deps, parameters)
-        leader = topic.route() if partition == ANY else topic.partition(partition)
-        if leader.refusal:
-            self._deps.protocol.refused_count += 1
-            raise Refused(leader.refusal)
         done = self._answering(call.answer, said)
-        self._take(topic.publish_headed, leader, message.body, sections, done, due_ns)
+        self._take(topic.publish_located, [message], due_ns, done, partition)
 
     # --- what all have in common ---
 
