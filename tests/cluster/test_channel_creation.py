@@ -154,6 +154,16 @@ def test_an_unknown_creation_is_tried_again_until_the_deadline() -> None:
     assert isinstance(error, ChangeUnknown)
 
 
+def test_a_document_that_is_broken_is_named() -> None:
+    world = World()
+    world.view.broken[keys.numbers("t")] = "numbers/t is no JSON"
+    assert world.make() is None
+    world.pass_time(ATTEMPT_NS)
+    (error,) = world.answers
+    assert isinstance(error, ChangeUnknown)
+    assert "numbers/t is no JSON" in str(error)
+
+
 def test_numbers_rise_over_tombstones_and_begin_again_with_another_topic() -> None:
     for counted, expected in ((ChannelNumbers(9, 6), 7), (ChannelNumbers(8, 6), 5)):
         world = World()

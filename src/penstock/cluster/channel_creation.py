@@ -206,6 +206,8 @@ class ChannelCreations:
         made = Channel(identity, number, False, as_settings(ChannelSettings(), **more), False)
         numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, number))
         channel_key, numbers_key = keys.channel(*name), keys.numbers(name.topic)
+        for key in (channel_key, numbers_key):
+            view.check_sound(key)
         compares = (
             RevisionIs(keys.topic(name.topic), topic.revision),
             RevisionIs(channel_key, _revision(view.channels.get(name))),

@@ -198,6 +198,7 @@ class _DocumentChange:
     def _draw(self) -> Transaction | None:
         if self._revision:  # the view does not show it yet
             return None
+        self._view.check_sound(self._key)
         held = self._held()
         document, revision = (held.document, held.revision) if held is not None else (None, 0)
         wanted = self._change(document)

@@ -49,7 +49,7 @@ from penstock.cluster.documents import (
     decode,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.errors import DocumentBroken
+from penstock.errors import DocumentBroken, Refused
 from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
@@ -167,6 +167,11 @@ class View:
         while (held := self.partitions.get(name)) is not None:
             yield name, held
             name = PartitionName(topic, name.number + 1)
+
+    def check_sound(self, key: str) -> None:
+        """Raises Refused: what stands there broke its rules, so nothing is drawn from it."""
+        if key in self.broken:
+            raise Refused(self.broken[key])
 
     def refusal(self, name: PartitionName) -> str:
         """Why the record of this partition may not be changed; empty: it may."""
