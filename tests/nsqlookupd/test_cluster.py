@@ -51,7 +51,9 @@ class Nsqds:
         self.answers: list[Fetched | FetchFailed | Callable[[], Fetched]] = []
         self.asked: list[tuple[str, Mapping[str, str]]] = []
 
-    async def request(self, method: str, url: str, headers: Mapping[str, str]) -> Fetched:
+    async def request(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> Fetched:
         self.asked.append((f"{method} {url}", headers))
         answer = self.answers.pop(0)
         if isinstance(answer, FetchFailed):

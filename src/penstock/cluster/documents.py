@@ -85,6 +85,11 @@ class NodeDocument(NamedTuple):
     disk_free_bytes: U63
     load: U63  # bytes a second that its partitions took, averaged
 
+    @property
+    def http_address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.http_port}"
+
 
 class Lookup(NamedTuple):
     """An nsqlookupd that lives. Its key has a lease."""

@@ -53,6 +53,7 @@ from penstock.errors import DocumentBroken, Refused
 from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
+_NO_REPLICA = 3  # a rank of a node, behind leaders and followers
 
 
 class Versioned(NamedTuple, Generic[_T]):
@@ -167,6 +168,22 @@ class View:
         while (held := self.partitions.get(name)) is not None:
             yield name, held
             name = PartitionName(topic, name.number + 1)
+
+    def nodes_for(self, topic: str, any_node: bool = False) -> list[NodeDocument]:
+        """Nodes that live, speak HTTP and have a replica of the topic: its leaders first, and those
+        without a replica last, where they may do as well."""
+        ranks: dict[int, int] = {}
+        for _, held in self.partitions_of(topic):
+            leader = held.document.leader
+            for member in held.document.members:
+                rank = 1 if leader is not None and leader.node == member.node else 2
+                ranks[member.node] = min(rank, ranks.get(member.node, rank))
+        live = [
+            (ranks.get(number, _NO_REPLICA), number)
+            for number, held in self.nodes.items()
+            if held.document.http_port and (any_node or number in ranks)
+        ]
+        return [self.nodes[number].document for _, number in sorted(live)]
 
     def check_sound(self, key: str) -> None:
         """Raises Refused: what stands there broke its rules, so nothing is drawn from it."""

@@ -422,7 +422,7 @@ class ClusterMember:
 
     def http_address(self, node: int) -> str:
         held = self.view.nodes.get(node)
-        return f"{held.document.host}:{held.document.http_port}" if held is not None else ""
+        return held.document.http_address if held is not None else ""
 
     def trouble(self) -> str:
         """Why this node cannot do its part at present; empty: it does."""

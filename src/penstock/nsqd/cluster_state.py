@@ -92,9 +92,7 @@ class ClusterState:
     def records(self, only: str = "") -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
         """Of live topics, or of one, with how many replicas each is to have."""
         view = self._cluster.participant.view
-        for name, held in view.partitions.items():
-            if only not in ("", name.topic):
-                continue
+        for name, held in view.partitions_of(only) if only else view.partitions.items():
             topic = view.topics.get(name.topic)
             if topic is None or topic.document.deleted:
                 continue
@@ -141,10 +139,7 @@ class ClusterState:
         """Partitions that this node does not serve, with the HTTP address of the leader, empty
         where none can be reached; and the addresses of all nodes that live."""
         nodes = self._cluster.participant.view.nodes
-        addresses = {
-            number: f"{held.document.host}:{held.document.http_port}"
-            for number, held in sorted(nodes.items())
-        }
+        addresses = {number: held.document.http_address for number, held in sorted(nodes.items())}
         topics: dict[str, Row] = {}
         for name, record, _ in self.records():
             target = target_for(record.identity, name.number)

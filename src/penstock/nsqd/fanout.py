@@ -15,7 +15,7 @@ partition goes to its leader alone.
 A partition without a leader is named in an error: nothing was done there.
 
 **About a topic or a channel**, which the metadata has: any node with a replica changes that. One
-that has none of the topic's sends the request to one of its leaders.
+that has none sends the request to the first that it reaches, a leader if there is one.
 
 **Publishes of an idempotent producer** are sent to the leader of its partition, which remembers
 what it has stored. Others are forwarded in rows (`broker/replicas/outbox.py`).
@@ -29,15 +29,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
-from penstock.errors import FetchFailed
-from penstock.net.api import JSON, NSQ_HEADER, Answer, HttpError, Route, error_response
+from penstock.net.api import Answer, HttpError, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
+from penstock.net.relay import pass_on
 from penstock.net.secret_file import authorization
 
 if TYPE_CHECKING:
     from penstock.net.fetch import Fetcher
-    from penstock.net.http_client import Fetched
     from penstock.nsqd.cluster import ClusterMember
 
 ONLY_HERE = "only_here"
@@ -65,7 +64,6 @@ ABOUT_METADATA = frozenset(
 OF_PRODUCERS = frozenset({"/pub", "/mpub", "/pubtrace", "/mpubtrace", "/pub_ext"})
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _EXT = b"x-nsqext-"
-_REPEATED = "X-Penstock-Repeated"
 Serve = Callable[[Request, Answer], None]
 
 
@@ -114,22 +112,24 @@ class FanOut:
         names += [(_EXT + name).decode("latin-1") for name, _ in request.headers(_EXT)]
         found = {name: request.header(name.encode("latin-1")) for name in names}
         headers = {name: value.decode("latin-1") for name, value in found.items() if value}
-        answer(await self._ask(request, node, headers, {"stored": "unknown"}))
+        addresses = [self._member.http_address(node)]
+        answer(await self._pass_on(request, addresses, headers, "stored"))
 
     def _passed_on(self, serve: Serve) -> Serve:
         def at_a_replica(request: Request, answer: Answer) -> None:
             parameters = parse_query(request.query)
-            is_here = self._member.has_replica(parameters.get("topic", ""))
-            leaders = set() if ONLY_HERE in parameters or is_here else self._leaders(parameters)
-            if leaders:
-                self._begin(self._pass_on(request, min(leaders), answer))
+            member, topic = self._member, parameters.get("topic", "")
+            known = topic in member.view.topics and ONLY_HERE not in parameters
+            if known and not member.has_replica(topic):
+                nodes = member.view.nodes_for(topic)
+                self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
             else:
                 serve(request, answer)
 
         return at_a_replica
 
-    async def _pass_on(self, request: Request, node: int, answer: Answer) -> None:
-        answer(await self._ask(request, node))
+    async def _pass_on_to(self, addresses: list[str], request: Request, answer: Answer) -> None:
+        answer(await self._pass_on(request, addresses))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -172,7 +172,8 @@ class FanOut:
         local: asyncio.Future[Response] | None,
         answer: Answer,
     ) -> None:
-        asked = await asyncio.gather(*(self._ask(request, node) for node in others))
+        addresses = map(self._member.http_address, others)
+        asked = await asyncio.gather(*(self._pass_on(request, [one]) for one in addresses))
         responses = [*([await local] if local is not None else []), *asked]
         done = [one for one in responses if one.status == 200]
         failed = [one for one in responses if one.status != 200]
@@ -181,25 +182,15 @@ class FanOut:
         else:
             answer(_joined(done))
 
-    async def _ask(
+    async def _pass_on(
         self,
         request: Request,
-        node: int,
+        addresses: list[str],
         headers: Mapping[str, str] | None = None,
-        details: Mapping[str, Any] | None = None,
+        outcome: str = "changed",
     ) -> Response:
-        """`details`: of the error where it does not answer."""
-        address = self._member.http_address(node)
-        url = f"http://{address}{request.target}&{ONLY_HERE}=true"
-        sent = {**self._headers, **(headers or {})}
-        try:
-            found: Fetched = await self._fetcher.request(request.method, url, request.body, sent)
-        except FetchFailed as error:
-            return error_response(HttpError(503, f"FAILED node {node}: {error}", details=details))
-        repeated = found.headers.get(_REPEATED.lower(), "")
-        more = ((_REPEATED, repeated),) if repeated else ()
-        kind = found.headers.get("content-type", JSON) if found.body else ""
-        return Response(found.status, found.body, kind, (*NSQ_HEADER, *more))
+        target, sent = f"{request.target}&{ONLY_HERE}=true", {**self._headers, **(headers or {})}
+        return await pass_on(self._fetcher, request, target, addresses, sent, outcome)
 
 
 def _joined(responses: list[Response]) -> Response:

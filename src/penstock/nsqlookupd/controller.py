@@ -41,7 +41,6 @@ from penstock.cluster.registration import Leased
 from penstock.cluster.view import View, ViewChange
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import ListenAddress
 from penstock.replication.leader import Outcome
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -173,8 +172,7 @@ class ControllerService:
 
     async def _ask(self, number: int, node: NodeDocument) -> None:
         try:
-            address = ListenAddress(node.host, node.http_port, "")
-            await self._fetcher.request("GET", f"http://{address}/ping")
+            await self._fetcher.request("GET", f"http://{node.http_address}/ping")
         except FetchFailed:
             self._reachable.discard(number)
         else:

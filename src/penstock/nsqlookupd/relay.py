@@ -1,10 +1,8 @@
 """What changes topics and channels of a cluster, passed on to one of its nsqds.
 
-A node with a replica of the topic is asked, its leaders before others; any node may make a topic. A
-node that can't be reached has not heard of the request, so the next one is asked; where it may have
-been heard, the answer is that the outcome is not known. Status and body are the node's. An answer
-waits until this nsqlookupd has seen the change, for LOOKUP_HOLD_NS at most: whoever looks next
-finds it.
+A node with a replica of the topic is asked, its leaders before others; any node may make a topic.
+An answer waits until this nsqlookupd has seen the change, for LOOKUP_HOLD_NS at most: whoever looks
+next finds it.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock import limits
-from penstock.cluster.documents import NodeDocument
 from penstock.cluster.view import View
-from penstock.errors import FetchFailed
-from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
+from penstock.net.api import EMPTY, Answer, Parameters
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import ListenAddress
 from penstock.net.query import whole_number
+from penstock.net.relay import pass_on
 from penstock.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 
 CREATE, EXPAND, DELETE = "/topic/create", "/topic/partition/expand", "/topic/delete"
 CHANNEL_CREATE, CHANNEL_DELETE = "/channel/create", "/channel/delete"
-_OF_NOBODY = 3  # a rank: it has no replica
 
 
 class Relay:
@@ -69,10 +64,7 @@ class Relay:
         await self._fetcher.close()
 
     async def _send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
-        try:
-            response = await self._ask(request, parameters)
-        except HttpError as error:
-            response = error_response(error)
+        response = await self._ask(request, parameters)
         if response.status != 200:
             answer(response)
             return
@@ -81,45 +73,16 @@ class Relay:
         )
 
     async def _ask(self, request: Request, parameters: Parameters) -> Response:
-        """Raises HttpError."""
         query = urlencode(parameters, errors="surrogateescape")
         authorization = request.header(b"authorization")
         headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
-        reasons = []
-        for node in nodes_for(self._view, parameters["topic"], request.path == CREATE):
-            url = f"http://{ListenAddress(node.host, node.http_port, '')}{request.path}?{query}"
-            try:
-                found = await self._fetcher.request("POST", url, headers=headers)
-            except FetchFailed as failed:
-                if failed.sent:
-                    unknown = {"changed": "unknown"}
-                    raise HttpError(503, f"FAILED {failed}", details=unknown) from failed
-                reasons.append(failed.reason)
-                continue
-            if found.status == 404 and request.path == DELETE:
-                return EMPTY  # by another nsqlookupd, and as of a topic that none knows
-            kind = found.headers.get("content-type", "") if found.body else ""
-            return Response(found.status, found.body, kind, NSQ_HEADER)
-        why = "; ".join(reasons) or "none lives"
-        raise HttpError(503, f"FAILED no nsqd of the cluster can be asked: {why}")
-
-
-def nodes_for(view: View, topic: str, any_node: bool) -> list[NodeDocument]:
-    """Nodes that live and speak HTTP, in the order in which they are asked."""
-    ranks: dict[int, int] = {}
-    for name, held in view.partitions.items():
-        if name.topic != topic:
-            continue
-        leader = held.document.leader
-        for member in held.document.members:
-            rank = 1 if leader is not None and leader.node == member.node else 2
-            ranks[member.node] = min(rank, ranks.get(member.node, rank))
-    live = [
-        (ranks.get(number, _OF_NOBODY), number)
-        for number, held in view.nodes.items()
-        if held.document.http_port and (any_node or number in ranks)
-    ]
-    return [view.nodes[number].document for _, number in sorted(live)]
+        nodes = self._view.nodes_for(parameters["topic"], any_node=request.path == CREATE)
+        addresses = [node.http_address for node in nodes]
+        target = f"{request.path}?{query}"
+        found = await pass_on(self._fetcher, request, target, addresses, headers)
+        if found.status == 404 and request.path == DELETE:
+            return EMPTY  # by another nsqlookupd, and as of a topic that none knows
+        return found
 
 
 def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Headers, Pack
 from penstock.net.api import OK, Answer, Guard, HttpError, Parameters, error_response, json_response
 from penstock.net.exchange import Request, Response
+from penstock.net.relay import REPEATED
 from penstock.nsqd.http.arguments import FALSE, TRUE
 from penstock.nsqd.http.deps import Call, Deps, parameters_of, unavailable
 from penstock.nsqd.http.targets import (
@@ -278,7 +279,7 @@ def just_ok(where: Stored | None) -> Response:
 
 
 def _repeated(response: Response) -> Response:
-    return response._replace(headers=(*response.headers, ("X-Penstock-Repeated", "true")))
+    return response._replace(headers=(*response.headers, (REPEATED, "true")))
 
 
 def _stored_response(message: Traced | Headed, where: Stored | None) -> Response:
