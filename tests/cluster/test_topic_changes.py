@@ -50,7 +50,7 @@ def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -
     cluster.run(3)
     (error,) = asked
     assert isinstance(error, ChangeUnknown)
-    assert "may come true or not, ask again" in str(error)
+    assert "the outcome is unknown, ask again" in str(error)
     cluster.away.clear()
     again = ask(node, "make_topic", TWO)
     cluster.until(lambda: again)

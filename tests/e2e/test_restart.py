@@ -104,7 +104,7 @@ def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path) -> None:
             assert daemon.running
             consumer.fin(last.id)
             assert daemon.wait() == 0
-        assert "DRAIN: nothing is left" in daemon.stderr()
+        assert "DRAIN: no messages are left" in daemon.stderr()
         assert daemon.stderr().rstrip().endswith("NSQ: bye")
         daemon.start()
         assert daemon.channel_stats("t", "c")["depth"] == 0

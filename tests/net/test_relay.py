@@ -55,4 +55,4 @@ def test_a_request_that_nobody_heard_is_refused() -> None:
     assert answer.status == 503
     assert "a:1: refused; b:2: refused" in document["message"]
     assert "stored" not in document
-    assert "none lives" in json.loads(passed_on(Daemons()).body)["message"]
+    assert "none is alive" in json.loads(passed_on(Daemons()).body)["message"]

@@ -98,7 +98,7 @@ def test_a_fault_in_a_command_stops_the_daemon(
         assert is_broken(nsqd)
         other.send(pub(b"t", b"y"))
         assert other.is_closed()  # and has no OK for it
-    assert caplog.text.count("a fault of the program stops the daemon") == 1
+    assert caplog.text.count("internal error: the daemon stops") == 1
     assert "impossible" in caplog.text
 
 

@@ -41,11 +41,11 @@ def test_sighup_without_a_terminal_reloads_and_goes_on(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", f"--config={config}") as daemon:
         config.write_text('log_level = "debug"\nmax_rdy_count = 7\n')
         hang_up(daemon, "INFO: reloaded: certificates")
-        assert "only a restart makes it so: -max-rdy-count" in daemon.stderr()
+        assert "changed settings that need a restart: -max-rdy-count" in daemon.stderr()
         assert daemon.http("GET", "/config/log_level") == (200, b"1")
         assert daemon.http("GET", "/config/max_rdy_count") == (200, b"2500")
         config.write_text('log_levle = "info"\n')
-        hang_up(daemon, "nothing is reloaded: ")
+        hang_up(daemon, "reload failed, nothing has changed: ")
         assert "the nearest is log_level" in daemon.stderr()
         assert daemon.http("GET", "/config/log_level") == (200, b"1")
         assert daemon.stop() == 0
@@ -104,7 +104,7 @@ def test_sighup_takes_a_renewed_certificate(tmp_path: Path) -> None:
         before = certificates_of(daemon.tcp_port, https)
         assert len(before) == 1
         cert.write_text("rubbish")
-        hang_up(daemon, "nothing is reloaded: tls-cert")
+        hang_up(daemon, "reload failed, nothing has changed: tls-cert")
         assert certificates_of(daemon.tcp_port, https) == before
         install(second)
         hang_up(daemon, "INFO: reloaded: certificates")

@@ -381,7 +381,7 @@ def test_what_may_have_been_heard_is_not_asked_twice(desk: Desk) -> None:
         desk.delete(keys.node(number))
     desk.run()
     answer = asyncio.run(desk.change("/topic/delete?topic=t"))
-    assert (answer.status, b"can be asked: none lives" in answer.body) == (503, True)
+    assert (answer.status, b"can be reached: none is alive" in answer.body) == (503, True)
     assert len(desk.nsqds.asked) == 1
 
 

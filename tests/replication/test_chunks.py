@@ -133,7 +133,7 @@ def piece(kind: int, total: int, at: int, data: bytes, crc: int | None = None) -
         ([piece(6, 100, 0, LETTERS), piece(6, 99, 26, b"x")], "continues nothing"),
         ([piece(6, 100, 0, LETTERS), piece(6, 100, 25, b"x")], "continues nothing"),
         ([piece(6, 100, 0, LETTERS), piece(13, 100, 26, b"x")], "continues nothing"),
-        ([piece(13, 100, 0, LETTERS, crc=1)], "a payload of 26 bytes does not have its checksum"),
+        ([piece(13, 100, 0, LETTERS, crc=1)], "a payload of 26 bytes fails its checksum"),
         ([piece(6, 100, 0, b"")[:30]], ""),
     ],
 )

@@ -158,7 +158,7 @@ def test_while_nsqd_runs(disk: SimDisk, kernel: ModuleType) -> None:
 def test_two_sets_of_data(disk: SimDisk, kernel: ModuleType) -> None:
     open_world(disk, kernel).close()
     write_queue(disk, PATH, "orders:mail", records([77]))
-    with pytest.raises(StorageError, match="nobody can say which are newer"):
+    with pytest.raises(StorageError, match="and it is unknown which are newer"):
         open_world(disk, kernel)
 
 

@@ -33,7 +33,7 @@ class Trouble(IntEnum):
     PRODUCERS = 17  # the table of idempotent producers could not be written
     STAGE_WRITE = 18  # a stage could not be written
     STAGE_REMOVAL = 19  # stages that nobody needs any more could not be removed
-    CORRUPT = 11  # stored messages are corrupt: readers step over them
+    CORRUPT = 11  # stored messages are corrupt: readers skip them
     MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
     JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted
     MARK = 14  # the mark could not be written
@@ -51,7 +51,7 @@ class Trouble(IntEnum):
     INDEX = 28  # an index of a log could not be written
     SYNC = 31  # a sync that lost nothing failed and is tried again: publishes wait
     LEDGER = 29  # what this node promises could not be made durable
-    CONCEDED = 30  # no replica has some stored messages: readers step over them
+    CONCEDED = 30  # no replica has some stored messages: readers skip them
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 

@@ -291,7 +291,7 @@ class Link(asyncio.Protocol):
 def log_death(task: asyncio.Task[None]) -> None:
     """A task that looks after connections has ended by what nobody foresaw: it must be seen."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s has died", task.get_name(), exc_info=error)
+        log.error("%s has ended by an internal error", task.get_name(), exc_info=error)
 
 
 async def connect(address: str, options: ConnectionOptions) -> Link:

@@ -260,7 +260,7 @@ class Producer(Publisher):
         if frame.data == HEARTBEAT:
             link.write(framing.NOP)
         elif not self._sent:
-            link.abort(f"{frame.data[:100]!r} came, and nothing was asked")
+            link.abort(f"{frame.data[:100]!r} came, though nothing was asked")
         elif frame.type == FrameType.ERROR:
             self._refused(link, frame.data)
         else:

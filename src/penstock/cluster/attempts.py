@@ -100,7 +100,7 @@ class Attempts:
         elif is_late and goal.is_enough():
             self._end(key, attempt, goal.shortfall())
         elif is_late:
-            reason = f"{attempt.reason}; it may come true or not, ask again"
+            reason = f"{attempt.reason}; the outcome is unknown, ask again"
             self._end(key, attempt, ChangeUnknown(goal.what, reason))
         elif not attempt.is_requested and self._is_due(attempt):
             self._draw(key, attempt)

@@ -262,7 +262,7 @@ class Reconciler:
         moved_to = self.replica_host.release(target, stays=True)
         self.is_unchecked = True
         _log.warning(
-            "%s/%d is copied again: %s; what it had was moved to %s", *name, reason, moved_to
+            "%s/%d is copied again: %s; its old data was moved to %s", *name, reason, moved_to
         )
 
     def _is_new(self, topic: str, held: Versioned[PartitionRecord]) -> bool:
@@ -292,7 +292,7 @@ class Reconciler:
         replicated = self.replica_host.replica(target)
         moved_to = self.replica_host.release(target, stays)
         if stays:
-            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, moved_to)
+            _log.warning("%s/%d is no longer assigned to this node: moved to %s", *name, moved_to)
         self._report()  # its leadership is over
         held = self.view.topics.get(name.topic)
         is_over = held is not None and held.document.deleted

@@ -49,7 +49,7 @@ class Watching:
         self.coordinator = coordinator
         self.view = view
         self.phase = Phase.AWAY
-        self.reason = "not met yet"  # why it is away
+        self.reason = "not connected yet"  # why it is away
         self.due_ns = 0  # the next attempt
         self._progress_due_ns = 0
         self._is_listed = False

@@ -123,10 +123,10 @@ class _Signals:
 
     def on_hang_up(self, number: int) -> None:
         if self._has_terminal and not has_terminal():
-            log.info("SIGHUP: the terminal is gone; stopping")
+            log.info("SIGHUP: the terminal has closed; stopping")
             self.on_signal(number)
         elif self._reload is None:
-            log.info("SIGHUP: there is nothing to reload")
+            log.info("SIGHUP: this program has nothing to reload")
         elif self.started and not self._ended.done():
             self._reloading = asyncio.ensure_future(self._reload_once(self._reloading))
 
@@ -138,7 +138,7 @@ class _Signals:
             if self._reload is not None:
                 await self._reload()
         except (PenstockError, OSError) as error:
-            log.error("SIGHUP: nothing is reloaded: %s", error)
+            log.error("SIGHUP: reload failed, nothing has changed: %s", error)
 
 
 def has_terminal() -> bool:

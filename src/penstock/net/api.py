@@ -157,7 +157,7 @@ class Api:
         except PenstockError as error:
             answer(error_response(self.error_of(error)))
         except Exception as error:
-            self._log.exception("a fault while serving %s %s", request.method, request.path)
+            self._log.exception("internal error while serving %s %s", request.method, request.path)
             answer(error_response(HttpError(500, "INTERNAL_ERROR", closes=True)))
             self.on_fault(request, error)
 

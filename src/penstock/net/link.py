@@ -107,7 +107,7 @@ class ServerLink:
         try:
             act()
         except Exception:
-            log.exception("a fault in a connection with TLS or compression")
+            log.exception("internal error in a connection with TLS or compression")
             self.abort()
 
     # --- what the daemon says while it is quiet ---

@@ -41,5 +41,5 @@ async def pass_on(
         repeated = found.headers.get(REPEATED.lower())
         more = ((REPEATED, repeated),) if repeated else ()
         return Response(found.status, found.body, kind, (*NSQ_HEADER, *more))
-    why = "; ".join(reasons) or "none lives"
-    return error_response(HttpError(503, f"FAILED no nsqd that has it can be asked: {why}"))
+    why = "; ".join(reasons) or "none is alive"
+    return error_response(HttpError(503, f"FAILED no nsqd with a replica can be reached: {why}"))

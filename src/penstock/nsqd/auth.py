@@ -142,8 +142,8 @@ class Auth:
             found = error
         except Exception as error:
             # Its text may hold what was sent, so the traceback stays out of the log too.
-            log.error("a fault while asking an auth server: %s", type(error).__name__)
-            found = AuthFailed("a fault of the program")
+            log.error("internal error while asking an auth server: %s", type(error).__name__)
+            found = AuthFailed("an internal error")
         finally:
             done(found)
             self._soon()

@@ -158,12 +158,12 @@ class ClusterMember:
         if isinstance(found, Reading) and found.entry is None:
             return None  # there has never been one
         if not isinstance(found, Reading) or found.entry is None:
-            raise Refused(f"etcd does not say whether there is a node {own}: {found.reason}")
+            raise Refused(f"etcd did not answer whether node {own} exists: {found.reason}")
         if not self._options.cluster_replace:
             raise Refused(f"another machine has the id {own}. {_WHAT_TO_DO}")
         alive = await self._ask(lambda done: self.coordinator.read(keys.node(own), done))
         if not isinstance(alive, Reading) or alive.entry is not None:
-            raise Refused(f"node {own} is alive, or etcd does not say: it cannot be replaced")
+            raise Refused(f"node {own} is alive, or etcd does not answer: it cannot be replaced")
         return MEMBERSHIP.decode(found.entry.key, found.entry.value)
 
     async def _read_uuid(self, may_make: bool) -> int:
@@ -428,7 +428,7 @@ class ClusterMember:
         """Why this node cannot do its part at present; empty: it does."""
         participant = self.cluster.participant
         if self.view.frozen:
-            return f"the metadata is not believed: {self.view.frozen}"
+            return f"the metadata in etcd is not trusted: {self.view.frozen}"
         if participant.watching.phase is not Phase.WATCHING:
             return f"etcd: {participant.watching.reason or 'the metadata is being read'}"
         if not participant.registration.is_held(time.monotonic_ns()):

@@ -113,7 +113,7 @@ class Daemon:
             log.info("durability: %s", self.options.durability)
             if self.options.without_effect:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
-                log.warning("no effect here: %s", flags)
+                log.warning("flags without effect: %s", flags)
             self.node.lookups.set_addresses(self.options.lookupd_tcp_address)
             check_address(self.options.statsd_address)
             if self.node.auth.required:
@@ -266,7 +266,7 @@ class Daemon:
         """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
         if self.broken:
             return  # by the one that was reported
-        log.critical("a fault of the program stops the daemon", exc_info=error)
+        log.critical("internal error: the daemon stops", exc_info=error)
         self.node.turn.stop()
         self.broken = True
         self._end(1)
@@ -343,5 +343,5 @@ def _report(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     changed = [name for name, value in now.items() if before[name] != value]
     waiting = ", ".join(f"-{name}" for name in changed if name not in _RELOADED)
     if waiting:
-        log.warning("changed, but only a restart makes it so: %s", waiting)
+        log.warning("changed settings that need a restart: %s", waiting)
     log.info("reloaded: certificates, nsqlookupds and the log level")

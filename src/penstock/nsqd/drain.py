@@ -53,7 +53,7 @@ class Drain:
         self.state = "draining"
         self._broker.draining = True
         self._report_at = 0.0
-        log.info("DRAIN: publishes are refused, deliveries go on until nothing is left")
+        log.info("DRAIN: publishes are refused; deliveries go on until no messages are left")
         self._look_later()
 
     def cancel(self) -> None:
@@ -61,7 +61,7 @@ class Drain:
         if self.state == "draining":
             self.state = "off"
             self._broker.draining = False
-            log.info("DRAIN: called off, publishes are taken again")
+            log.info("DRAIN: cancelled, publishes are accepted again")
 
     def stop(self) -> None:
         """The daemon ends, for this reason or another."""
@@ -79,7 +79,7 @@ class Drain:
         left = self._left_total()
         if not left:
             self.state = "done"
-            log.info("DRAIN: nothing is left")
+            log.info("DRAIN: no messages are left")
             self._end()
             return
         now = self._loop.time()

@@ -58,9 +58,9 @@ class Metric(NamedTuple, Generic[Of]):
 
 TOPIC_METRICS: tuple[Metric[Topic], ...] = (
     Metric("topic_messages_total", "Messages published.", attrgetter("message_count")),
-    Metric("topic_message_bytes_total", "Bytes of their bodies.", attrgetter("message_bytes")),
+    Metric("topic_message_bytes_total", "Bytes published.", attrgetter("message_bytes")),
     Metric("topic_depth", "Messages that no channel has been given yet.", attrgetter("depth")),
-    Metric("topic_backend_depth", "Those of them that are on disk only.",
+    Metric("topic_backend_depth", "Waiting messages that are on disk only.",
            attrgetter("backend_depth")),
     Metric("topic_paused", "1 while the topic is paused.", lambda topic: int(topic.paused)),
     Metric("topic_refusing", "1 while publishes are refused.",
@@ -85,15 +85,15 @@ CHANNEL_METRICS: tuple[Metric[Channel], ...] = (
     Metric("channel_timeouts_total", "Messages that timed out.", attrgetter("timeout_count")),
     Metric("channel_expired_total", "Messages that grew too old.", attrgetter("expired_count")),
     Metric("channel_depth", "Messages that wait for a consumer.", attrgetter("depth")),
-    Metric("channel_backend_depth", "Those of them that are on disk only.",
+    Metric("channel_backend_depth", "Waiting messages that are on disk only.",
            attrgetter("backend_depth")),
     Metric("channel_in_flight", "Messages sent and not yet answered.", attrgetter("in_flight")),
-    Metric("channel_deferred", "Messages that wait for their time.", attrgetter("delayed")),
+    Metric("channel_deferred", "Messages whose delay has not ended.", attrgetter("delayed")),
     Metric("channel_clients", "Consumers.", lambda channel: len(channel.consumers)),
     Metric("channel_paused", "1 while the channel is paused.", lambda channel: int(channel.paused)),
     Metric("channel_skipped", "1 while the whole channel is skipped.",
            lambda channel: int(channel.skips.on)),
-    Metric("channel_oldest_age_seconds", "Of its oldest unfinished message.",
+    Metric("channel_oldest_age_seconds", "Oldest unfinished message.",
            lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
 )  # fmt: skip
 AUTO_ACKS = "channel_auto_acks_total"
@@ -112,7 +112,7 @@ def _figure(name: str, help: str, key: str) -> Metric[Row]:
 TOPIC_PARTITION_METRICS: tuple[Metric[Row], ...] = (
     _figure("topic_partition_messages_total", "Messages published to the partition.",
             "message_count"),
-    _figure("topic_partition_message_bytes_total", "Bytes of their bodies.", "message_bytes"),
+    _figure("topic_partition_message_bytes_total", "Bytes published.", "message_bytes"),
     _figure("topic_partition_depth", "Messages that no channel has been given yet.", "depth"),
     _figure("topic_partition_start_offset", "The earliest offset that is stored.", "start_offset"),
     _figure("topic_partition_end_offset", "The offset after the newest message.", "committed_end"),
@@ -129,9 +129,9 @@ CHANNEL_PARTITION_METRICS: tuple[Metric[Row], ...] = (
     _figure("channel_partition_depth", "Messages that wait for a consumer.", "depth"),
     _figure("channel_partition_in_flight", "Messages sent and not yet answered.",
             "in_flight_count"),
-    _figure("channel_partition_deferred", "Messages that wait for their time.", "deferred_count"),
+    _figure("channel_partition_deferred", "Messages whose delay has not ended.", "deferred_count"),
     _figure("channel_partition_clients", "Consumers that read it.", "client_count"),
-    _figure("channel_partition_oldest_age_seconds", "Of its oldest unfinished message.",
+    _figure("channel_partition_oldest_age_seconds", "Oldest unfinished message.",
             "oldest_age_seconds"),
 )  # fmt: skip
 
@@ -183,7 +183,7 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
         ("nsqd_offline_partitions", "Partitions of the cluster without a leader.", state.offline),
         ("nsqd_leader_changes_total", "Leaderships that began on this node.", state.leader_changes),
         ("nsqd_replica_lag_messages",
-         "Messages that the follower most behind lacks, of the partitions led here.", state.lag),
+         "Messages that the slowest follower lacks, of the partitions led here.", state.lag),
         ("nsqd_cluster_clock_ahead_seconds",
          "How far the clock is ahead of most other nodes' clocks; negative: behind.",
          state.clock_ahead_ns / limits.SECOND),
@@ -196,23 +196,23 @@ def _process(deps: Deps) -> Iterator[str]:
     broker, protocol = deps.broker, deps.protocol
     disk = disk_row(deps.options.data_path, deps.sync_times)
     label = f'version="{escape(__version__)}"'
-    yield from _plain("nsqd_info", "What runs here.", 1, label)
+    yield from _plain("nsqd_info", "Build information.", 1, label)
     singles = (
         ("nsqd_healthy", "1 while /ping answers OK.", int(broker.healthy)),
         ("nsqd_clock_ahead_seconds", "How far the clock is known to be ahead; else 0.",
          broker.clock_leap.ahead_ns / limits.SECOND),
         ("nsqd_draining", "1 while the node is drained.", int(broker.draining)),
-        ("nsqd_connections", "TCP clients.", len(protocol.sessions)),
-        ("nsqd_connections_total", "TCP clients so far.", protocol.accepted_count),
+        ("nsqd_connections", "TCP connections that are open.", len(protocol.sessions)),
+        ("nsqd_connections_total", "TCP connections accepted.", protocol.accepted_count),
         ("nsqd_http_connections", "HTTP clients.", deps.http_connections()),
         ("nsqd_publishes_refused_total", "Publishes that were refused or failed.",
          protocol.refused_count),
         ("nsqd_stages", "Staged blocks that wait for a commit.", broker.commits.stages.count),
-        ("nsqd_staged_bytes", "Bytes of them.", broker.commits.stages.bytes),
+        ("nsqd_staged_bytes", "Bytes of staged blocks.", broker.commits.stages.bytes),
         ("nsqd_commits_total", "Commits of staged blocks.", broker.commits.total),
         ("nsqd_commits_unfinished", "Commits that wait for the disk to be finished.",
          broker.commits.unfinished_count),
-        ("nsqd_disk_free_bytes", "Free on the disk of the data path.", disk["free_bytes"] or 0),
+        ("nsqd_disk_free_bytes", "Free bytes on the data path's disk.", disk["free_bytes"] or 0),
         ("nsqd_disk_size_bytes", "Size of that disk.", disk["size_bytes"] or 0),
         ("nsqd_sync_slowest_seconds", "The slowest sync of the last minute.",
          disk["sync_slowest_seconds"]),

@@ -82,7 +82,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("cluster-import-topics", Kind.BOOL, False, "topics that this node had by itself become"
          " topics of the cluster, for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
-         " long is taken for gone", bounds=(SECOND, 60 * SECOND)),
+         " long counts as failed", bounds=(SECOND, 60 * SECOND)),
     Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
          " answer for this long leaves the in-sync set", bounds=(SECOND, 60 * SECOND)),
     # what it stores

@@ -114,7 +114,7 @@ class Protocol:
             log.error("client(%s): %s: %s", session.remote, act.__name__, error)
             session.conn.close()
         except Exception as error:
-            log.error("client(%s): a fault in %s", session.remote, act.__name__)
+            log.error("client(%s): internal error in %s", session.remote, act.__name__)
             self._on_fault(error)
 
     def _fail(self, session: Session, error: WireFault) -> None:
@@ -146,7 +146,7 @@ class Protocol:
     def _on_body(self, session: Session, body: bytes) -> None:
         take = session.awaits
         if take is None:
-            raise RuntimeError("a body came that no command asked for")
+            raise RuntimeError("a body arrived that no command asked for")
         session.awaits = None
         take(session, body)
         self._waits.resume(session)
@@ -227,7 +227,9 @@ class Protocol:
         try:
             self._upgrades.start(session, done)
         except Exception:
-            log.exception("client(%s): a fault in a change of streams", session.remote)
+            log.exception(
+                "client(%s): internal error while upgrading the connection", session.remote
+            )
             session.conn.close()
 
     def _locality(self, settings: Settings | None) -> Locality:

@@ -164,8 +164,8 @@ class TopicMaker:
         except PenstockError as error:
             found = error
         except Exception as error:
-            log.error("TOPIC(%s): a fault while it was made", name)
-            found = Refused("a fault of the program")
+            log.error("TOPIC(%s): internal error while creating it", name)
+            found = Refused("an internal error")
             self._on_fault(error)
         finally:
             self._settle(name, found)

@@ -154,7 +154,7 @@ class ClusterLookup:
     def reason(self) -> str:
         """Why it may not be that of now."""
         if self.view.frozen:
-            return f"the metadata is not believed: {self.view.frozen}"
+            return f"the metadata in etcd is not trusted: {self.view.frozen}"
         return self._watching.reason or "the metadata is being read"
 
     @property

@@ -169,7 +169,7 @@ class Daemon:
     def _on_fault(self, error: Exception) -> None:
         if not self.broken:
             self.broken = True
-            log.critical("a fault of the program", exc_info=error)
+            log.critical("internal error: the daemon stops", exc_info=error)
             if not self.ended.done():
                 self.ended.set_result(1)
 

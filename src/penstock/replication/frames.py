@@ -305,7 +305,7 @@ class Frames:
         version, kind, partition, identity, session = _HEAD.unpack_from(content)
         fields_end = _FIELDS_ENDS.get(kind, len(content))
         if crc32c(content[:fields_end]) != crc:
-            raise FrameBroken(f"a frame of {len(content) + 4} bytes does not have its checksum")
+            raise FrameBroken(f"a frame of {len(content) + 4} bytes fails its checksum")
         if version != VERSION:
             raise FrameBroken(f"version {version} of frames is not known here, {VERSION} is")
         target = Target(identity, partition)
@@ -321,7 +321,7 @@ class Frames:
         is_row = (fields[0] if kind == _PIECE_KIND else kind) == _ROW_KIND
         crc = _CRC.unpack_from(content, fields_end - _CRC.size)[0]
         if not is_row and crc32c(payload) != crc:
-            raise FrameBroken(f"a payload of {len(payload)} bytes does not have its checksum")
+            raise FrameBroken(f"a payload of {len(payload)} bytes fails its checksum")
         try:
             return self._with_payload(target, kind, session, fields, payload)
         except ValueError as error:

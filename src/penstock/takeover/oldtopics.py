@@ -107,10 +107,10 @@ class Survey:
 
     def _is_kept(self, kind: str, name: str) -> bool:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
-            self.notes.append(f"{kind} name {name!r} is not valid: passed over")
+            self.notes.append(f"{kind} name {name!r} is not valid: skipped")
             return False
         if is_ephemeral(name):
-            self.notes.append(f"{kind} {name} is ephemeral: passed over")
+            self.notes.append(f"{kind} {name} is ephemeral: skipped")
             return False
         return True
 

@@ -143,8 +143,8 @@ class Takeover:
             raise StorageError(
                 self._target,
                 "there are topics of Penstock and files of an official nsqd (nsqd.dat, "
-                "*.diskqueue.*) in one data path, and nobody can say which are newer. Move one set "
-                "away. `penstock migrate --to` takes the files of nsqd over into another directory",
+                "*.diskqueue.*) in one data path, and it is unknown which are newer. Move one set "
+                "away. `penstock migrate --to` takes nsqd's files over into another directory",
             )
         self._disk.rmdir(self._topics_path)
         self._disk.sync_directory(self._target)

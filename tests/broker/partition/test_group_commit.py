@@ -158,7 +158,7 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     world.pass_ns(limits.PUBLISH_WAIT_NS)
     assert (first.told, len(gathers.told)) == ([], 1)
     assert isinstance(gathers.told[0], WriteRefused)
-    assert "a row was not stored for 30 s" in str(gathers.told[0])
+    assert "a write was not committed for 30 s" in str(gathers.told[0])
     world.threads.held = False
     world.threads.run()
     world.turns()

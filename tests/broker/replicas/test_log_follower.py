@@ -374,7 +374,7 @@ def lab() -> ChannelsLab:
 def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsLab) -> None:
     lab.disk.inject(Fault("write"))
     assert lab.record(at(2), 7) == []
-    assert "what its leader says of channels cannot be stored" in lab.health.text
+    assert "the leader's channel journal cannot be stored" in lab.health.text
     lab.channels.settle(sync=True)
     assert lab.turn() == [RequestSnapshot(SESSION, EPOCH)]
     lab.record(at(0, number=1), 7)

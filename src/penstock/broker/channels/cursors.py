@@ -104,7 +104,7 @@ class Cursors:
         if known is None:
             if log.written_end:  # else it is a partition that came after the channel
                 _log.warning(
-                    "%s:%s: nothing is known of its position; all that is stored comes again",
+                    "%s:%s: its position is unknown; all stored messages are delivered again",
                     self._topic_name,
                     name,
                 )

@@ -363,7 +363,7 @@ class CommitRun:
         for target in self._targets:
             self._free(target, target.count - target.found, target.size)
             if target.gone:
-                _log.warning("topic %s was deleted under a commit", target.topic.name)
+                _log.warning("topic %s was deleted during a commit", target.topic.name)
         self._on_change(self)
         self._context.engine.wake()
 
@@ -478,7 +478,7 @@ class CommitRun:
         for part in self.file.parts:
             topic = self._topics.get(part.topic)
             if topic is None or topic.identity != part.identity:
-                _log.warning("topic %s was deleted under a commit", part.topic)
+                _log.warning("topic %s was deleted during a commit", part.topic)
             elif topic.leader(part.partition).log.synced_end < part.from_offset + part.count:
                 self._targets.append(self._found_target(topic, part))
         for target in self._targets:

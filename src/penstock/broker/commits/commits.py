@@ -334,4 +334,4 @@ class Commits:
 
     def validate(self) -> None:
         if self._waiting and not (self._running or self._records.busy or self._starting):
-            raise RuntimeError("a commit waits for nobody")
+            raise RuntimeError("commits wait, and none is running")

@@ -251,7 +251,7 @@ class Stages:
         stages = self.apps.idlest(idle_since_ns)
         if stages:
             app = stages[0].head.app or "writers that name no app"
-            _log.warning("%d stages of %s are given up: room is short", len(stages), app)
+            _log.warning("discarding %d stages of %s: disk space is short", len(stages), app)
             self.discard(stages)
 
     def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
@@ -383,7 +383,7 @@ class Stages:
             if is_stale and not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
                 stale.append(stage)
         for stage in stale:
-            _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
+            _log.info("discarding stage %s of topic %s", stage.head.name, stage.head.topic)
         if stale:
             self.discard(stale)
 

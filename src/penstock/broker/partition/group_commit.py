@@ -310,7 +310,7 @@ class GroupCommit:
     def _look(self) -> None:
         """The leadership has heard from outside."""
         if self._rule.over:
-            self.leave(f"the leadership of this leader is over: {self.leadership.reason}")
+            self.leave(f"the leadership has ended: {self.leadership.reason}")
         elif self.state.advanced():
             self._commit()
             self.write(self._context.clock.wall_ns())
@@ -428,7 +428,7 @@ class GroupCommit:
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
-            reason = f"a row was not stored for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
+            reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self._fail_open(WriteRefused(self._label, reason))
 
     def _hand_on(self) -> None:
@@ -446,7 +446,7 @@ class GroupCommit:
         """From here to `release` the log's end belongs to a commit (`commits/commit.py`); other
         publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
         if self._gate is not None:
-            raise RuntimeError(f"{self._label}: two commits want the log's end")
+            raise RuntimeError(f"{self._label}: two commits hold the end of the log")
         self.state.move(CommitMove.HOLD)
         self._gate = gate
         self.sync()

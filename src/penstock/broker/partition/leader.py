@@ -138,7 +138,7 @@ class Leader:
         if led is None:
             done(None)
             return
-        reason = "the leadership of this leader has ended: the outcome is unknown, ask again"
+        reason = "the leadership has ended: the outcome is unknown, ask again"
         lost = ChangeUnknown(self.replica.label, reason)
         led.when_held(lambda: done(None), lambda: done(lost))
 
@@ -254,7 +254,7 @@ class Leader:
         if any(known[0] <= start and end <= known[1] for known in self._conceded):
             return
         self._conceded.append((start, end))
-        text = f"no replica has offsets {start} to {end - 1}: readers step over them"
+        text = f"no replica has offsets {start} to {end - 1}: readers skip them"
         self._context.health.report(self.replica.label, Trouble.CONCEDED, text)
         for channel in self.topic.channels.values():
             self._step_over_damage(channel.windows[self.number])

@@ -180,7 +180,7 @@ class JournalSender:
             case Leave(reason):
                 self._on_leave(reason)
             case _:
-                raise RuntimeError(f"nothing is known of {effect}")
+                raise RuntimeError(f"unknown effect: {effect}")
 
     def _send(self, node: int, frames: Sequence[Encoded]) -> None:
         self._replication.peers.send(node, PeerLane.LIVE, frames)
@@ -287,7 +287,7 @@ class JournalReceiver:
             case Stop(reason):
                 self._stop(reason)
             case _:
-                raise RuntimeError(f"{self._label}: nothing is known of {effect}")
+                raise RuntimeError(f"{self._label}: unknown effect: {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
         self._replication.peers.send(self.leader, PeerLane.LIVE, encode(self._target, frame))
@@ -296,7 +296,7 @@ class JournalReceiver:
         try:
             write(record)
         except (OSError, JournalRefused) as error:
-            reason = f"what its leader says of channels cannot be stored: {error}"
+            reason = f"the leader's channel journal cannot be stored: {error}"
             self._health.report(self._label, Trouble.JOURNAL, reason)
             self.machine.write_failed()
         else:

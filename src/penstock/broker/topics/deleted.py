@@ -57,7 +57,7 @@ class EndedTopics:
             try:
                 found = msgspec.json.decode(unseal(line), type=_Line)
             except (ValueError, msgspec.DecodeError) as error:
-                _log.warning("%s: a line is passed over: %s", self._path, error)
+                _log.warning("%s: a line is skipped: %s", self._path, error)
                 self._stale = True
             else:
                 self._note(found.name, found.identity, found.ends)

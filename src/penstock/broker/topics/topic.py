@@ -410,7 +410,7 @@ class Topic(TopicPublishing):
         try:
             self._context.disk.sync_directory(topics_path)
         except OSError as error:
-            raise StorageError(self.directory, f"cannot be made to last: {error}") from error
+            raise StorageError(self.directory, f"cannot be made durable: {error}") from error
 
     def mark_deleted(self) -> None:
         """From here on a start removes the topic. Raises StorageError, and then nothing has
@@ -522,7 +522,9 @@ class Topic(TopicPublishing):
             self.store_or(lambda: None)
         except StorageError as error:
             self._marks_unstored = True  # tried again
-            _log.warning("%s: when messages were seen could not be stored: %s", self.name, error)
+            _log.warning(
+                "%s: the times when messages were seen could not be stored: %s", self.name, error
+            )
 
     def close_partitions(self) -> None:
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished

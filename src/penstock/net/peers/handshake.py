@@ -91,7 +91,7 @@ class Reason(IntEnum):
 
 
 _TEXTS = {
-    Reason.VERSION: "it speaks another version",
+    Reason.VERSION: "it speaks another version of the protocol",
     Reason.CLUSTER: "it belongs to another cluster",
     Reason.NODE: "another node is at this address",
     Reason.STRANGER: "it does not know this node, or this incarnation of it",
@@ -138,7 +138,7 @@ def decode(data: bytes) -> Greeting:
     if magic != MAGIC:
         raise PeerFault("no node of a Penstock cluster is at the other end")
     if _CRC.unpack_from(data, len(content))[0] != crc32c(content):
-        raise PeerFault("a greeting does not have its checksum")
+        raise PeerFault("a greeting fails its checksum")
     if kind not in HandshakeKind.__members__.values():
         raise PeerFault(f"a greeting of kind {kind}")
     proof = content[_FIELDS.size :]
