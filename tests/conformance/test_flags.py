@@ -109,7 +109,7 @@ def test_keys_that_nobody_knows_are_refused(tmp_path: Path) -> None:
 def test_flags_that_do_nothing_here_are_named_once_in_the_log(tmp_path: Path) -> None:
     idle = ("--queue-scan-worker-pool-max=2", "--max-bytes-per-file=1", "--worker-id=3")
     with Daemon(tmp_path / "data", *idle, "--verbose") as daemon:
-        lines = [line for line in daemon.stderr().splitlines() if "no effect" in line]
+        lines = [line for line in daemon.stderr().splitlines() if "without effect" in line]
     assert len(lines) == 1
     assert "WARNING" in lines[0]
     for flag in idle:

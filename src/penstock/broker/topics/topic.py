@@ -522,9 +522,7 @@ class Topic(TopicPublishing):
             self.store_or(lambda: None)
         except StorageError as error:
             self._marks_unstored = True  # tried again
-            _log.warning(
-                "%s: the times when messages were seen could not be stored: %s", self.name, error
-            )
+            _log.warning("%s: ages of messages could not be stored: %s", self.name, error)
 
     def close_partitions(self) -> None:
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished
