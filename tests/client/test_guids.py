@@ -11,8 +11,8 @@ from penstock.client.numbering import (
     EPOCH_MAX,
     IDLE_S_MAX,
     SEQUENCE_MAX,
+    Destination,
     EpochFile,
-    NumberedTopic,
     Numbering,
 )
 from penstock.errors import ConfigError
@@ -45,46 +45,46 @@ def test_random_ids_have_63_bits_and_epochs_that_go_up() -> None:
     numbering = Numbering(None, 0)
     assert 0 < numbering.producer_id < 1 << 63
     assert numbering.producer_id != Numbering(None, 0).producer_id
-    place = NumberedTopic("t", numbering)
-    place.prepare(3, 1.0)
-    place.stored(3)
+    destination = Destination("t", numbering)
+    destination.prepare(3, 1.0)
+    destination.stored(3)
     numbers = {"producer_id": str(numbering.producer_id), "producer_epoch": "0", "sequence": "3"}
-    assert dict(place.options) == numbers
-    place.spoil("doubt")
-    assert (place.epoch, place.sequence, place.stopped) == (1, 0, None)
+    assert dict(destination.options) == numbers
+    destination.spoil("doubt")
+    assert (destination.epoch, destination.sequence, destination.stopped) == (1, 0, None)
 
 
 def test_after_the_last_epoch_comes_another_id() -> None:
     numbering = Numbering(None, 0)
     before = numbering.producer_id
     numbering.epoch = EPOCH_MAX
-    place = NumberedTopic("t", numbering)
-    place.spoil("doubt")
-    assert place.epoch == 0
-    assert place.producer_id == numbering.producer_id != before
+    destination = Destination("t", numbering)
+    destination.spoil("doubt")
+    assert destination.epoch == 0
+    assert destination.producer_id == numbering.producer_id != before
 
 
 def test_numbers_are_not_used_up_and_not_forgotten() -> None:
-    place = NumberedTopic("t", Numbering(None, 0))
-    place.stored(SEQUENCE_MAX - 1)
-    place.prepare(1, 1.0)
-    assert place.epoch == 0
-    place.prepare(2, 1.0)
-    assert (place.epoch, place.sequence) == (1, 0)
-    place.prepare(1, 1.0 + IDLE_S_MAX)
-    assert place.epoch == 1
-    place.prepare(1, 2.0 + 2 * IDLE_S_MAX)
-    assert place.epoch == 2
+    destination = Destination("t", Numbering(None, 0))
+    destination.stored(SEQUENCE_MAX - 1)
+    destination.prepare(1, 1.0)
+    assert destination.epoch == 0
+    destination.prepare(2, 1.0)
+    assert (destination.epoch, destination.sequence) == (1, 0)
+    destination.prepare(1, 1.0 + IDLE_S_MAX)
+    assert destination.epoch == 1
+    destination.prepare(1, 2.0 + 2 * IDLE_S_MAX)
+    assert destination.epoch == 2
 
 
 def test_a_given_epoch_is_all_there_is() -> None:
-    place = NumberedTopic("t", Numbering(5, 7))
-    place.prepare(1, 1.0)
-    place.prepare(1, 2.0 + IDLE_S_MAX)
-    assert (place.epoch, place.stopped) == (7, None)
-    place.spoil("doubt")
-    assert place.stopped is not None
-    assert place.stopped.topic == "t"
+    destination = Destination("t", Numbering(5, 7))
+    destination.prepare(1, 1.0)
+    destination.prepare(1, 2.0 + IDLE_S_MAX)
+    assert (destination.epoch, destination.stopped) == (7, None)
+    destination.spoil("doubt")
+    assert destination.stopped is not None
+    assert destination.stopped.topic == "t"
 
 
 def test_a_file_gives_each_epoch_once(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_file_that_cannot_be_read_stops_the_topic(tmp_path: Path) -> None:
     path = tmp_path / "epoch"
     numbering = Numbering(5, EpochFile(path))
     numbering.begin()
-    place = NumberedTopic("t", numbering)
+    destination = Destination("t", numbering)
     path.write_text("rubbish\n")
-    place.spoil("doubt")
-    assert place.stopped is not None
+    destination.spoil("doubt")
+    assert destination.stopped is not None
     path.write_text(f"{EPOCH_MAX}\n")
     with pytest.raises(ConfigError):
         EpochFile(path)()

@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 
 from cases import each, seeds
 from penstock.client.backoff import Backoff, Delays, Phase
-from penstock.client.subscription import Seat, Turns, share, take_turns
+from penstock.client.subscription import RdyState, Turns, share, take_turns
 
 TURNS = Turns(idle_s=10, hold_s=30)
 
 
-def seats(count: int, rdy_max: int = 2500) -> list[Seat]:
-    return [Seat(rdy_max, changed_s=0.0) for _ in range(count)]
+def states(count: int, rdy_max: int = 2500) -> list[RdyState]:
+    return [RdyState(rdy_max, changed_s=0.0) for _ in range(count)]
 
 
-def apply(found: list[Seat], counts: list[int], now_s: float) -> None:
-    for seat, count in zip(found, counts, strict=True):
-        if (count == 0) != (seat.rdy == 0):
-            seat.changed_s = now_s
-        seat.rdy = count
+def apply(found: list[RdyState], counts: list[int], now_s: float) -> None:
+    for state, count in zip(found, counts, strict=True):
+        if (count == 0) != (state.rdy == 0):
+            state.changed_s = now_s
+        state.rdy = count
 
 
 def test_back_off_stops_all_and_tests_with_one() -> None:
-    found = seats(3)
+    found = states(3)
     apply(found, share(found, 10, 0, TURNS), 0)
     assert share(found, 0, 1, TURNS) == [0, 0, 0]
     apply(found, [0, 0, 0], 1)
@@ -34,9 +34,9 @@ def test_back_off_stops_all_and_tests_with_one() -> None:
 
 
 def test_an_idle_turn_passes_on_and_a_busy_one_later() -> None:
-    found = seats(3)
+    found = states(3)
     apply(found, share(found, 1, 0, TURNS), 0)
-    assert [seat.rdy for seat in found] == [1, 0, 0]
+    assert [state.rdy for state in found] == [1, 0, 0]
     assert share(found, 1, 9, TURNS) == [1, 0, 0]
     assert share(found, 1, 10, TURNS) == [0, 1, 0]
     found[0].heard_s = 9.0
@@ -46,7 +46,7 @@ def test_an_idle_turn_passes_on_and_a_busy_one_later() -> None:
 
 
 def test_what_is_still_in_flight_counts() -> None:
-    found = seats(3)
+    found = states(3)
     apply(found, share(found, 1, 0, TURNS), 0)
     found[0].in_flight = 1
     assert share(found, 1, 30, TURNS) == [0, 0, 0]
@@ -60,17 +60,17 @@ def test_everybody_gets_turns(seed: int) -> None:
     dice = random.Random(seed)
     count = dice.randint(2, 8)
     bound = dice.randint(1, count - 1)
-    found = seats(count)
+    found = states(count)
     assert take_turns(found, bound)
     longest_s = 30.0 * count / bound + 60
     waits = [0.0] * count
     for now_s in range(0, 3600, 5):
         apply(found, share(found, bound, now_s, TURNS), now_s)
-        assert sum(seat.rdy for seat in found) <= bound
-        for place, seat in enumerate(found):
-            if seat.rdy and dice.random() < 0.5:
-                seat.heard_s = float(now_s)
-            waits[place] = 0.0 if seat.rdy else waits[place] + 5
+        assert sum(state.rdy for state in found) <= bound
+        for index, state in enumerate(found):
+            if state.rdy and dice.random() < 0.5:
+                state.heard_s = float(now_s)
+            waits[index] = 0.0 if state.rdy else waits[index] + 5
         assert max(waits) <= longest_s
 
 

@@ -266,7 +266,7 @@ def test_a_publish_that_was_held_is_asked_for_its_place_again(side: Side, comman
     conn.feed(command)
     assert side.poll() == []  # its answer would overtake that of the first
     tail.refusing = False
-    side.engine.set_placed(b"t", True)
+    side.engine.require_partition(b"t", True)
     side.commit()
     verb = Verb.PUB if command.startswith(b"PUB") else Verb.MPUB
     assert side.settle() == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"", 0, 0)]

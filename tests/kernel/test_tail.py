@@ -30,7 +30,7 @@ def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]
 
 @pytest.mark.parametrize("body", [b"x", b"x" * 8, b"x" * LARGE])
 @pytest.mark.parametrize(
-    ("synced_end", "epoch", "placed", "is_short"),
+    ("synced_end", "epoch", "may_be_short", "is_short"),
     [
         (70_000, 0, True, True),
         (70_000 - 0xFFFF, 0xFFFF, True, True),
@@ -41,11 +41,11 @@ def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]
     ],
 )
 def test_a_message_alone_has_the_short_form_where_that_can_say_it(
-    side: Side, body: bytes, synced_end: int, epoch: int, placed: bool, is_short: bool
+    side: Side, body: bytes, synced_end: int, epoch: int, may_be_short: bool, is_short: bool
 ) -> None:
     tail = side.tail(start=70_000)
     tail.append(body)
-    sealed = b"".join(tail.seal(9 << 22, 1234, synced_end, epoch, placed))
+    sealed = b"".join(tail.seal(9 << 22, 1234, synced_end, epoch, may_be_short))
     if is_short:
         expected = short_batch(body, 70_000, 9 << 22, 1234, 70_000 - synced_end, epoch)
     else:

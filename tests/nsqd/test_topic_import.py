@@ -64,7 +64,7 @@ class World:
 
     @property
     def is_placed(self) -> bool:
-        return read_topic_file(DISK, str(self.directory)).placed is True
+        return read_topic_file(DISK, str(self.directory)).replicated is True
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def test_a_start_that_was_interrupted_goes_on(world: World) -> None:
     await world.run()
     before = dict(world.store.entries)
     file = read_topic_file(DISK, str(world.directory))
-    file.placed = False
+    file.replicated = False
     write_topic_file(DISK, str(world.directory), file)
     await world.run()
     assert world.is_placed

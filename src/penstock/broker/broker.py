@@ -232,7 +232,7 @@ class Broker:
             self._clock.wall_ns(),
             self._log_settings,
         )
-        if file.placed is not True:
+        if file.replicated is not True:
             logs = open_logs(self._disk, directory, file, settings, wall_ns)
             self._add_topic(directory, file, logs)
         elif replica_host is None:

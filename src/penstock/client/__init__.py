@@ -25,7 +25,6 @@ from penstock.client.ids import guid_factory as guid_factory
 from penstock.client.ids import id_pool as id_pool
 from penstock.client.ids import new_unique_ids as new_unique_ids
 from penstock.client.ids import unique_ids as unique_ids
-from penstock.client.lane import PublishCounts as PublishCounts
 from penstock.client.message import ConsumeMiddleware as ConsumeMiddleware
 from penstock.client.message import Message as Message
 from penstock.client.middleware import Next as Next
@@ -40,6 +39,7 @@ from penstock.client.publishing import NotStarted as NotStarted
 from penstock.client.publishing import Outgoing as Outgoing
 from penstock.client.publishing import Published as Published
 from penstock.client.publishing import PublishMiddleware as PublishMiddleware
+from penstock.client.topic_publisher import PublishCounts as PublishCounts
 from penstock.errors import BrokerRefused as BrokerRefused
 from penstock.errors import ClientClosed as ClientClosed
 from penstock.errors import ClientError as ClientError

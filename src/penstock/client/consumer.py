@@ -64,7 +64,7 @@ class Counts:
     connections: int = 0
 
 
-_Place = tuple[str, str]  # a topic, and the address of an nsqd that has it
+_Source = tuple[str, str]  # a topic, and the address of an nsqd that has it
 
 
 class Consumer:
@@ -107,8 +107,8 @@ class Consumer:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._taken = 0  # messages handed out since somebody last waited
         self._subscriptions: list[Subscription] = []
-        self._found: set[_Place] = set()
-        self._tasks: dict[_Place, asyncio.Task[None]] = {}
+        self._found: set[_Source] = set()
+        self._tasks: dict[_Source, asyncio.Task[None]] = {}
         self._discovering: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._quiet: asyncio.Future[None] | None = None
@@ -266,9 +266,9 @@ class Consumer:
 
     @property
     def in_flight(self) -> int:
-        return sum(subscription.seat.in_flight for subscription in self._subscriptions)
+        return sum(subscription.state.in_flight for subscription in self._subscriptions)
 
-    # --- what subscriptions tell (Keeper) ---
+    # --- what subscriptions tell (SubscriptionDelegate) ---
 
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
         self.counts.received += len(messages)
@@ -327,7 +327,7 @@ class Consumer:
         )
 
     def _is_quiet(self) -> bool:
-        return all(s.lost or (s.close_wait and s.seat.in_flight <= 0) for s in self._subscriptions)
+        return all(s.lost or (s.close_wait and s.state.in_flight <= 0) for s in self._subscriptions)
 
     def _check_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
@@ -356,12 +356,12 @@ class Consumer:
         if self._stopping is None or self._stopping.done():
             return
         now_s = self._loop.time()
-        seats = [subscription.seat for subscription in self._subscriptions]
+        states = [subscription.state for subscription in self._subscriptions]
         bound = 0 if self._paused else self._backoff.in_flight_max(self.options.max_in_flight)
-        counts = share(seats, bound, now_s, self._turns)
+        counts = share(states, bound, now_s, self._turns)
         for subscription, count in zip(self._subscriptions, counts, strict=True):
             subscription.set_rdy(count, now_s)
-        if take_turns(seats, bound) and "turns" not in self._timers:
+        if take_turns(states, bound) and "turns" not in self._timers:
             self._later("turns", min(self._turns.idle_s, self._turns.hold_s) / 4, self._next_turn)
 
     def _next_turn(self) -> None:
@@ -375,49 +375,51 @@ class Consumer:
 
     # --- connections ---
 
-    def _begin(self, place: _Place) -> asyncio.Future[ConnectFailed | None]:
-        """Look after `place` from now on. The outcome of the first attempt."""
+    def _begin(self, source: _Source) -> asyncio.Future[ConnectFailed | None]:
+        """Look after `source` from now on. The outcome of the first attempt."""
         first: asyncio.Future[ConnectFailed | None] = self._loop.create_future()
-        task = self._loop.create_task(self._tend(place, first), name=f"penstock {' '.join(place)}")
-        self._tasks[place] = task
+        task = self._loop.create_task(
+            self._tend(source, first), name=f"penstock {' '.join(source)}"
+        )
+        self._tasks[source] = task
         task.add_done_callback(log_death)
-        task.add_done_callback(lambda _: self._tasks.pop(place, None))
+        task.add_done_callback(lambda _: self._tasks.pop(source, None))
         return first
 
-    async def _tend(self, place: _Place, first: asyncio.Future[ConnectFailed | None]) -> None:
-        """Keep a subscription to `place` as long as it is wanted."""
+    async def _tend(self, source: _Source, first: asyncio.Future[ConnectFailed | None]) -> None:
+        """Keep a subscription to `source` as long as it is wanted."""
         options = self.options
         delays = Delays(options.reconnect_delay_s, options.reconnect_delay_max_s, random.random)
         try:
-            while self._is_wanted(place):
+            while self._is_wanted(source):
                 began_s = self._loop.time()
-                outcome = await self._attempt(place, first)
+                outcome = await self._attempt(source, first)
                 if not first.done():
                     first.set_result(outcome)
                 if outcome is None:
                     delays.lasted(self._loop.time() - began_s)
-                if self._is_wanted(place):
+                if self._is_wanted(source):
                     await self._pause_tending(delays.next_s())
         finally:
             if not first.done():
-                first.set_result(ConnectFailed(place[1], "the consumer closed"))
+                first.set_result(ConnectFailed(source[1], "the consumer closed"))
 
-    def _is_wanted(self, place: _Place) -> bool:
+    def _is_wanted(self, source: _Source) -> bool:
         if self._stopping is None or self._stopping.done():
             return False
-        return place[1] in self._given or place in self._found
+        return source[1] in self._given or source in self._found
 
     async def _pause_tending(self, seconds: float) -> None:
         if self._stopping is not None:
             await asyncio.wait([self._stopping], timeout=seconds)
 
     async def _attempt(
-        self, place: _Place, first: asyncio.Future[ConnectFailed | None]
+        self, source: _Source, first: asyncio.Future[ConnectFailed | None]
     ) -> ConnectFailed | None:
         """Subscribe, and stay until the connection ends. What went wrong before it stood."""
         lost: asyncio.Future[None] = self._loop.create_future()
         try:
-            subscription = await self._subscribe(*place, lost)
+            subscription = await self._subscribe(*source, lost)
         except ConnectFailed as error:
             log.warning("consumer: %s", error)
             return error
@@ -491,8 +493,8 @@ class Consumer:
         for failure in {str(failure) for one in found.values() for failure in one.failures}:
             log.warning("lookupd: %s", failure)
         here = {(topic, address) for topic in found for address in found[topic].addresses}
-        unsure = {place for place in self._found if not found[place[0]].complete}
+        unsure = {source for source in self._found if not found[source[0]].complete}
         self._found = here | unsure
-        for place in here:
-            if place not in self._tasks and place[1] not in self._given:
-                self._begin(place)
+        for source in here:
+            if source not in self._tasks and source[1] not in self._given:
+                self._begin(source)

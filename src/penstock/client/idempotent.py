@@ -16,8 +16,8 @@ A future that is done: stored, once. One that raises:
 - PublishUncertain: it was sent, and time or producer ended before anybody could say.
 
 What nsqd knows of a producer it knows for one topic, on that node: the topic's publishes stay with
-one nsqd, and go on to another only when nothing is in doubt (`lane` says how, `numbering` who we
-are to nsqd).
+one nsqd, and go on to another only when nothing is in doubt (`topic_publisher` says how,
+`numbering` who we are to nsqd).
 """
 
 import asyncio
@@ -27,7 +27,6 @@ from typing import Any, Unpack, overload
 from penstock.client import framing
 from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Nodes
-from penstock.client.lane import Lane, Publish, PublishCounts
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import (
     IdempotentKeywords,
@@ -35,6 +34,7 @@ from penstock.client.options import (
     settle_options,
 )
 from penstock.client.publishing import Outgoing, Published, Publisher, check_plain, checked_ids
+from penstock.client.topic_publisher import Publish, PublishCounts, TopicPublisher
 from penstock.errors import ClientClosed, ConnectFailed
 
 
@@ -59,7 +59,7 @@ class IdempotentProducer(Publisher):
         self.counts = PublishCounts()
         self._numbering = Numbering(producer_id, producer_epoch)
         self._nodes = Nodes(addresses, lookupds, self.options)
-        self._lanes: dict[str, Lane] = {}
+        self._publishers: dict[str, TopicPublisher] = {}
         self._pending_count = 0
 
     # --- life ---
@@ -91,10 +91,10 @@ class IdempotentProducer(Publisher):
             raise self._nodes.last_failure
 
     async def _end(self) -> None:
-        for lane in self._lanes.values():
-            lane.cancel()
-        for lane in self._lanes.values():
-            await lane.end()
+        for publisher in self._publishers.values():
+            publisher.cancel()
+        for publisher in self._publishers.values():
+            await publisher.end()
         await self._nodes.close()
 
     @property
@@ -147,22 +147,24 @@ class IdempotentProducer(Publisher):
         defer_ms = framing.check_delay(outgoing.delay_s or 0)
         if not self._open:
             raise self._closed()
-        lane = self._lanes.get(outgoing.topic)
-        if lane is None:
-            lane = self._new_lane(outgoing.topic)
+        publisher = self._publishers.get(outgoing.topic)
+        if publisher is None:
+            publisher = self._new_publisher(outgoing.topic)
         done: asyncio.Future[Any] = self._loop.create_future()
         deadline_s = self._loop.time() + self.options.publish_timeout_s
         publish = Publish(done, bodies, deadline_s, defer_ms, trace_ids)
         self._pending_count += 1
         self._pending_bytes += publish.bytes
-        lane.add(publish)
+        publisher.add(publish)
         return done
 
-    def _new_lane(self, topic: str) -> Lane:
+    def _new_publisher(self, topic: str) -> TopicPublisher:
         framing.check_name("topic", topic)
-        lane = Lane(topic, self._nodes, self._numbering, self.options, self.counts, self._on_end)
-        self._lanes[topic] = lane
-        return lane
+        publisher = TopicPublisher(
+            topic, self._nodes, self._numbering, self.options, self.counts, self._on_end
+        )
+        self._publishers[topic] = publisher
+        return publisher
 
     def _on_end(self, publish: Publish) -> None:
         self._pending_count -= 1

@@ -31,7 +31,7 @@ class Done:
 DONE = Done()
 
 
-class Courier(Protocol):
+class MessageDelegate(Protocol):
     """The connection that a message came over."""
 
     @property
@@ -60,12 +60,12 @@ class Message:
     """`timestamp_ns` is when it was published, `attempts` is 1 at the first delivery, `id` its 16
     hex digits. A message is settled once: by `fin` or by `req`, which are `ack` and `nack` too."""
 
-    __slots__ = ("_courier", "attempts", "body", "raw_id", "settled", "timestamp_ns")
+    __slots__ = ("_delegate", "attempts", "body", "raw_id", "settled", "timestamp_ns")
 
     def __init__(
-        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, body: bytes
+        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, body: bytes
     ) -> None:
-        self._courier = courier
+        self._delegate = delegate
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts
         self.raw_id = id
@@ -78,7 +78,7 @@ class Message:
         if self.settled:
             raise MessageSettled(self.id)
         self.settled = True
-        self._courier.finish(self)
+        self._delegate.finish(self)
         return DONE
 
     def req(self, delay_s: float = 0.0, *, backoff: bool = False) -> Awaitable[None]:
@@ -88,7 +88,7 @@ class Message:
             raise MessageSettled(self.id)
         delay_ms = check_delay(delay_s)
         self.settled = True
-        self._courier.requeue(self, delay_ms, backoff)
+        self._delegate.requeue(self, delay_ms, backoff)
         return DONE
 
     ack = fin
@@ -99,7 +99,7 @@ class Message:
         Raises MessageSettled."""
         if self.settled:
             raise MessageSettled(self.id)
-        self._courier.touch(self)
+        self._delegate.touch(self)
         return DONE
 
     @property
@@ -122,17 +122,17 @@ class Message:
 
     @property
     def topic(self) -> str:
-        return self._courier.topic
+        return self._delegate.topic
 
     @property
     def channel(self) -> str:
-        return self._courier.channel
+        return self._delegate.channel
 
     @property
     def partition(self) -> int | None:
         """Where it stands on its nsqd. None: it is not known, because the consumer names no
         partition and asks for no `envelope`, or nsqd gives none."""
-        return self._courier.partition
+        return self._delegate.partition
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -149,12 +149,12 @@ class Message:
     @property
     def lost(self) -> bool:
         """Its connection has ended: nsqd will deliver it again, whatever is done here."""
-        return self._courier.lost
+        return self._delegate.lost
 
     @property
     def address(self) -> str:
         """The nsqd that it came from."""
-        return self._courier.address
+        return self._delegate.address
 
     @property
     def published(self) -> datetime:

@@ -64,7 +64,7 @@ class Numbering:
             self.producer_id, self.epoch = random_id(), 0
 
 
-class NumberedTopic:
+class Destination:
     """One topic at one nsqd, or in a cluster: under which numbers we publish there. `address`: of
     the last attempt."""
 

@@ -286,38 +286,38 @@ def check_plain(outgoing: Outgoing) -> None:
 def pub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
     """The whole command."""
     trace_id, body = outgoing.trace_id, outgoing.bodies[0]
-    place = place_of(topic, outgoing)
+    to = destination_of(topic, outgoing)
     headers = _identified(headers_of(outgoing), ids)
     if headers is None and trace_id is None:
-        return framing.sized(b"PUB %b\n" % place, body)
+        return framing.sized(b"PUB %b\n" % to, body)
     if trace_id is not None:
         [trace_id] = checked_ids(trace_id, 1)
     if headers is None:
-        return framing.sized(b"PUB_TRACE %b\n" % place, (trace_id or 0).to_bytes(8) + body)
+        return framing.sized(b"PUB_TRACE %b\n" % to, (trace_id or 0).to_bytes(8) + body)
     if trace_id is not None:
         headers = {**headers, _TRACE_ID: str(trace_id)}
-    return framing.sized(b"PUB_EXT %b\n" % place, encode_headers(headers) + body)
+    return framing.sized(b"PUB_EXT %b\n" % to, encode_headers(headers) + body)
 
 
 def mpub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
     """The same for several, all with this key and these headers."""
     trace_ids, bodies = outgoing.trace_id, outgoing.bodies
-    place = place_of(topic, outgoing)
+    to = destination_of(topic, outgoing)
     headers = headers_of(outgoing)
     if ids is not None and trace_ids is None:
         fronts = (encode_headers(_identified(headers, ids) or {}) for _ in bodies)
         packed = [front + body for front, body in zip(fronts, bodies, strict=True)]
-        return framing.mpub(place, packed, b"MPUB_EXT")
+        return framing.mpub(to, packed, b"MPUB_EXT")
     if headers is None and trace_ids is None:
-        return framing.mpub(place, bodies)
+        return framing.mpub(to, bodies)
     if headers is None:
         traced = packed_traced(bodies, checked_ids(trace_ids or 0, len(bodies)))
-        return framing.mpub(place, traced, b"MPUB_TRACE")
+        return framing.mpub(to, traced, b"MPUB_TRACE")
     if trace_ids is not None:
         rule = "several messages have a trace id, or a key and headers"
         raise ConfigError("trace_id", trace_ids, rule)
     front = encode_headers(headers)
-    return framing.mpub(place, [front + body for body in bodies], b"MPUB_EXT")
+    return framing.mpub(to, [front + body for body in bodies], b"MPUB_EXT")
 
 
 def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | None:
@@ -327,7 +327,7 @@ def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | Non
     return {**(headers or {}), KEY: ids.next()}
 
 
-def place_of(topic: bytes, to: Outgoing) -> bytes:
+def destination_of(topic: bytes, to: Outgoing) -> bytes:
     """The topic and, where one is named, the partition, as they stand in a command."""
     if to.partition is None:
         return topic

@@ -1,5 +1,5 @@
 """One connection of a consumer: counts what is in flight on it and turns settled messages into
-bytes. What concerns the whole consumer goes to its `Keeper`.
+bytes. What concerns the whole consumer goes to its `SubscriptionDelegate`.
 
 Messages that bring their headers: what nsqd sends to a consumer that says `extend_support`, or
 asks for an `envelope`.
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.client import framing
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.link import Link
-from penstock.client.message import Courier, Message
+from penstock.client.message import Message, MessageDelegate
 from penstock.client.options import ConsumerOptions
 from penstock.errors import ServerRefused
 from penstock.wire.frames import CLOSE_WAIT, HEARTBEAT, Frame, FrameType
@@ -44,7 +44,7 @@ log = logging.getLogger("penstock.client")
 _LATE = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 
-class Keeper(Protocol):
+class SubscriptionDelegate(Protocol):
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None: ...
 
     def settled(self, message: Message, finished: bool, backoff: bool) -> None: ...
@@ -69,7 +69,7 @@ class Subscription:
     def __init__(
         self,
         link: Link,
-        keeper: Keeper,
+        delegate: SubscriptionDelegate,
         topic: str,
         channel: str,
         partition: int | None,
@@ -80,9 +80,9 @@ class Subscription:
         self.topic = topic
         self.channel = channel
         self.partition = partition
-        self.seat = Seat(link.negotiated.rdy_count_max, now_s)
+        self.state = RdyState(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
-        self._keeper = keeper
+        self._delegate = delegate
         make = _message_type(link, options)
         self._reader: FrameReader[Message] = FrameReader(partial(make, self))
         self._auto_touch = options.auto_touch
@@ -102,12 +102,12 @@ class Subscription:
     def received(self, data: bytes) -> None:
         messages, frames = self._reader.feed(data)
         if messages:
-            seat = self.seat
-            seat.in_flight += len(messages)
-            seat.heard_s = self._now_s = self.link.heard_s
+            state = self.state
+            state.in_flight += len(messages)
+            state.heard_s = self._now_s = self.link.heard_s
             if self._auto_touch:
                 self._hold(messages)
-            self._keeper.deliver(self, messages)
+            self._delegate.deliver(self, messages)
         for frame in frames:
             self._on_frame(frame)
 
@@ -121,27 +121,27 @@ class Subscription:
             error = ServerRefused(self.address, frame.data)
             if error.code not in _LATE:
                 self.link.reason = error.reason
-            self._keeper.refused(error)
+            self._delegate.refused(error)
         elif frame.data == HEARTBEAT:
             self.link.write(framing.NOP)
         elif frame.data == CLOSE_WAIT:
             self.close_wait = True
-            self._keeper.closing(self)
+            self._delegate.closing(self)
 
     # --- out ---
 
     def set_rdy(self, count: int, now_s: float) -> None:
-        seat = self.seat
-        if count == seat.rdy or self.lost:
+        state = self.state
+        if count == state.rdy or self.lost:
             return
-        if (count == 0) != (seat.rdy == 0):
-            seat.changed_s = now_s
-        seat.rdy = count
+        if (count == 0) != (state.rdy == 0):
+            state.changed_s = now_s
+        state.rdy = count
         self.link.write(framing.rdy(count))
 
     def close_soon(self) -> None:
         """Ask nsqd to send no more."""
-        self.seat.rdy = 0
+        self.state.rdy = 0
         self.link.write(framing.CLS)
 
     def finish(self, message: Message) -> None:
@@ -153,16 +153,16 @@ class Subscription:
     def _settle(self, message: Message, command: bytes, finished: bool, backoff: bool) -> None:
         if self.link.lost:
             return
-        self.seat.in_flight -= 1
+        self.state.in_flight -= 1
         if self._auto_touch:
             self._held.pop(message.raw_id, None)
         self.link.write(command)
-        self._keeper.settled(message, finished, backoff)
+        self._delegate.settled(message, finished, backoff)
 
     def touch(self, message: Message) -> None:
         if not self.link.lost:
             self.link.write(framing.touch(message.raw_id))
-            self._keeper.touched()
+            self._delegate.touched()
 
     def touch_due(self, now_s: float) -> None:
         """Touch what has been here for half of its timeout. What has been here for all the time
@@ -198,11 +198,11 @@ class HeadedMessage(Message):
     __slots__ = ("_headers",)
 
     def __init__(
-        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
         """Raises FrameBroken."""
         text, body = split_headers(rest)
-        super().__init__(courier, timestamp_ns, attempts, id, body)
+        super().__init__(delegate, timestamp_ns, attempts, id, body)
         self._headers = text
 
     @property
@@ -214,11 +214,11 @@ class EnvelopedMessage(Message):
     __slots__ = ("_envelope",)
 
     def __init__(
-        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
         """Raises FrameBroken."""
         self._envelope, body = split_envelope(rest)
-        super().__init__(courier, timestamp_ns, attempts, id, body)
+        super().__init__(delegate, timestamp_ns, attempts, id, body)
 
     @property
     def partition(self) -> int:
@@ -273,7 +273,7 @@ def _split(rest: bytes, begin: int, versions: tuple[int, ...]) -> tuple[int, byt
 
 
 @dataclass(slots=True)
-class Seat:
+class RdyState:
     """One connection, as far as this matters. `changed_s`: when its RDY became, or ceased to be,
     zero; the lowest has waited or held longest."""
 
@@ -290,42 +290,42 @@ class Turns:
     hold_s: float  # and any turn after this
 
 
-def share(seats: Sequence[Seat], bound: int, now_s: float, turns: Turns) -> list[int]:
-    """The RDY of each seat, in order."""
-    if bound >= len(seats):
-        return _evenly(seats, bound)
-    return _by_turns(seats, bound, now_s, turns)
+def share(states: Sequence[RdyState], bound: int, now_s: float, turns: Turns) -> list[int]:
+    """The RDY of each state, in order."""
+    if bound >= len(states):
+        return _evenly(states, bound)
+    return _by_turns(states, bound, now_s, turns)
 
 
-def take_turns(seats: Sequence[Seat], bound: int) -> bool:
+def take_turns(states: Sequence[RdyState], bound: int) -> bool:
     """Whether the answer of `share` depends on the time."""
-    return 0 < bound < len(seats)
+    return 0 < bound < len(states)
 
 
-def _evenly(seats: Sequence[Seat], bound: int) -> list[int]:
-    counts = [0] * len(seats)
+def _evenly(states: Sequence[RdyState], bound: int) -> list[int]:
+    counts = [0] * len(states)
     left = bound
-    in_rising_order = sorted(range(len(seats)), key=lambda place: seats[place].rdy_max)
-    for before, place in enumerate(in_rising_order):
-        share_of_the_rest = -(-left // (len(seats) - before))
-        counts[place] = min(share_of_the_rest, seats[place].rdy_max)
-        left -= counts[place]
+    in_rising_order = sorted(range(len(states)), key=lambda index: states[index].rdy_max)
+    for before, index in enumerate(in_rising_order):
+        share_of_the_rest = -(-left // (len(states) - before))
+        counts[index] = min(share_of_the_rest, states[index].rdy_max)
+        left -= counts[index]
     return counts
 
 
-def _by_turns(seats: Sequence[Seat], bound: int, now_s: float, turns: Turns) -> list[int]:
-    holding = [place for place, seat in enumerate(seats) if seat.rdy > 0]
-    holding = [place for place in holding if not _over(seats[place], now_s, turns)]
-    holding.sort(key=lambda place: seats[place].changed_s)
+def _by_turns(states: Sequence[RdyState], bound: int, now_s: float, turns: Turns) -> list[int]:
+    holding = [index for index, state in enumerate(states) if state.rdy > 0]
+    holding = [index for index in holding if not _over(states[index], now_s, turns)]
+    holding.sort(key=lambda index: states[index].changed_s)
     kept = set(holding[max(len(holding) - bound, 0) :])
-    taken = sum(seat.in_flight for place, seat in enumerate(seats) if place not in kept)
-    waiting = [place for place in range(len(seats)) if place not in kept]
-    waiting.sort(key=lambda place: (seats[place].rdy > 0, seats[place].changed_s))
+    taken = sum(state.in_flight for index, state in enumerate(states) if index not in kept)
+    waiting = [index for index in range(len(states)) if index not in kept]
+    waiting.sort(key=lambda index: (states[index].rdy > 0, states[index].changed_s))
     free = max(bound - len(kept) - taken, 0)
     chosen = kept.union(waiting[:free])
-    return [int(place in chosen) for place in range(len(seats))]
+    return [int(index in chosen) for index in range(len(states))]
 
 
-def _over(seat: Seat, now_s: float, turns: Turns) -> bool:
-    idle_since_s = max(seat.heard_s, seat.changed_s)
-    return now_s - idle_since_s >= turns.idle_s or now_s - seat.changed_s >= turns.hold_s
+def _over(state: RdyState, now_s: float, turns: Turns) -> bool:
+    idle_since_s = max(state.heard_s, state.changed_s)
+    return now_s - idle_since_s >= turns.idle_s or now_s - state.changed_s >= turns.hold_s

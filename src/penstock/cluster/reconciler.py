@@ -234,9 +234,9 @@ class Reconciler:
         if replicated is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
-            placed = cluster_topic(name.topic, topic, partitions)
+            clustered = cluster_topic(name.topic, topic, partitions)
             state: State = "in_sync" if is_new and entry is not None else "copying"
-            self.replica_host.host(placed, name.number, replica, state)
+            self.replica_host.host(clustered, name.number, replica, state)
             if not is_new and record.leader is not None:
                 self._send(record.leader.node, Renewed(name))
         if self.targets.get(name) != target:
@@ -274,18 +274,18 @@ class Reconciler:
 
     def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
         """False: no partition of it is here."""
-        placed = cluster_topic(name, topic, partitions)
+        clustered = cluster_topic(name, topic, partitions)
         channels = [
             cluster_channel(one.channel, held)
             for one, held in sorted(known.items())
             if not held.document.deleted and held.document.identity == topic.identity
         ]
         try:
-            self.replica_host.adopt_topic(placed)
+            self.replica_host.adopt_topic(clustered)
         except NotFound:
             return False
         held = partial(self._start_held, name, topic.identity)
-        self.replica_host.adopt_channels(placed.identity, channels, held)
+        self.replica_host.adopt_channels(clustered.identity, channels, held)
         return True
 
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:

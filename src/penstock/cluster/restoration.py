@@ -200,7 +200,8 @@ def _reason_to_leave(
     silent = sorted(named - set(reported))
     if silent:
         nodes = ", ".join(str(node) for node in silent)
-        return f"it may be changed since: nodes {nodes} have not reported"
+        how = "start them, and give the HTTP addresses of all nodes"
+        return f"nodes {nodes} have not reported, and may know of later changes: {how}"
     return ""
 
 

@@ -228,7 +228,7 @@ class Engine:
         headers may name a key and a trace id, which are kept for themselves. KeyError for a topic
         without tails."""
 
-    def set_placed(self, topic: bytes, placed: bool) -> None:
+    def require_partition(self, topic: bytes, needs_partition: bool) -> None:
         """Must a publish to this topic name a partition or a key (not at first)? One that does not
         is BAD_PUB for PARTITION, with no word in place of the topic. KeyError for a topic without
         tails."""

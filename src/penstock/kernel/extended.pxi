@@ -198,7 +198,7 @@ cdef class Extended(Publisher):
         if self.partition != ANY_PARTITION:
             chosen = self.route.find(self.partition)
         elif spread.keyless:
-            if self.route.placed:
+            if self.route.needs_partition:
                 return self.no_partition(verb, b"", end)
             chosen = self.route.pick(spread.keyless)
         for i in range(count):

@@ -347,7 +347,8 @@ cdef class Publisher(Owing):
             return 0
         if end < line and self.bad_partition(verb, data + end, line - end):
             return self.after(line + 1)
-        if (self.partition == ANY_PARTITION and self.route is not None and self.route.placed
+        if (self.partition == ANY_PARTITION and self.route is not None
+                and self.route.needs_partition
                 and (verb == PUB or verb == MPUB)):  # the others may have keys
             if self.owed_count:
                 self.hold()

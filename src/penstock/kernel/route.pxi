@@ -74,7 +74,7 @@ cdef class Route:
     cdef Tail only  # when there is one tail; else None
     cdef u32 hash_partitions  # by which keys are spread; 0: as many as there are tails
     cdef bint extended  # its messages may have any headers
-    cdef bint placed  # publishes must name a partition or a key
+    cdef bint needs_partition  # publishes must name a partition or a key
     cdef bint forgotten  # no tail is left: connections must look the topic up again
 
     def __cinit__(self):

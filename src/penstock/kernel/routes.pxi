@@ -39,9 +39,9 @@ cdef class Routes(Poller):
         cdef Route route = self.hub.routes[topic]
         route.extended = extended
 
-    def set_placed(self, bytes topic not None, bint placed):
+    def require_partition(self, bytes topic not None, bint needs_partition):
         cdef Route route = self.hub.routes[topic]
-        route.placed = placed
+        route.needs_partition = needs_partition
 
     def detach_tail(self, bytes topic not None, int partition=0):
         cdef Route route = self.hub.routes.get(topic)

@@ -284,7 +284,7 @@ cdef class Tail(Memory):
     cdef int check_room(self) except -1
     cdef int mark_dirty(self) except -1
     cdef int head_open(self, head_t* head, u64 base_id, i64 timestamp_ns, i64 synced_end,
-                       u32 leader_epoch, bint placed) except -1
+                       u32 leader_epoch, bint may_be_short) except -1
     cdef int next_open(self) except -1
     cdef bint store_c(self, LogEnd end, i64 wall_ns) except -1
     cdef int write_open(self, LogEnd end, head_t* head) except -1

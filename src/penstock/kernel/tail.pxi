@@ -276,7 +276,7 @@ cdef class Tail(Memory):
         return 0
 
     cdef int head_open(self, head_t* head, u64 base_id, i64 timestamp_ns, i64 synced_end,
-                       u32 leader_epoch, bint placed) except -1:
+                       u32 leader_epoch, bint may_be_short) except -1:
         """The header of the open batch, which gets its padding."""
         cdef membatch_t* batch = self.open_batch
         cdef i64 unsynced = self.written_end - synced_end
@@ -285,7 +285,7 @@ cdef class Tail(Memory):
         batch.base_offset, batch.base_id = self.written_end, base_id
         batch.timestamp_ns = timestamp_ns
         head.size, head.lengths_bytes = HEADER_BYTES, batch.lengths.length
-        if (batch.count == 1 and placed and self.labels is None
+        if (batch.count == 1 and may_be_short and self.labels is None
                 and 0 <= unsynced <= U16_MAX and leader_epoch <= U16_MAX):
             head.size, head.lengths_bytes = SHORT_HEADER_BYTES, 0
         if self.labels is not None:
@@ -312,13 +312,13 @@ cdef class Tail(Memory):
         return self.unstall()
 
     def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
-             u32 leader_epoch=0, bint placed=True):
+             u32 leader_epoch=0, bint may_be_short=True):
         cdef membatch_t* batch = self.open_batch
         cdef head_t head
         if batch == NULL:
             raise RuntimeError("there is no open batch to seal")
         self.check_room()
-        self.head_open(&head, base_id, timestamp_ns, synced_end, leader_epoch, placed)
+        self.head_open(&head, base_id, timestamp_ns, synced_end, leader_epoch, may_be_short)
         self.sealed.append(
             sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
         self.next_open()

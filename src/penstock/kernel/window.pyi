@@ -108,7 +108,7 @@ class Tail:
         timestamp_ns: int,
         synced_end: int,
         leader_epoch: int = 0,
-        placed: bool = True,
+        may_be_short: bool = True,
     ) -> list[Buffer]:
         """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
         order; they stay valid until the batch is committed or fails. One message alone has the

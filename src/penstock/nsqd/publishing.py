@@ -196,7 +196,7 @@ class Publishing:
             due_ns = self._wall_ns() + timeout_ms * limits.MS if timeout_ms else 0
 
             def append(topic: Topic) -> None:
-                if topic.placed:
+                if topic.needs_partition:
                     raise WireFault(Fault.PARTITION_MISSING, b"DPUB")
                 topic.append(session.conn, Verb.DPUB, body, due_ns)
 
@@ -236,7 +236,7 @@ class Publishing:
         def check(topic: Topic) -> None:
             if partition != ANY and not topic.takes(partition):
                 raise bad_partition(command, word)
-            if partition == ANY and topic.placed:
+            if partition == ANY and topic.needs_partition:
                 raise WireFault(Fault.PARTITION_MISSING, command)
 
         def read(topic: Topic | None = None) -> None:

@@ -95,7 +95,7 @@ def own_topics(disk: Disk, data_path: str) -> list[OwnTopic]:
             file = read_topic_file(disk, directory)
         except StorageError:
             continue  # the broker sets it aside, and says so
-        if not file.deleted and file.placed is not True:
+        if not file.deleted and file.replicated is not True:
             found.append(OwnTopic(directory, file))
     return found
 
@@ -135,8 +135,8 @@ class TopicImport:
             if not there[file.name]:
                 await self._put(file, replicas)
             spread = file.hash_count
-            placed = msgspec.structs.replace(file, placed=True, hash_partitions=spread)
-            write_topic_file(self._disk, directory, placed)
+            replicated = msgspec.structs.replace(file, replicated=True, hash_partitions=spread)
+            write_topic_file(self._disk, directory, replicated)
             log.info("TOPIC(%s): it is a topic of the cluster now", file.name)
 
     async def _find(self, file: TopicFile) -> bool:

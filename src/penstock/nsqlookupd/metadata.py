@@ -7,7 +7,7 @@
 | a channel | one of each node that leads a partition of its topic |
 | a deleted topic | nothing |
 
-A topic is placed anew as a whole when something of it has changed, so that no answer has half of a
+A topic is replaced as a whole when something of it has changed, so that no answer has half of a
 transaction, and all nsqlookupds of a cluster give the same answers.
 
 **An absence** counts when the coordinator has been followed without a gap for a lease's time
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.documents import NodeDocument, Topic
 from penstock.cluster.view import View, ViewChange
-from penstock.nsqlookupd.registry import Meta, Peer, Placement, RegisteredProducer, Registry
+from penstock.nsqlookupd.registry import ClusterTopicEntry, Meta, Peer, RegisteredProducer, Registry
 from penstock.replication.record import PartitionRecord
 
 # Names among the settings of a topic's document.
@@ -52,8 +52,8 @@ class Feed:
         for name, held in self._view.partitions.items():
             if held.document.leader is not None and held.document.leader.node in nodes:
                 topics.add(name.topic)
-        for topic, placement in placements(self._view, topics, self._known).items():
-            self._registry.place(topic, placement)
+        for topic, found in cluster_topics(self._view, topics, self._known).items():
+            self._registry.set_cluster_topic(topic, found)
 
     def _meet(self, node: int) -> None:
         held, known = self._view.nodes.get(node), self._known.pop(node, None)
@@ -63,7 +63,7 @@ class Feed:
             self._registry.leave(producer)
             producer = None
         if held is not None and peer is not None:
-            producer = producer or self._registry.join(peer, is_placed=True)
+            producer = producer or self._registry.join(peer, of_cluster=True)
             self._known[node] = Known(producer, held.document.incarnation)
 
 
@@ -94,9 +94,9 @@ def peer_of(node: NodeDocument) -> Peer:
     )
 
 
-def placements(
+def cluster_topics(
     view: View, topics: Collection[str], nodes: Mapping[int, Known]
-) -> dict[str, Placement | None]:
+) -> dict[str, ClusterTopicEntry | None]:
     """Of each of these; None: there is no such topic. What is left of an earlier incarnation of it
     counts for nothing."""
     live: dict[str, Topic] = {}
@@ -115,10 +115,10 @@ def placements(
     for (topic, channel), (one, _, _) in view.channels.items():
         if topic in live and not one.deleted and one.identity == live[topic].identity:
             channels[topic].add(channel)
-    found: dict[str, Placement | None] = dict.fromkeys(topics)
+    found: dict[str, ClusterTopicEntry | None] = dict.fromkeys(topics)
     for topic, document in live.items():
         meta = _meta(document, counts[topic])
-        found[topic] = Placement(led[topic], frozenset(channels[topic]), meta)
+        found[topic] = ClusterTopicEntry(led[topic], frozenset(channels[topic]), meta)
     return found
 
 

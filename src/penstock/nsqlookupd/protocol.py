@@ -190,7 +190,7 @@ class Client:
             raise Refusal(b"E_BAD_TOPIC %b topic name '%b' is not valid" % (command, topic))
         return self.producer, topic.decode("ascii")
 
-    def _place(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
+    def _key(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
         """What a REGISTER or UNREGISTER names."""
         producer, topic = self._topic(words)
         rest, partition = words[2:], None
@@ -206,28 +206,28 @@ class Client:
         return producer, RegistrationKey(topic, channel.decode("ascii"), partition)
 
     def _register(self, words: list[bytes]) -> bytes:
-        producer, place = self._place(words)
-        topic, channel, _ = place
-        if topic in self._registry.placed:  # the cluster's metadata says where it is
+        producer, key = self._key(words)
+        topic, channel, _ = key
+        if topic in self._registry.cluster_topics:  # the cluster's metadata says where it is
             return OK
         if channel and (topic, channel) not in producer.channels:
             self._log_change("REGISTER", "channel", topic, channel)
         if topic not in producer.topics:
             self._log_change("REGISTER", "topic", topic, "")
         try:
-            self._registry.register(producer, *place)
+            self._registry.register(producer, *key)
         except Refused as refused:
             raise Refusal(b"E_INVALID REGISTER " + refused.reason.encode()) from refused
         return OK
 
     def _unregister(self, words: list[bytes]) -> bytes:
-        producer, place = self._place(words)
-        topic, channel, _ = place
+        producer, key = self._key(words)
+        topic, channel, _ = key
         if channel and (topic, channel) in producer.channels:
             self._log_change("UNREGISTER", "channel", topic, channel)
         elif not channel and topic in producer.topics:
             self._log_change("UNREGISTER", "topic", topic, "")
-        self._registry.unregister(producer, *place)
+        self._registry.unregister(producer, *key)
         return OK
 
     def _meta(self, words: list[bytes]) -> bytes:

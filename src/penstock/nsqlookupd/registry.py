@@ -15,9 +15,9 @@ partition of a cluster has one place; but nsqds that know nothing of each other,
 partitions of the same numbers. Then no map from partitions to producers would be right, and there
 is none: clients take the producers, each with all that it has.
 
-**A topic of a cluster** is placed as a whole (`place`), by the cluster's metadata. What nsqds
-register of it counts for nothing then, and a node of the cluster that registers, too, stands in
-answers once.
+**A topic of a cluster** is replaced as a whole (`set_cluster_topic`), by the cluster's metadata.
+What nsqds register of it counts for nothing then, and a node of the cluster that registers, too,
+stands in answers once.
 
 Ages are measured by the monotonic clock, so a step of the wall clock hides nobody; the wall clock
 gives only the times that are shown.
@@ -48,7 +48,7 @@ class Peer:
     names_partitions: bool = False
 
     @property
-    def place(self) -> tuple[str, int]:
+    def tcp_address(self) -> tuple[str, int]:
         """Where clients connect."""
         return self.broadcast_address, self.tcp_port
 
@@ -85,7 +85,7 @@ class RegisteredProducer:
     peer: Peer
     heard_mono_ns: int
     heard_wall_ns: int
-    is_placed: bool = False  # a node of the cluster, which lives as its metadata says
+    of_cluster: bool = False  # a node of the cluster, which lives as its metadata says
     topics: set[str] = field(default_factory=set)
     channels: set[tuple[str, str]] = field(default_factory=set)
 
@@ -107,7 +107,7 @@ class Registration:
 Entries = dict[RegisteredProducer, Registration]
 
 
-class Placement(NamedTuple):
+class ClusterTopicEntry(NamedTuple):
     """A topic of a cluster, as its metadata has it."""
 
     led: Mapping[
@@ -122,7 +122,7 @@ class Registry:
         self.producers: dict[RegisteredProducer, None] = {}
         self.topics: dict[str, Entries] = {}
         self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
-        self.placed: dict[str, Meta] = {}  # topics of the cluster
+        self.cluster_topics: dict[str, Meta] = {}  # topics of the cluster
         self._unled: dict[str, dict[int, int]] = {}  # partitions without a leader: since when
         self._clock = clock
         self._inactive_timeout_ns = inactive_timeout_ns
@@ -131,8 +131,10 @@ class Registry:
 
     # --- what producers do ---
 
-    def join(self, peer: Peer, is_placed: bool = False) -> RegisteredProducer:
-        producer = RegisteredProducer(peer, self._clock.mono_ns(), self._clock.wall_ns(), is_placed)
+    def join(self, peer: Peer, of_cluster: bool = False) -> RegisteredProducer:
+        producer = RegisteredProducer(
+            peer, self._clock.mono_ns(), self._clock.wall_ns(), of_cluster
+        )
         self.producers[producer] = None
         return producer
 
@@ -234,29 +236,29 @@ class Registry:
 
     # --- what the metadata of a cluster says ---
 
-    def place(self, topic: str, placement: Placement | None) -> None:
+    def set_cluster_topic(self, topic: str, found: ClusterTopicEntry | None) -> None:
         """All that there is of it, at once; None: it is gone."""
         before, unled = self.topics.get(topic, {}), self._unled.pop(topic, {})
         self.delete_topic(topic)
-        self.placed.pop(topic, None)
-        if placement is None:
+        self.cluster_topics.pop(topic, None)
+        if found is None:
             return
-        self.placed[topic] = placement.meta
-        led, mono_ns = frozenset[int]().union(*placement.led.values()), self._clock.mono_ns()
-        missing = (one for one in range(placement.meta.partition_num) if one not in led)
+        self.cluster_topics[topic] = found.meta
+        led, mono_ns = frozenset[int]().union(*found.led.values()), self._clock.mono_ns()
+        missing = (one for one in range(found.meta.partition_num) if one not in led)
         self._unled[topic] = {number: unled.get(number, mono_ns) for number in missing}
         entries = self.topics[topic] = {}
-        for producer, partitions in placement.led.items():
+        for producer, partitions in found.led.items():
             entry = entries[producer] = before.get(producer, Registration())  # tombstones stay
             entry.partitions = partitions
             producer.topics.add(topic)
-            producer.channels |= {(topic, channel) for channel in placement.channels}
-        for channel in placement.channels:  # it goes with the first partition, as nsqd names it
+            producer.channels |= {(topic, channel) for channel in found.channels}
+        for channel in found.channels:  # it goes with the first partition, as nsqd names it
             self.channels.setdefault(topic, {})[channel] = {
                 producer: Registration(partitions=frozenset((min(partitions),)))
-                for producer, partitions in placement.led.items()
+                for producer, partitions in found.led.items()
             }
-        self.channel_count += len(placement.channels)
+        self.channel_count += len(found.channels)
 
     def unled_ns(self, topic: str, partition: int | None = None) -> int | None:
         """When this partition of a cluster's topic has lost its leader, or the last of all that
@@ -342,8 +344,8 @@ class Registry:
 
     def meta_of(self, topic: str) -> Meta:
         """As far as its producers tell."""
-        if topic in self.placed:
-            return self.placed[topic]
+        if topic in self.cluster_topics:
+            return self.cluster_topics[topic]
         entries = self.topics.get(topic, {}).values()
         counts = [max(entry.partitions, default=0) + 1 for entry in entries]
         told = [entry.meta.partition_num for entry in entries]
@@ -357,16 +359,20 @@ class Registry:
     def nodes(self) -> list[RegisteredProducer]:
         mono_ns = self._clock.mono_ns()
         active = [one for one in self.producers if self._is_active(one, mono_ns)]
-        placed = {one.peer.place for one in active if one.is_placed}
-        return in_order(one for one in active if one.is_placed or one.peer.place not in placed)
+        of_cluster = {one.peer.tcp_address for one in active if one.of_cluster}
+        return in_order(
+            one for one in active if one.of_cluster or one.peer.tcp_address not in of_cluster
+        )
 
     def topics_of(self, producer: RegisteredProducer) -> list[tuple[str, bool]]:
         """Its topics, and whether it is tombstoned for each. A node of the cluster may have some of
         its own, which it has registered."""
         mono_ns, lifetime_ns = self._clock.mono_ns(), self._tombstone_lifetime_ns
         same = [producer]
-        if producer.is_placed:
-            same = [one for one in self.producers if one.peer.place == producer.peer.place]
+        if producer.of_cluster:
+            same = [
+                one for one in self.producers if one.peer.tcp_address == producer.peer.tcp_address
+            ]
         return sorted(
             (topic, self.topics[topic][one].is_hidden(mono_ns, lifetime_ns))
             for one in same
@@ -375,7 +381,7 @@ class Registry:
 
     def _is_active(self, producer: RegisteredProducer, mono_ns: int) -> bool:
         silent_ns = mono_ns - producer.heard_mono_ns
-        return producer.is_placed or silent_ns <= self._inactive_timeout_ns
+        return producer.of_cluster or silent_ns <= self._inactive_timeout_ns
 
     def entries(self) -> Iterator[tuple[str, str, str, Entries]]:
         """(category, key, subkey, producers) of everything, for people who look for trouble."""
@@ -411,8 +417,8 @@ class Registry:
 
 
 def in_order(producers: Iterable[RegisteredProducer]) -> list[RegisteredProducer]:
-    def place(producer: RegisteredProducer) -> tuple[str, int, str]:
+    def key(producer: RegisteredProducer) -> tuple[str, int, str]:
         peer = producer.peer
         return peer.broadcast_address, peer.tcp_port, peer.remote_address
 
-    return sorted(producers, key=place)
+    return sorted(producers, key=key)

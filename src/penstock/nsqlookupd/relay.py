@@ -89,11 +89,11 @@ def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:
     """The registry has what this request was about."""
     topic, channel = parameters["topic"], parameters.get("channel", "")
     if path == CREATE:
-        return topic in registry.placed and registry.unled_ns(topic) is None
+        return topic in registry.cluster_topics and registry.unled_ns(topic) is None
     if path == DELETE:
-        return topic not in registry.placed
+        return topic not in registry.cluster_topics
     if path == EXPAND:
         wanted = whole_number(parameters.get("partition_num", ""), limits.PARTITIONS_MAX)
-        meta = registry.placed.get(topic)
+        meta = registry.cluster_topics.get(topic)
         return meta is None or meta.partition_num >= (wanted or 0)
     return (channel in registry.channels.get(topic, ())) == (path == CHANNEL_CREATE)

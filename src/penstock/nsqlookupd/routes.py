@@ -212,7 +212,7 @@ class Routes(Api):
             parameters = parse_query(request.query)
             topic = parameters.get("topic", "")
             is_new = request.path.endswith("/create") and not is_ephemeral(topic)
-            if self._cluster is None or not (is_new or topic in self._registry.placed):
+            if self._cluster is None or not (is_new or topic in self._registry.cluster_topics):
                 answer(respond(parameters))
                 return
             _wanted_name(parameters, "topic")

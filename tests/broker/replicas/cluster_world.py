@@ -143,13 +143,13 @@ class Cluster:
     def __init__(
         self,
         kernel: ModuleType,
-        placed: ClusterTopic = ORDERS,
+        clustered: ClusterTopic = ORDERS,
         channels: Sequence[ClusterChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,
         segment_bytes_max: int = 1 << 20,
     ) -> None:
         self.kernel = kernel
-        self.placed = placed
+        self.clustered = clustered
         self.channels = list(channels)
         self.retain_age_ns = retain_age_ns
         self.segment_bytes_max = segment_bytes_max
@@ -180,7 +180,7 @@ class Cluster:
         for partition, leader in enumerate(leaders):
             for node in on:
                 self.nodes[node].replica_host.host(
-                    self.placed, partition, replica_on(node), "in_sync"
+                    self.clustered, partition, replica_on(node), "in_sync"
                 )
             members = tuple(Member(n, replica_on(n), self.nodes[n].generation) for n in on)
             leader_id = LeaderId(leader, self.nodes[leader].incarnation, replica_on(leader))

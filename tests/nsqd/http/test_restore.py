@@ -133,7 +133,10 @@ def test_a_node_that_is_silent_is_waited_for_unless_it_is_lost() -> None:
     desk.memories = desk.memories[:1]
     _, plan = desk.restore("apply=true")
     (left,) = plan["left"]
-    assert left["reason"] == "it may be changed since: nodes 2 have not reported"
+    assert left["reason"] == (
+        "nodes 2 have not reported, and may know of later changes: start them, and give the HTTP "
+        "addresses of all nodes"
+    )
     _, plan = desk.restore("lost=2")
     assert plan["put"] == [["orders", 0]]
 

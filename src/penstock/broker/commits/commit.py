@@ -332,7 +332,7 @@ class CommitRun:
                 return
             except OSError as error:
                 problem = WriteRefused(self._directory, f"the record of the commit: {error}")
-                if not (job.placed or self.decided):
+                if not (job.may_be_read or self.decided):
                     self.record_error = error
                     raise problem from error
             # A power loss may or may not bring it back. So it must be made to last.

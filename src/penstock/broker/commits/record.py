@@ -74,12 +74,12 @@ def prepared_commits(disk: Disk, data_path: str) -> list[CommitFile]:
 
 
 class RecordJob:
-    """Puts a record on the disk. `placed`: it may be what a start reads, whatever was raised."""
+    """Puts a record on the disk. `may_be_read`: by a start, whatever was raised."""
 
     teaches = False
 
     def __init__(self, disk: Disk, directory: str, file: CommitFile) -> None:
-        self.placed = False
+        self.may_be_read = False
         self._disk = disk
         self._path = os.path.join(directory, commit_file_name(file.app))
         self._data = seal(msgspec.json.encode(file))
@@ -88,5 +88,5 @@ class RecordJob:
         directory = os.path.dirname(self._path)
         make_directory(self._disk, directory)
         replace_file(self._disk, self._path, self._data)
-        self.placed = True
+        self.may_be_read = True
         self._disk.sync_directory(directory)

@@ -101,12 +101,12 @@ class StampedPublishes:
         pending = _Pending(stamp, count, done)
         self._pending.setdefault(stamp.producer_id, deque()).append(pending)
 
-        def placed(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
+        def located(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
             pending.where = Stored(offset, id)
             return encode(offset, id, wall_ns, synced_end, epoch)
 
         self._group.publish_whole(
-            placed, count, length, lambda error: self._ended(pending, error), stamp.producer_id
+            located, count, length, lambda error: self._ended(pending, error), stamp.producer_id
         )
 
     def knows(self, producer_id: int) -> bool:

@@ -50,7 +50,7 @@ class ClusterTopic(NamedTuple):
             hash_partitions=self.hash_partitions,
             settings=self.settings,
             extended=self.extended or msgspec.UNSET,
-            placed=True,
+            replicated=True,
         )
 
 

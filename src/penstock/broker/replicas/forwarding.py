@@ -187,9 +187,9 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     def encode_here(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
         nonlocal first
         first = offset, id
-        placed = bytearray(batch)
-        put_in_place(placed, offset, id, wall_ns, synced_end, epoch, stamp)
-        return bytes(placed)
+        located = bytearray(batch)
+        put_in_place(located, offset, id, wall_ns, synced_end, epoch, stamp)
+        return bytes(located)
 
     def ended(error: PenstockError | None, stored: object = None) -> None:
         if error is None:

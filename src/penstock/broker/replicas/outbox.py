@@ -103,7 +103,7 @@ class Outbox:
             self._wait()
             return
         if not self._row:
-            self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, placed=False))
+            self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, may_be_short=False))
             self._open_done, self._row_done = [], self._open_done
         self._send(led)
 

@@ -171,35 +171,35 @@ class ReplicaHost:
         raise NotFound("topic", identity)
 
     def host(
-        self, placed: ClusterTopic, partition: int, replica: int, state: State = "copying"
+        self, clustered: ClusterTopic, partition: int, replica: int, state: State = "copying"
     ) -> None:
         """A new, empty replica of a partition; nothing happens where it is here already. `state`:
         "in_sync" for the first members of a partition that was just made. Durable on return. Raises
         Refused and StorageError."""
-        self.leave_remote(placed.name, placed.identity)
-        topic = self._topics.get(placed.name)
-        if topic is not None and topic.identity != placed.identity:
-            raise Refused(f"another topic {placed.name} is here, {topic.identity}")
-        if placed.name in self._context.set_aside:
-            raise Refused(self._context.set_aside[placed.name])
-        if reason := self._set_aside.get(Target(identity_number(placed.identity), partition)):
+        self.leave_remote(clustered.name, clustered.identity)
+        topic = self._topics.get(clustered.name)
+        if topic is not None and topic.identity != clustered.identity:
+            raise Refused(f"another topic {clustered.name} is here, {topic.identity}")
+        if clustered.name in self._context.set_aside:
+            raise Refused(self._context.set_aside[clustered.name])
+        if reason := self._set_aside.get(Target(identity_number(clustered.identity), partition)):
             raise Refused(reason)
         there = topic.replicas.get(partition) if topic is not None else None
         if there is not None and there.replicated is not None:
             if there.replicated.own.replica != replica:
                 raise Refused(f"another replica of {there.label} is here")
             return
-        file = ReplicaFile(replica_id=replica_id(replica), identity=placed.identity, state=state)
+        file = ReplicaFile(replica_id=replica_id(replica), identity=clustered.identity, state=state)
         if topic is None:
-            self._host_first(placed, partition, file)
+            self._host_first(clustered, partition, file)
         elif topic.is_in_memory:
             self._host_again(topic, partition, file)
         else:
             self._host_more(topic, partition, file)
-        self._files.note_made(placed.name)
+        self._files.note_made(clustered.name)
 
-    def _host_first(self, placed: ClusterTopic, partition: int, file: ReplicaFile) -> None:
-        content = placed.file()
+    def _host_first(self, clustered: ClusterTopic, partition: int, file: ReplicaFile) -> None:
+        content = clustered.file()
         (log,) = self._files.make(content, (partition,))
         own = self._write_own(log, file)
         topic = self._open_topic(content, {partition: log}, {partition: own})
@@ -329,10 +329,10 @@ class ReplicaHost:
 
     # --- what the metadata says ---
 
-    def adopt_topic(self, placed: ClusterTopic) -> None:
+    def adopt_topic(self, clustered: ClusterTopic) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
-        topic = self.topic(placed.identity)
-        adopt(topic, placed.file())
+        topic = self.topic(clustered.identity)
+        adopt(topic, clustered.file())
         for replica in topic.replicas.values():
             if replica.replicated is not None:
                 self._wake(replica.replicated)

@@ -77,7 +77,7 @@ class TopicPublishing:
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
     ordered: bool  # consumers have to ask for strict order
-    placed: bool  # a publish must name a partition or a key: there is an order to keep
+    needs_partition: bool  # a publish must name a partition or a key: there is an order to keep
     depth_bound: DepthBound
     age_bound: AgeBound
     refusal: str  # why no publish is taken

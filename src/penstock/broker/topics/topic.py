@@ -68,7 +68,7 @@ class Topic(TopicPublishing):
         self.created_ns = file.created_ns
         self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
-        self.replicated = file.placed is True
+        self.replicated = file.replicated is True
         self.outboxes: dict[int, Outbox] = {}
         self.leaderships_ended = 0  # on this node, since its start
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
@@ -378,9 +378,9 @@ class Topic(TopicPublishing):
     def apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging
         self.ordered = bool(self.settings.ordered)
-        self.placed = self.ordered and self.partition_count > 1
+        self.needs_partition = self.ordered and self.partition_count > 1
         if self.leaders:
-            self._context.engine.set_placed(self.name.encode("ascii"), self.placed)
+            self._context.engine.require_partition(self.name.encode("ascii"), self.needs_partition)
         for leader in self.leaders:
             if not self.ephemeral:
                 leader.group.set_durability(chosen.durability)
@@ -443,7 +443,7 @@ class Topic(TopicPublishing):
             more_marks=marks or msgspec.UNSET,
             hash_partitions=self.hash_partitions if count > 1 else msgspec.UNSET,
             extended=self.extended or msgspec.UNSET,
-            placed=self.replicated or msgspec.UNSET,
+            replicated=self.replicated or msgspec.UNSET,
             channels=[
                 ChannelEntry(
                     channel.name,

@@ -83,7 +83,7 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     hash_partitions: int | msgspec.UnsetType = msgspec.UNSET
     extended: bool | msgspec.UnsetType = msgspec.UNSET  # messages have headers; absent: they don't
     # A cluster says which replicas of which partitions are here; absent: all are, and no others.
-    placed: bool | msgspec.UnsetType = msgspec.UNSET
+    replicated: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="placed")
 
     def __post_init__(self) -> None:
         if not 1 <= self.hash_count <= self.partitions <= limits.PARTITIONS_MAX:

@@ -214,12 +214,12 @@ def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[int, int]]:
             if not topic:
                 rule = "it follows the topic that it is an offset of"
                 raise HttpError(400, f"INVALID_ARG_FROM {rule}")
-            partition, offset = _placed(value)
+            partition, offset = _partition_offset(value)
             found.setdefault(topic, {})[partition] = offset
     return found
 
 
-def _placed(text: str) -> tuple[int, int]:
+def _partition_offset(text: str) -> tuple[int, int]:
     """`offset`, or `partition:offset`."""
     before, colon, after = text.partition(":")
     partition = whole_number(before, limits.PARTITIONS_MAX - 1) if colon else 0

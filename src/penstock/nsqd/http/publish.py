@@ -86,7 +86,7 @@ class HttpPublishing:
     ) -> None:
         due_ns = due_ns_of(self._deps, parameters) if "defer" in parameters else 0
         partition, sections = ANYWHERE
-        if len(parameters) > 1 or topic.placed or topic.extended:
+        if len(parameters) > 1 or topic.needs_partition or topic.extended:
             partition, sections = target_of(topic, parameters)
             if topic.extended:
                 sections = with_context(request, sections)

@@ -75,7 +75,7 @@ def target_of(topic: Topic, parameters: Parameters) -> PublishTarget:
 
 def check_partition(topic: Topic, partition: int) -> None:
     """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
-    if partition == ANY and topic.placed:
+    if partition == ANY and topic.needs_partition:
         raise bad_partition("", "a publish to this topic needs a partition or a key")
 
 

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Nodes, shown
 from penstock.client.link import log_death
-from penstock.client.numbering import NumberedTopic, Numbering
+from penstock.client.numbering import Destination, Numbering
 from penstock.client.options import IdempotentOptions
 from penstock.client.publishing import Published, packed_traced
 from penstock.errors import (
@@ -88,7 +88,7 @@ class Publish:
         self.alone = defer_ms > 0  # goes out in a request of its own
 
 
-class Lane:
+class TopicPublisher:
     """`on_end` hears of each publish once, when nothing more is done about it."""
 
     def __init__(
@@ -109,8 +109,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Publish] = deque()
         self._batch: list[Publish] = []
-        self._places: dict[str, NumberedTopic] = {}
-        self._place: NumberedTopic | None = None  # where the last attempt was made
+        self._destinations: dict[str, Destination] = {}
+        self._destination: Destination | None = None  # where the last attempt was made
         self._doubt = ""  # why the batch may be stored; empty: it is not
         self._fenced: PublishFenced | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -125,8 +125,8 @@ class Lane:
             self._sweeper = self._loop.call_at(publish.deadline_s, self._sweep)
 
     def cancel(self) -> None:
-        """Send nothing more. All lanes, before the first `end`: room that one gives up is not for
-        another."""
+        """Send nothing more. All publishers, before the first `end`: room that one gives up is not
+        for another."""
         if self.task is not None:
             self.task.cancel()
 
@@ -189,11 +189,11 @@ class Lane:
             self._give_up()
 
     async def _try(self, anew: bool) -> None:
-        """One round over the nsqds; over those of one place, when that may have it."""
-        current = [self._place.address] if self._place is not None else []
+        """One round over the nsqds; over those of one destination, when that may have it."""
+        current = [self._destination.address] if self._destination is not None else []
         others = await self._nodes.candidates(anew)
         for address in dict.fromkeys([*current, *others]):
-            is_ours = self._place is None or self._place.is_shared or address in current
+            is_ours = self._destination is None or self._destination.is_shared or address in current
             if not self._batch or (self._doubt and not is_ours):
                 return
             await self._attempt(address)
@@ -214,48 +214,50 @@ class Lane:
                 await self._nodes.check(address)
             except ConnectFailed:
                 return  # remembered there
-            place = self._place_at(address)
-            if self._doubt and place is not self._place:
+            destination = self._destination_at(address)
+            if self._doubt and destination is not self._destination:
                 return
             if not self._doubt:
                 self._drop_done()
             if self._batch:
-                await self._send(self._prepared(place, address))
+                await self._send(self._prepared(destination, address))
 
-    def _place_at(self, address: str) -> NumberedTopic:
+    def _destination_at(self, address: str) -> Destination:
         """An ephemeral topic is of one node, in a cluster, too."""
         cluster = "" if is_ephemeral(self._topic) else self._nodes.cluster(address)
         name = cluster or address
-        place = self._places.get(name)
-        if place is None:
-            place = self._places[name] = NumberedTopic(self._topic, self._numbering, bool(cluster))
-        return place
+        destination = self._destinations.get(name)
+        if destination is None:
+            destination = self._destinations[name] = Destination(
+                self._topic, self._numbering, bool(cluster)
+            )
+        return destination
 
-    def _prepared(self, place: NumberedTopic, address: str) -> NumberedTopic:
-        place.address = address
+    def _prepared(self, destination: Destination, address: str) -> Destination:
+        destination.address = address
         if not self._doubt:
-            place.prepare(self._message_count, self._loop.time())
-        self._place = place
-        return place
+            destination.prepare(self._message_count, self._loop.time())
+        self._destination = destination
+        return destination
 
     @property
     def _message_count(self) -> int:
         return sum(len(publish.bodies) for publish in self._batch)
 
-    async def _send(self, place: NumberedTopic) -> None:
-        if place.stopped is not None:
-            self._fail_batch(ProducerStopped(self._topic, place.stopped.reason))
+    async def _send(self, destination: Destination) -> None:
+        if destination.stopped is not None:
+            self._fail_batch(ProducerStopped(self._topic, destination.stopped.reason))
             return
         path, options, body = self._encode()
         before, self._doubt = self._doubt, self._doubt or "there was no answer in time"
         try:
-            call = calls.publish(self._topic, body, path, [*options, *place.options])
-            answer = await self._nodes.publish(place.address, call)
+            call = calls.publish(self._topic, body, path, [*options, *destination.options])
+            answer = await self._nodes.publish(destination.address, call)
         except FetchFailed as failure:
             self._doubt = (before or failure.reason) if failure.sent else before
             return
-        verdict = judge(shown(place.address), place.sequence, answer, self._is_traced)
-        self._apply(place, verdict, before)
+        verdict = judge(shown(destination.address), destination.sequence, answer, self._is_traced)
+        self._apply(destination, verdict, before)
 
     def _encode(self) -> tuple[str, Query, bytes]:
         """Path, options and body."""
@@ -282,26 +284,26 @@ class Lane:
 
     # --- what became of it ---
 
-    def _apply(self, place: NumberedTopic, verdict: Verdict, before: str) -> None:
+    def _apply(self, destination: Destination, verdict: Verdict, before: str) -> None:
         """`before`: why an earlier request may have been taken; empty: none was."""
         fate = verdict.fate
         if fate is Fate.REPEATED and not before:
             explained = "another producer has published with the same id and epoch"
-            error = PublishRefused(shown(place.address), 200, "REPEATED", explained)
-            self._refused(place, error, before)
+            error = PublishRefused(shown(destination.address), 200, "REPEATED", explained)
+            self._refused(destination, error, before)
         elif fate in (Fate.STORED, Fate.REPEATED):
-            self._stored(place, verdict)
+            self._stored(destination, verdict)
         elif fate is Fate.NOT_TAKEN:
             self._doubt = before
-            self._nodes.last_failure = ConnectFailed(shown(place.address), verdict.reason)
+            self._nodes.last_failure = ConnectFailed(shown(destination.address), verdict.reason)
         elif fate is Fate.UNKNOWN:
             self._doubt = before or verdict.reason
         elif verdict.error is not None:
-            self._refused(place, verdict.error, before)
+            self._refused(destination, verdict.error, before)
 
-    def _stored(self, place: NumberedTopic, verdict: Verdict) -> None:
+    def _stored(self, destination: Destination, verdict: Verdict) -> None:
         count = self._message_count
-        place.stored(count)
+        destination.stored(count)
         self._counts.stored += count
         self._counts.repeated += verdict.fate is Fate.REPEATED
         self._doubt = ""
@@ -318,7 +320,7 @@ class Lane:
             message_id = f"{id_at(base_id, index):016x}"
             publish.done.set_result(Published(message_id, offset + index, publish.trace_ids[0]))
 
-    def _refused(self, place: NumberedTopic, error: PublishRefused, before: str) -> None:
+    def _refused(self, destination: Destination, error: PublishRefused, before: str) -> None:
         if isinstance(error, PublishFenced):
             self._fenced = error
         lost = isinstance(error, PublishGap) and error.expected <= error.sequence
@@ -327,7 +329,7 @@ class Lane:
             uncertain.__cause__ = error
             self._fail_batch(uncertain)
             if self._fenced is None:  # a newer life must not be fenced out by this one
-                place.spoil("a publish is in doubt")
+                destination.spoil("a publish is in doubt")
             return
         self._doubt = ""
         if error.status == 413 and len(self._batch) > 1:
@@ -335,7 +337,7 @@ class Lane:
             return
         self._fail_batch(error)
         if error.status in (200, 409) and not isinstance(error, PublishFenced):
-            place.spoil("its numbers do not fit what is stored")
+            destination.spoil("its numbers do not fit what is stored")
 
     def _split(self) -> None:
         """Too large together: one by one, so that only the one that is too large is refused."""
@@ -347,8 +349,8 @@ class Lane:
     def _give_up(self) -> None:
         if self._doubt:
             self._fail_batch(self._uncertain(self._doubt))
-            if self._place is not None:
-                self._place.spoil("a publish is in doubt")
+            if self._destination is not None:
+                self._destination.spoil("a publish is in doubt")
             self._doubt = ""
         else:
             self._fail_batch(self._not_sent())
@@ -356,7 +358,7 @@ class Lane:
     # --- ends ---
 
     def _uncertain(self, reason: str) -> PublishUncertain:
-        address = shown(self._place.address) if self._place is not None else ""
+        address = shown(self._destination.address) if self._destination is not None else ""
         return PublishUncertain(self._topic, address, reason)
 
     def _not_sent(self) -> PublishTimeout:
