@@ -291,7 +291,7 @@ class ClusterNode:
     @property
     def is_due(self) -> bool:
         """Something has come since the last turn that is no publish, or a client waits."""
-        return self._is_due or self.replica_host.is_stirred or any(self._waits)
+        return self._is_due or self.replica_host.is_due or any(self._waits)
 
     def turn(self) -> None:
         """At the end of a turn of the node in which it is due; each tick ends with one."""

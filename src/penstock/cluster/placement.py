@@ -209,9 +209,9 @@ class _Drawing:
                 NodeStanding.MAINTENANCE,
                 NodeStanding.SERVES,
             )
-            crowd = self.layout.crowd(partition, node)
+            in_zone = self.layout.in_zone(partition, node)
             at = order.index(self.nodes[node].standing)
-            return at, -crowd, -self.layout.weight_of(node), -nodes.index(node)
+            return at, -in_zone, -self.layout.weight_of(node), -nodes.index(node)
 
         return min(nodes, key=value)
 
@@ -231,12 +231,12 @@ class _Drawing:
         target = self.layout.best(partition, self.takers)
         if target is None:
             return None
-        room = self.layout.crowd(partition, target) + 2
+        room = self.layout.in_zone(partition, target) + 2
         sources = [
             node
             for node in self.layout.nodes_of(partition)
             if self.nodes[node].standing is NodeStanding.SERVES
-            and self.layout.crowd(partition, node) >= room
+            and self.layout.in_zone(partition, node) >= room
         ]
         if not sources:
             return None
@@ -245,8 +245,8 @@ class _Drawing:
 
     def _eagerness(self, partition: PartitionName, node: int) -> tuple[int, bool, int, int]:
         is_follower = self.layout.leader_of(partition) != node
-        crowd = self.layout.crowd(partition, node)
-        return crowd, is_follower, self.layout.weight_of(node), -node
+        in_zone = self.layout.in_zone(partition, node)
+        return in_zone, is_follower, self.layout.weight_of(node), -node
 
     # --- balance ---
 
@@ -439,7 +439,7 @@ class ReplicaLayout:
     def mean_led_weight(self, nodes: Collection[int]) -> float:
         return sum(self._led_weight[node] for node in nodes) / max(len(nodes), 1)
 
-    def crowd(self, partition: PartitionName, node: int, without: int | None = None) -> int:
+    def in_zone(self, partition: PartitionName, node: int, without: int | None = None) -> int:
         """Replicas in that node's zone."""
         zone = self._zones[node]
         held = self._nodes[partition]
@@ -453,14 +453,14 @@ class ReplicaLayout:
         free = [node for node in nodes if node not in held]
         if not free:
             return None
-        return min(free, key=lambda n: (self.crowd(partition, n, without), self._weight[n], n))
+        return min(free, key=lambda n: (self.in_zone(partition, n, without), self._weight[n], n))
 
     def may_replace(self, partition: PartitionName, source: int, target: int) -> bool:
         """The zones stay as evenly filled as they are."""
         if target in self._nodes[partition]:
             return False
-        there = self.crowd(partition, target, without=source)
-        return there < self.crowd(partition, source)
+        there = self.in_zone(partition, target, without=source)
+        return there < self.in_zone(partition, source)
 
     # --- moves ---
 

@@ -28,8 +28,7 @@ is matched again: it was level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
@@ -48,17 +47,26 @@ if TYPE_CHECKING:
     from penstock.broker.ports import Syncs
 
 
-class Beside(NamedTuple):
-    """What is kept beside the log, and goes from role to role with it."""
+class AssignmentOwner(Protocol):
+    """The replica, with the state that it keeps beside its log."""
 
-    watch: LogWatch
-    is_free: Callable[[], bool]  # no thread has its files: a leadership may begin to serve
-    stir: Callable[[], None]  # `turn` is to be called
+    @property
+    def is_free(self) -> bool:
+        """No thread has the files of that state: a leadership may begin to serve."""
+        ...
+
+    def mark_due(self) -> None:
+        """`turn` is to be called."""
+
+    def serve(self, leadership: Leadership) -> Served:
+        """Make what the leadership serves with."""
+        ...
+
+    def cease(self, served: Served) -> None:
+        """Take that away."""
 
 
 class Assignment:
-    """`serve` makes what a leadership serves with, `cease` takes it away."""
-
     def __init__(
         self,
         replication: ReplicationContext,
@@ -67,12 +75,12 @@ class Assignment:
         syncs: Syncs,
         health: Health,
         waits: bool,
-        serve: Callable[[Leadership], Served],
-        cease: Callable[[Served], None],
-        beside: Beside,
+        watch: LogWatch,
+        owner: AssignmentOwner,
     ) -> None:
         self.files = files
-        self._beside = beside
+        self._watch = watch
+        self._owner = owner
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
         self.record: PartitionRecord | None = None
@@ -87,8 +95,6 @@ class Assignment:
         self._syncs = syncs
         self._health = health
         self._waits = waits
-        self._serve = serve
-        self._cease = cease
         self._linked: set[int] = set()
         self._leadership_epoch = 0  # of the last leadership of this incarnation
         self._due_epoch = 0  # of a leadership that begins when a sync has ended
@@ -184,14 +190,14 @@ class Assignment:
         if self.follower is not None:
             self.follower.abandon(epoch)
         self._promising = True
-        self._beside.stir()
-        epoch_ledger.save(key, epoch, lambda: self._sit_down(epoch))
+        self._owner.mark_due()
+        epoch_ledger.save(key, epoch, lambda: self._begin_leadership(epoch))
 
     @property
     def _is_free(self) -> bool:
         return isinstance(self.role, (Unassigned, Following))
 
-    def _sit_down(self, epoch: int) -> None:
+    def _begin_leadership(self, epoch: int) -> None:
         """The promise is durable. Does the record still name this replica?"""
         self._promising = False
         record, epoch_ledger = self.record, self._replication.epoch_ledger
@@ -243,9 +249,9 @@ class Assignment:
             return
         if self._is_over or self.files.log.busy:
             return
-        if role.leadership.has_level_tail and self._beside.is_free():
+        if role.leadership.has_level_tail and self._owner.is_free:
             self._note_in_sync()
-            self.role = Leading(role.leadership, self._serve(role.leadership))
+            self.role = Leading(role.leadership, self._owner.serve(role.leadership))
 
     def _note_in_sync(self) -> None:
         log, own = self.files.log, self.files.own
@@ -260,7 +266,7 @@ class Assignment:
     def _note_over(self) -> None:
         """Before a publisher hears of it. That a sync failed is written down first."""
         self._is_over = True
-        self._beside.stir()
+        self._owner.mark_due()
         if self.files.log.stopped is not None:
             self._mark_stopped(self.files.log.stopped.reason)
 
@@ -283,7 +289,7 @@ class Assignment:
         self._look()
         if self._due_epoch:
             epoch, self._due_epoch = self._due_epoch, 0
-            self._sit_down(epoch)
+            self._begin_leadership(epoch)
         if self._stop_due and self.leadership is None:
             reason, self._stop_due = self._stop_due, ""
             self._stop_for(reason)
@@ -302,7 +308,7 @@ class Assignment:
             return
         self._stop_due = reason
         leadership.leave(reason)
-        self._beside.stir()
+        self._owner.mark_due()
 
     def _stop_for(self, reason: str) -> None:
         if self.follower is not None:
@@ -330,7 +336,7 @@ class Assignment:
         self._is_over = False
         self.role = Unassigned()
         if isinstance(role, Leading) and role.served is not None:
-            self._cease(role.served)
+            self._owner.cease(role.served)
 
     def _is_busy(self, role: Role) -> bool:
         served = role.served if isinstance(role, Leading) else None
@@ -383,7 +389,7 @@ class Assignment:
     def _follow(self) -> None:
         follower = LogFollower(
             self._replication, self.files, self._syncs, self._health, self._waits, self._stop,
-            self._committed, self._beside.watch,
+            self._committed, self._watch,
         )  # fmt: skip
         self.role = Following(follower)
         self._list()

@@ -114,7 +114,7 @@ class ReplicaHost:
         self._open_remote = open_remote
         self._drop_remote = drop_remote
         self._replicas: dict[Target, ReplicatedPartition] = {}
-        self._stirred: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
+        self._to_turn: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
         self._led_here: dict[PartitionLeader, ReplicatedPartition] = {}
@@ -266,7 +266,7 @@ class ReplicaHost:
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
         replicated.let_go("the replica was released")
-        self._stirred.pop(replicated, None)
+        self._to_turn.pop(replicated, None)
         self._awake.pop(replicated, None)
         del topic.replicas[replica.number]
         replica.close()
@@ -445,15 +445,15 @@ class ReplicaHost:
     def _look(self, replicated: ReplicatedPartition) -> None:
         replicated.refresh()
         if replicated.assignment.restless:
-            self._stirred[replicated] = None
+            self._to_turn[replicated] = None
 
-    def stir(self, replicated: ReplicatedPartition) -> None:
+    def mark_due(self, replicated: ReplicatedPartition) -> None:
         """`turn` is to look at it."""
-        self._stirred[replicated] = None
+        self._to_turn[replicated] = None
 
     @property
-    def is_stirred(self) -> bool:
-        return bool(self._stirred or self._leadership_changes)
+    def is_due(self) -> bool:
+        return bool(self._to_turn or self._leadership_changes)
 
     # --- time ---
 
@@ -461,8 +461,8 @@ class ReplicaHost:
         """At the end of a turn: promises go to the disk, and leaderships that are over are
         cleared."""
         self.replication.epoch_ledger.flush()
-        stirred, self._stirred = self._stirred, {}
-        for replicated in stirred:
+        due, self._to_turn = self._to_turn, {}
+        for replicated in due:
             replicated.assignment.turn()
             self._look(replicated)
 

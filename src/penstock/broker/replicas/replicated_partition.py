@@ -28,7 +28,6 @@ from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import (
     Assignment,
-    Beside,
     Following,
     Leading,
     Served,
@@ -111,9 +110,8 @@ class ReplicatedPartition:
             context.syncs,
             context.health,
             self.topic.durability == "disk",
-            self._serve,
-            self._cease,
-            Beside(LogWatch(self.replica.producers.appended, self._cut), self._is_free, self._stir),
+            LogWatch(self.replica.producers.appended, self._cut),
+            self,
         )
         replica.producers.learn(self.assignment.committed)
 
@@ -127,8 +125,8 @@ class ReplicatedPartition:
         role = self.replica.role
         return role if isinstance(role, Leader) else None
 
-    def _stir(self) -> None:
-        self._replica_host.stir(self)
+    def mark_due(self) -> None:
+        self._replica_host.mark_due(self)
 
     # --- what is kept beside the log, of a follower ---
 
@@ -149,7 +147,8 @@ class ReplicatedPartition:
     def _stop(self, reason: str) -> None:
         self.assignment.stop(reason)
 
-    def _is_free(self) -> bool:
+    @property
+    def is_free(self) -> bool:
         return not self.channels.busy
 
     def _cut(self, removed: Removed) -> None:
@@ -174,7 +173,7 @@ class ReplicatedPartition:
 
     # --- a leadership begins ---
 
-    def _serve(self, leadership: Leadership) -> Leader:
+    def serve(self, leadership: Leadership) -> Leader:
         self._leave_inherited()
         replica, context = self.replica, self._context
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
@@ -278,7 +277,7 @@ class ReplicatedPartition:
 
     # --- and ends ---
 
-    def _cease(self, served: Served) -> None:
+    def cease(self, served: Served) -> None:
         replica = self.replica
         leader = replica.leader
         self.held_starts.clear()
@@ -473,7 +472,7 @@ class ReplicatedPartition:
         if not isinstance(self.assignment.role, Stopped):
             self._repairing.settle(self.assignment.committed, self.assignment.linked_nodes)
             self._concede()
-        self._stir()
+        self.mark_due()
 
     @property
     def is_settled(self) -> bool:
