@@ -20,12 +20,13 @@ would keep all that is newer, until the disk is full.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from penstock.errors import PartitionStopped, StorageError, WriteRefused
 from penstock.log import names
 from penstock.log.copies import check_restored, hole_at
 from penstock.log.damage import forget_lost
-from penstock.log.disk import Disk
+from penstock.log.disk import Disk, replace_file
 from penstock.log.epochs import NO_EPOCH, BatchName
 from penstock.log.errors import CutRefused, RestoreRefused
 from penstock.log.head import LogOwner
@@ -39,6 +40,7 @@ from penstock.log.truncation import Aside, Cutting, Removed
 from penstock.log.writer import WrittenLog
 
 __all__ = ["PartitionLog", "SyncJob"]
+NO_FILES: Mapping[str, bytes] = {}
 
 
 class PartitionLog(WrittenLog):
@@ -55,12 +57,13 @@ class PartitionLog(WrittenLog):
         path: str | os.PathLike[str],
         settings: LogSettings | None = None,
         owner: LogOwner | None = None,
+        files: Mapping[str, bytes] = NO_FILES,
     ) -> PartitionLog:
         """A new, empty log, durable on return. What an interrupted creation left is taken over.
-        `owner` goes into the head of each segment."""
+        `owner` goes into the head of each segment, `files` stand beside it."""
         directory = os.fspath(path)
         try:
-            make_directory(disk, directory)
+            make_directory(disk, directory, files)
         except OSError as error:
             raise WriteRefused(directory, f"the partition cannot be made: {error}") from error
         return cls.open(disk, directory, settings, owner=owner)
@@ -430,7 +433,7 @@ class PartitionLog(WrittenLog):
                 raise StorageError(self.path, f"this does not hold: {rule}")
 
 
-def make_directory(disk: Disk, directory: str) -> None:
+def make_directory(disk: Disk, directory: str, files: Mapping[str, bytes] = NO_FILES) -> None:
     """Durable on return. What an interrupted creation left is taken over. Raises OSError, and
     WriteRefused where messages are stored already."""
     disk.mkdir(directory)
@@ -439,11 +442,9 @@ def make_directory(disk: Disk, directory: str) -> None:
         if names.segment_base(name) is not None and disk.size(path) > 0:
             raise WriteRefused(directory, f"there is a log already: {name}")
     MarkFile(disk, os.path.join(directory, names.MARK)).create(Mark(clean=True))
-    file = disk.create(os.path.join(directory, names.segment_name(0)))
-    try:
-        file.fdatasync()
-    finally:
-        file.close()
+    disk.create(os.path.join(directory, names.segment_name(0))).close()  # empty: nothing to sync
+    for name, data in files.items():
+        replace_file(disk, os.path.join(directory, name), data)
     disk.sync_directory(directory)
     disk.sync_directory(os.path.dirname(directory) or ".")
 

@@ -80,11 +80,14 @@ def read_replica(disk: Disk, directory: str) -> ReplicaFile | None:
 
 def write_replica(disk: Disk, directory: str, file: ReplicaFile) -> None:
     """Durable on return. Raises ValueError and OSError."""
-    _check(file)
-    file = msgspec.structs.replace(file, version=VERSION)
-    data = seal(msgspec.json.encode(file))
-    replace_file(disk, os.path.join(directory, names.REPLICA), data)
+    replace_file(disk, os.path.join(directory, names.REPLICA), encode_replica(file))
     disk.sync_directory(directory)
+
+
+def encode_replica(file: ReplicaFile) -> bytes:
+    """Raises ValueError."""
+    _check(file)
+    return seal(msgspec.json.encode(msgspec.structs.replace(file, version=VERSION)))
 
 
 def _check(file: ReplicaFile) -> None:

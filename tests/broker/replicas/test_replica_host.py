@@ -103,7 +103,7 @@ def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster)
 def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.disk.inject(Fault("rename", path_part="replica.json"))
-    with pytest.raises(StorageError, match="the replica cannot be made"):
+    with pytest.raises(StorageError, match="the partition cannot be made"):
         node.replica_host.host(ORDERS, 0, 7)
     assert node.replica_host.targets() == []
     node.replica_host.host(ORDERS, 0, 7)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.health import Trouble
+from penstock.broker.partition.producers import encode_table
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.aside import Aside
 from penstock.broker.replicas.clustered_topic import (
@@ -53,7 +54,8 @@ from penstock.broker.topics import directories
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import ASIDE_KEPT_NS, AUTHORITY_NS
-from penstock.log.replica_file import ReplicaFile, State, replica_id, write_replica
+from penstock.log import names
+from penstock.log.replica_file import ReplicaFile, State, encode_replica, replica_id
 from penstock.replication.effects import Acknowledge
 from penstock.replication.frames import RowFrame, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
@@ -200,16 +202,13 @@ class ReplicaHost:
 
     def _host_first(self, clustered: ClusterTopic, partition: int, file: ReplicaFile) -> None:
         content = clustered.file()
-        (log,) = self._files.make(content, (partition,))
-        own = self._write_own(log, file)
-        topic = self._open_topic(content, {partition: log}, {partition: own})
-        topic.replicas[partition].producers.begin()
-        self.add(topic)
+        (log,) = self._files.make(content, (partition,), _new_replica(file))
+        own = ReplicaFileStore(self._context.disk, log.path, file)
+        self.add(self._open_topic(content, {partition: log}, {partition: own}))
 
     def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         """Of a topic whose clients are here."""
-        (log,) = self._files.make(topic.file(), (partition,))
-        own = self._write_own(log, file)
+        (log,) = self._files.make(topic.file(), (partition,), _new_replica(file))
         topic.keep_in_memory(False)
         try:
             topic.make_known(self._files.topics_path)
@@ -218,34 +217,19 @@ class ReplicaHost:
             log.close()
             self._files.remove_unmade(topic.name)
             raise
-        self._take_in(topic, partition, log, own)
+        self._take_in(topic, partition, log, file)
 
     def _host_more(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         path = directories.partition_directory(topic.directory, partition)
         if self._context.disk.is_directory(path):
             self._aside.move(path, f"{topic.name}-{partition}")
-        (log,) = self._files.add(topic.file(), (partition,))
-        self._take_in(topic, partition, log, self._write_own(log, file))
+        (log,) = self._files.add(topic.file(), (partition,), _new_replica(file))
+        self._take_in(topic, partition, log, file)
 
-    def _take_in(
-        self, topic: Topic, partition: int, log: PartitionLog, own: ReplicaFileStore
-    ) -> None:
-        replica = Replica(self._context, topic, partition, log, kept=True, own=own)
-        try:
-            replica.producers.begin()
-        except BaseException:
-            replica.close()
-            raise
-        topic.take_in(replica)
+    def _take_in(self, topic: Topic, partition: int, log: PartitionLog, file: ReplicaFile) -> None:
+        own = ReplicaFileStore(self._context.disk, log.path, file)
+        topic.take_in(Replica(self._context, topic, partition, log, kept=True, own=own))
         self.add(topic)
-
-    def _write_own(self, log: PartitionLog, file: ReplicaFile) -> ReplicaFileStore:
-        try:
-            write_replica(self._context.disk, log.path, file)
-        except OSError as error:
-            log.close()
-            raise StorageError(log.path, f"the replica cannot be made: {error}") from error
-        return ReplicaFileStore(self._context.disk, log.path, file)
 
     def add(self, topic: Topic) -> None:
         """Its replicas, as they were found or made."""
@@ -565,3 +549,8 @@ class ReplicaHost:
             ):
                 raise RuntimeError(f"{replicated.replica.label} is listed as {target}")
             replicated.validate()
+
+
+def _new_replica(file: ReplicaFile) -> dict[str, bytes]:
+    """The files beside its log, which are to be there before anything is written to that."""
+    return {names.REPLICA: encode_replica(file), names.PRODUCERS: encode_table(0, {})}

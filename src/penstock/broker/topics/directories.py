@@ -31,7 +31,7 @@ from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, write_topic
 from penstock.errors import PartitionMissing, StorageError
 from penstock.log.disk import Disk
 from penstock.log.names import segment_bases
-from penstock.log.partition import PartitionLog
+from penstock.log.partition import NO_FILES, PartitionLog
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -79,9 +79,15 @@ class TopicDirectories:
 
     # --- making ---
 
-    def make(self, file: TopicFile, numbers: Iterable[int] | None = None) -> list[PartitionLog]:
+    def make(
+        self,
+        file: TopicFile,
+        numbers: Iterable[int] | None = None,
+        beside: Mapping[str, bytes] = NO_FILES,
+    ) -> list[PartitionLog]:
         """The directory, with an empty log for each partition, or for these, and without
-        `topic.json`. Raises StorageError, and then no log is open."""
+        `topic.json`. `beside`: files beside each log. Raises StorageError, and then no log is
+        open."""
         directory = self.path(file.name)
         try:
             self._clear_away(file.name)
@@ -89,9 +95,11 @@ class TopicDirectories:
             self._disk.mkdir(directory)
         except OSError as error:
             raise StorageError(directory, f"cannot be made: {error}") from error
-        return self.add(file, range(file.partitions) if numbers is None else numbers)
+        return self.add(file, range(file.partitions) if numbers is None else numbers, beside)
 
-    def add(self, file: TopicFile, numbers: Iterable[int]) -> list[PartitionLog]:
+    def add(
+        self, file: TopicFile, numbers: Iterable[int], beside: Mapping[str, bytes] = NO_FILES
+    ) -> list[PartitionLog]:
         """Empty logs for more partitions of a topic, durable. What is there of a growth that was
         interrupted is taken over; messages would be none of ours. Raises StorageError."""
         directory = self.path(file.name)
@@ -100,7 +108,7 @@ class TopicDirectories:
             for number in numbers:
                 path = partition_directory(directory, number)
                 owner = file.owner(number)
-                logs.append(PartitionLog.create(self._disk, path, self._settings, owner))
+                logs.append(PartitionLog.create(self._disk, path, self._settings, owner, beside))
         except BaseException:
             close_all(logs)
             raise
