@@ -36,7 +36,7 @@ from penstock.cluster.view import View
 from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.cluster_state import NodeStates
-from penstock.nsqd.http.restore import Restoring, memory_of, told_by
+from penstock.nsqd.http.restore import Restoring, memory_document, memory_of
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.store import Store
@@ -73,7 +73,7 @@ class Desk:
         self.view.page(KeyPage(self.store.revision, tuple(self.store.entries.values()), True))
         self.view.apply(10)
         self.memories = [
-            json.loads(msgspec.json.encode(told_by(node, self.view, ()))) for node in (1, 2)
+            json.loads(msgspec.json.encode(memory_document(node, self.view, ()))) for node in (1, 2)
         ]
 
     def put(self, key: str, value: bytes) -> None:
@@ -168,7 +168,7 @@ def test_what_the_view_lacks_is_told_from_the_files() -> None:
     file = cluster_topic("orders", ORDERS, 1).file()
     file.channels.append(ChannelEntry("work", 4, 6))
     records = {PLACE: desk.view.partitions[PLACE]}
-    memory = memory_of(told_by(1, View(desk.view.remembered, records), [file]))
+    memory = memory_of(memory_document(1, View(desk.view.remembered, records), [file]))
     assert memory.topics == {"orders": ORDERS._replace(replicas=2)}
     assert memory.channels[keys.ChannelName("orders", "work")].document == WORK
     assert memory.records == records

@@ -16,8 +16,7 @@ from penstock.durations import format_duration
 from penstock.kernel import Stray
 from penstock.net.api import JSON, TEXT, Parameters, because, json_response
 from penstock.net.exchange import Response
-from penstock.net.query import whole_number
-from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, invalid
+from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, number
 from penstock.nsqd.http.deps import Call
 from penstock.nsqd.metrics import CONTENT_TYPE, metric_parts
 from penstock.nsqd.stats import (
@@ -95,14 +94,9 @@ def metrics(call: Call) -> None:
 
 def _partition(parameters: Parameters) -> int | None:
     """None: all of them."""
-    text = parameters.get("partition", "")
-    if text in ("", "-1"):
+    if parameters.get("partition", "") in ("", "-1"):
         return None
-    number = whole_number(text, limits.PARTITIONS_MAX - 1)
-    if number is None:
-        rule = f"a whole number, 0 to {limits.PARTITIONS_MAX - 1}, or -1 for all"
-        raise invalid("partition", text, rule)
-    return number
+    return number(parameters, "partition", limits.PARTITIONS_MAX - 1)
 
 
 # --- Youzan's figures ---
@@ -120,7 +114,7 @@ def message_stats(call: Call) -> None:
 
 def history(call: Call) -> None:
     topic, hourly = find_topic(call), call.deps.broker.hourly
-    each = [hourly.of(topic, number) for number in chosen_partitions(topic, call.parameters)]
+    each = [hourly.of(topic, one) for one in chosen_partitions(topic, call.parameters)]
     sizes = [sum(hour) for hour in zip(*each, strict=True)]
     call.answer(json_response({"hourly_pub_size": sizes}))
 
@@ -134,10 +128,10 @@ def copies(call: Call) -> None:
     topics = [find_topic(call)] if "topic" in parameters else deps.broker.topics.values()
     me = {"hostname": deps.identity.hostname, "node_id": str(deps.options.node_id)}
     rows = [
-        {"node": me["node_id"], "name": topic.name, "partition": number,
+        {"node": me["node_id"], "name": topic.name, "partition": one,
          "isr_stats": [me], "catchup_stats": []}
         for topic in topics
-        for number in chosen_partitions(topic, parameters)
+        for one in chosen_partitions(topic, parameters)
     ]  # fmt: skip
     call.answer(json_response({"topic_coord_stats": rows}))
 

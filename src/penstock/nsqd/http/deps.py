@@ -105,7 +105,7 @@ class Call:
         """Long work on logs, which yields between pieces that each take a few milliseconds at most:
         one piece a turn of the loop, so that everything else has its turn, too. What it returns is
         given to `done`, what it raises is answered as a `refusal`."""
-        work = _told(work)
+        work = _refusing(work)
         loop = asyncio.get_running_loop()
 
         def step() -> None:
@@ -206,15 +206,15 @@ def keeping(respond: Respond) -> Act:
 
 
 def agreeing(
-    ask: Ask, respond: Respond = lambda _: EMPTY, ends_topic: bool = False, tells: bool = False
+    ask: Ask, respond: Respond = lambda _: EMPTY, ends_topic: bool = False, reads: bool = False
 ) -> Act:
     """A route that changes what a cluster keeps in its metadata, where the topic is of one
     (`broker.changes`). It is answered when the metadata has it, and all replicas that need to have
-    what follows from it in the journals. `ends_topic`: there are none then. `tells`: a GET is
+    what follows from it in the journals. `ends_topic`: there are none then. `reads`: a GET is
     answered without a change."""
 
     def serve(call: Call) -> None:
-        if tells and call.request.method != "POST":
+        if reads and call.request.method != "POST":
             call.answer(respond(call))
             return
         leaders = () if ends_topic else _leaders(call)
@@ -289,7 +289,7 @@ def refusal(error: PenstockError) -> HttpError:
     return HttpError(503, f"FAILED {reason}")
 
 
-def _told(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+def _refusing(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
     """The same work, with what it raises as the answer of a route."""
     try:
         return (yield from work)

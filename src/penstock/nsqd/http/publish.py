@@ -49,7 +49,7 @@ log = logging.getLogger("penstock.nsqd")
 _read_size = struct.Struct(">I").unpack_from
 
 Publish = Callable[[Topic, Request, Parameters, Answer], None]
-Said = Callable[[Stored | None], Response]  # None: it was stored before
+Reply = Callable[[Stored | None], Response]  # None: it was stored before
 
 
 class HttpPublishing:
@@ -146,18 +146,18 @@ class HttpPublishing:
         self._publish_traced(call, parameters, [Traced(*one) for one in messages])
 
     def _publish_traced(self, call: Call, parameters: Parameters, messages: list[Traced]) -> None:
-        said = partial(_stored_response, messages[0])
+        reply = partial(_stored_response, messages[0])
 
         def publish(topic: Topic) -> None:
             partition = partition_of(topic, parameters)
             if is_stamped(parameters):
                 bodies = [message.body for message in messages]
                 sections = [message.sections for message in messages]
-                self._publish_stamped(topic, bodies, parameters, call.answer, said, sections)
+                self._publish_stamped(topic, bodies, parameters, call.answer, reply, sections)
                 return
             check_partition(topic, partition)
             due_ns = due_ns_of(self._deps, parameters)
-            done = self._answering(call.answer, said)
+            done = self._answering(call.answer, reply)
             self._take(topic.publish_located, messages, due_ns, done, partition)
 
         call.with_topic(publish)
@@ -173,20 +173,20 @@ class HttpPublishing:
         call.with_topic(publish)
 
     def _publish_headed(self, topic: Topic, message: Headed, call: Call) -> None:
-        said = partial(_stored_response, message) if message.trace_id else just_ok
+        reply = partial(_stored_response, message) if message.trace_id else just_ok
         parameters, sections = call.parameters, message.sections
         partition = partition_of(topic, parameters)
         if is_stamped(parameters):
             if message.key is not None:
                 raise own_partition(message.key.decode("utf-8"))
             bodies = [message.body]
-            self._publish_stamped(topic, bodies, parameters, call.answer, said, [sections])
+            self._publish_stamped(topic, bodies, parameters, call.answer, reply, [sections])
             return
         if partition == ANY and message.key is not None:
             partition = topic.partition_of_key(message.key)
         check_partition(topic, partition)
         due_ns = due_ns_of(self._deps, parameters)
-        done = self._answering(call.answer, said)
+        done = self._answering(call.answer, reply)
         self._take(topic.publish_located, [message], due_ns, done, partition)
 
     # --- what all have in common ---
@@ -200,16 +200,16 @@ class HttpPublishing:
         self._soon()
 
     def _answering(
-        self, answer: Answer, said: Said | None = None
+        self, answer: Answer, reply: Reply | None = None
     ) -> Callable[[PenstockError | Stored | None], None]:
-        """What hears how a publish ended: with an error, or where it is if `said` tells that."""
+        """What is called at the end of a publish: with an error, or with where it is."""
 
-        def done(told: PenstockError | Stored | None) -> None:
-            if isinstance(told, PenstockError):
+        def done(outcome: PenstockError | Stored | None) -> None:
+            if isinstance(outcome, PenstockError):
                 self._deps.protocol.refused_count += 1
-                answer(error_response(unavailable(told)))
+                answer(error_response(unavailable(outcome)))
             else:
-                answer(OK if said is None else said(told))
+                answer(OK if reply is None else reply(outcome))
 
         return done
 
@@ -219,15 +219,15 @@ class HttpPublishing:
         bodies: list[bytes],
         parameters: Parameters,
         answer: Answer,
-        said: Said | None = None,
+        reply: Reply | None = None,
         sections: Sequence[Sections] = (),
     ) -> None:
         """Of a producer that numbers its messages. Raises HttpError."""
         stamp, due_ns = stamp_of(parameters), due_ns_of(self._deps, parameters)
-        told = self._answering(answer, said or just_ok)
+        finish = self._answering(answer, reply or just_ok)
 
         def done(error: PenstockError | None, where: Stored | None) -> None:
-            told(where if error is None else error)
+            finish(where if error is None else error)
 
         try:
             topic.publish_stamped(stamp, bodies, due_ns, done, sections)

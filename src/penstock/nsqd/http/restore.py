@@ -58,7 +58,7 @@ class _Row(msgspec.Struct):
     document: msgspec.Raw
 
 
-class _Told(msgspec.Struct):
+class _MemoryDocument(msgspec.Struct):
     """Rows have the keys of the metadata."""
 
     node: int
@@ -71,10 +71,10 @@ class _Told(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    memories: Annotated[list[_Told], msgspec.Meta(min_length=1)]
+    memories: Annotated[list[_MemoryDocument], msgspec.Meta(min_length=1)]
 
 
-def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
+def memory_document(node: int, view: View, files: Iterable[TopicFile]) -> _MemoryDocument:
     """`files`: topics with replicas here. Of those that the view does not have, since the node was
     started after etcd had lost them, they say the settings and the channels."""
     remembered = view.remembered
@@ -87,7 +87,7 @@ def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
             for entry in file.channels:
                 document = channel_document(entry, identity_of(file.identity))
                 channels[keys.ChannelName(file.name, entry.name)] = Versioned(document, 0, 0)
-    return _Told(
+    return _MemoryDocument(
         node,
         f"{remembered.uuid:032x}",
         remembered.revision,
@@ -105,15 +105,15 @@ def _rows(form: Form[Any], held: Iterable[tuple[str, Versioned[Any]]]) -> dict[s
     }
 
 
-def memory_of(told: _Told) -> Memory:
+def memory_of(document: _MemoryDocument) -> Memory:
     """Raises ValueError and DocumentBroken."""
-    topics = _held(told.topics, TOPIC, keys.topic_of)
+    topics = _held(document.topics, TOPIC, keys.topic_of)
     return Memory(
-        told.node,
-        Remembered(int(told.uuid, 16), told.revision, told.restorations),
-        _held(told.records, RECORD, keys.partition_of),
+        document.node,
+        Remembered(int(document.uuid, 16), document.revision, document.restorations),
+        _held(document.records, RECORD, keys.partition_of),
         {name: one.document for name, one in topics.items()},
-        _held(told.channels, CHANNEL, keys.channel_of),
+        _held(document.channels, CHANNEL, keys.channel_of),
     )
 
 
@@ -138,13 +138,13 @@ class Restoring:
     def table(self) -> dict[str, Route]:
         size_max = limits.CLUSTER_MEMORIES_BYTES_MAX
         return {
-            "/cluster/memory": Route(GET, self._tell),
+            "/cluster/memory": Route(GET, self._memory),
             "/cluster/restore": Route(POST, self._restore, size_max, "BODY_TOO_BIG"),
         }
 
-    def _tell(self, request: Request, answer: Answer) -> None:
+    def _memory(self, request: Request, answer: Answer) -> None:
         files = [one.file() for one in self._topics.values() if one.replicas and one.replicated]
-        body = msgspec.json.encode(told_by(self._own, self._view, files))
+        body = msgspec.json.encode(memory_document(self._own, self._view, files))
         answer(Response(200, body, JSON, NSQ_HEADER))
 
     def _restore(self, request: Request, answer: Answer) -> None:
@@ -173,9 +173,11 @@ class Restoring:
                 answer(error_response(because(409, "NO_PLAN", reason)))
                 return
             if applies:
-                self._apply(list(plan.transactions), lambda: answer(_told(plan, True)), answer)
+                self._apply(
+                    list(plan.transactions), lambda: answer(_plan_response(plan, True)), answer
+                )
             else:
-                answer(_told(plan, False))
+                answer(_plan_response(plan, False))
 
         self._coordinator.list("", listed)
 
@@ -209,7 +211,7 @@ def _unavailable(reason: str) -> Any:
     return error_response(HttpError(503, "UNAVAILABLE", details=details))
 
 
-def _told(plan: Restoration, applied: bool) -> Any:
+def _plan_response(plan: Restoration, applied: bool) -> Any:
     return json_response(
         {
             "applied": applied,

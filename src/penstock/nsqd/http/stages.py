@@ -35,7 +35,7 @@ from penstock.net.api import (
     error_response,
     json_response,
 )
-from penstock.nsqd.http.arguments import COUNT_MAX, SHOWN_OF_NUMBER, invalid, missing
+from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing, number
 from penstock.nsqd.http.deps import Call, Deps, unavailable
 
 
@@ -60,7 +60,7 @@ class Staging:
     def stage(self, call: Call) -> None:
         parameters = call.parameters
         name, owner = _label(parameters, "stage"), _owner(parameters)
-        partition = _partition(parameters.get("partition", "0"))
+        partition = number(parameters, "partition")
         body = call.request.body
 
         def checked(contents: Contents) -> None:
@@ -72,7 +72,7 @@ class Staging:
 
             call.with_topic(put)
 
-        work = _told(check_blocks(body, self._deps.options.max_msg_size))
+        work = _refusing(check_blocks(body, self._deps.options.max_msg_size))
         call.in_turns(work, checked)
 
     def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
@@ -103,7 +103,7 @@ class Staging:
     def commit(self, call: Call) -> None:
         parameters = call.parameters
         app = _label(parameters, "app")
-        version = _version(parameters)
+        version = number(parameters, "version", default=None)
         part, parts = _part(parameters)
         refs = _refs(call.request.body)
         last = self._commits.last(app)
@@ -166,7 +166,7 @@ class Staging:
             app = parameters["app"]
             if app:
                 _check_label(app, "app")
-            version = _version(parameters) if "version" in parameters else None
+            version = number(parameters, "version") if "version" in parameters else None
             count = stages.abort_app(app, version)
         else:
             count = stages.abort(_refs(call.request.body))
@@ -206,7 +206,7 @@ def _stage_of(error: StageMissing | StageExists) -> dict[str, str | int]:
     return {**details, "partition": error.partition} if error.partition else details
 
 
-def _told(work: Generator[None, None, Contents]) -> Generator[None, None, Contents]:
+def _refusing(work: Generator[None, None, Contents]) -> Generator[None, None, Contents]:
     try:
         return (yield from work)
     except BlockInvalid as error:
@@ -228,25 +228,6 @@ def _check_label(text: str, name: str) -> None:
         raise invalid(name, text, rule, SHOWN_OF_NUMBER)
 
 
-def _partition(text: str) -> int:
-    """Whether the topic has it is known when the stage is put into its place."""
-    if not (text.isascii() and text.isdigit()):
-        raise invalid("partition", text, "a whole number", SHOWN_OF_NUMBER)
-    if len(text) > 9:
-        raise HttpError(404, "PARTITION_NOT_FOUND", details={"partition": text[:300]})
-    return int(text)
-
-
-def _version(parameters: Parameters) -> int:
-    text = parameters.get("version")
-    if text is None:
-        raise missing("version")
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= COUNT_MAX):
-        rule = f"a whole number, 0 to {COUNT_MAX}"
-        raise invalid("version", text, rule, SHOWN_OF_NUMBER)
-    return int(text)
-
-
 def _owner(parameters: Parameters) -> StageOwner:
     """Who stages; NOBODY when the writer does not say it."""
     if "app" not in parameters:
@@ -257,21 +238,16 @@ def _owner(parameters: Parameters) -> StageOwner:
     attempt = parameters.get("attempt", "")
     if attempt:
         _check_label(attempt, "attempt")
-    return StageOwner(_label(parameters, "app"), _version(parameters), attempt)
+    version = number(parameters, "version", default=None)
+    return StageOwner(_label(parameters, "app"), version, attempt)
 
 
 def _part(parameters: Parameters) -> tuple[int, int]:
     """(which part of the list, of this many)."""
-    most = -(-limits.COMMIT_STAGES_MAX // limits.COMMIT_PART_STAGES_MAX)
-    numbers = []
-    for name, default in (("part", "0"), ("parts", "1")):
-        text = parameters.get(name, default)
-        if not (text.isascii() and text.isdigit() and len(text) <= 4):
-            raise invalid(name, text, "a whole number", SHOWN_OF_NUMBER)
-        numbers.append(int(text))
-    part, parts = numbers
-    if not part < parts <= most * 10:
-        rule = f"part counts from 0 and is less than parts, which is {most * 10} at most"
+    most = 10 * -(-limits.COMMIT_STAGES_MAX // limits.COMMIT_PART_STAGES_MAX)
+    part, parts = number(parameters, "part"), number(parameters, "parts", default=1)
+    if not part < parts <= most:
+        rule = f"part counts from 0 and is less than parts, which is {most} at most"
         raise HttpError(400, f"INVALID_ARG_PART {part} of {parts}: {rule}")
     return part, parts
 
