@@ -1,7 +1,6 @@
 """Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,15 +107,19 @@ def test_the_one_that_lags_is_named() -> None:
 
 
 def test_rows_of_the_tables() -> None:
-    here: Any = SimpleNamespace(link=lambda *way: "/".join(way))
+    def link(*way: str) -> str:
+        return "/".join(way)
+
     topic = snapshot(document(36)).topics["t"]
-    rows = topic_rows(here, topic)
+    rows = topic_rows(link, topic)
     assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [
         (f"{NODE} 0", 5, 0, ""), (f"{NODE} 1", 90, 36, "slow: 36"), (f"{NODE} 2", 5, 0, ""),
     ]  # fmt: skip
-    assert [(row["end"], row["link"]) for row in rows] == [(n, f"nodes/{NODE}") for n in COUNTS]
-    rows = channel_rows(here, topic.channels["slow"].partitions)
-    assert [(row["depth"], row["share"], row["oldest"]) for row in rows] == [
+    assert [(row["end_offset"], row["node_link"]) for row in rows] == [
+        (n, f"nodes/{NODE}") for n in COUNTS
+    ]
+    rows = channel_rows(link, topic.channels["slow"].partitions)
+    assert [(row["depth"], row["share"], row["oldest_s"]) for row in rows] == [
         (0, 0, 0), (36, 100, 8), (0, 0, 0),
     ]  # fmt: skip
 

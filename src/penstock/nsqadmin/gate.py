@@ -184,12 +184,8 @@ class Gate:
         self._store.renew(session, self.lifetime_s)
         return True
 
-    def is_still(self, caller: Caller, role: Role) -> bool:
-        """Whether the caller of a page that was opened some time ago may do this now."""
-        return self.held(caller) >= role
-
     def held(self, caller: Caller) -> Role:
-        """What such a caller may do now."""
+        """What the caller of a page that was opened some time ago may do now."""
         rules = self.rules()
         if caller.session and not self._store.has_session(caller.session, self.lifetime_s):
             return Role.NONE

@@ -21,7 +21,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.grid import Grid, column, wide
+from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import Entry, Narrowed
 
@@ -33,12 +33,12 @@ _FORMS = {"csv": ("CSV", "text/csv"), "jsonl": ("JSON lines", "application/x-ndj
 _ENTRIES = [
     column("time", "Time (UTC)", width=160),
     column("who", "Who", width=120),
-    wide(1200, column("how", "How", width=110)),
-    wide(1000, column("remote", "From", width=140)),
+    column("how", "How", at=1200, width=110),
+    column("remote", "From", at=1000, width=140),
     column("action", "Action", flex=1, minWidth=110),
-    wide(560, column("target", "On", flex=1, minWidth=140)),
-    wide(800, column("detail", "Detail", flex=1, minWidth=120, tooltipField="detail")),
-    wide(560, column("result", "Result", flex=1, minWidth=120, tooltipField="result")),
+    column("target", "On", at=560, flex=1, minWidth=140),
+    column("detail", "Detail", at=800, flex=1, minWidth=120, tooltipField="detail"),
+    column("result", "Result", at=560, flex=1, minWidth=120, tooltipField="result"),
 ]
 
 
@@ -113,7 +113,7 @@ class _Audit:
             self._controls()
         self._note = parts.note()
         empty = "Nothing that fits has been done."
-        self._grid = Grid(_ENTRIES, [], "id", empty, "Audit log", "calc(100vh - 260px)")
+        self._grid = Grid(_ENTRIES, "id", empty, "Audit log", "calc(100vh - 260px)")
         with parts.row():
             self._older = ui.button("Older", on_click=self._go_back).props("flat dense")
             self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")

@@ -56,7 +56,7 @@ _ROLES = {
     Role.DESTROY: "look, operate and destroy",
 }
 
-SCRIPT = static.text("bar.js").replace("FIND", _FIND) + static.text("away.js")
+SCRIPT = "\n".join(map(static.text, ("bar.js", "away.js", "grid.js", "pages.js")))
 
 
 def draw(here: Opened) -> None:

@@ -268,20 +268,30 @@ def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0)
 # --- doing ---
 
 
+def may_still(here: Opened, role: Role, action: str, about: Mapping[str, str]) -> bool:
+    """Whether the caller may do this now; a refusal is shown, and written down."""
+    if here.deps.gate.held(here.caller) >= role:
+        return True
+    target = "/".join(one for one in about.values() if one)
+    failed = f"failed: needs the role {role.name.lower()}"
+    here.deps.audit.note(here.caller, action, failed, target)
+    ui.notify("You may not do this any more: open the page again.", type="negative")
+    return False
+
+
 async def change(
     here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
-    run: Run, detail: str = "",
+    run: Run, detail: str = "", question: str = "", typed: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the gate, write it down, do it, notify, and
-    show what came of it. Returns whether it was done. What the official one notifies of as several
-    actions has several names."""
+    """Do something that changes the installation: ask the person, where there is a question, and
+    the gate, write it down, do it, notify, and show what came of it. Returns whether it was done.
+    What the official one notifies of as several actions has several names; what can't be undone
+    wants its name `typed`."""
     deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
-    if not deps.gate.is_still(here.caller, role):
-        target = "/".join(one for one in about.values() if one)
-        deps.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
-                          target)  # fmt: skip
-        ui.notify("You may not do this any more: open the page again.", type="negative")
+    if question and not await _confirm(question, typed):
+        return False
+    if not may_still(here, role, actions[0], about):
         return False
     try:
         warning = await deps.audit.perform(here.caller, actions, about, run, detail, here.origin)
@@ -295,9 +305,9 @@ async def change(
     return True
 
 
-async def do(here: Opened, operation: Operation) -> bool:
+async def do(here: Opened, operation: Operation, question: str = "", typed: str = "") -> bool:
     """The same with what says itself who may, and what it is called."""
-    return await change(here, *operation)
+    return await change(here, *operation, question=question, typed=typed)
 
 
 def _why(error: PenstockError) -> str:
@@ -308,8 +318,7 @@ def _why(error: PenstockError) -> str:
     return reason(error)
 
 
-async def confirm(words: str, name: str = "") -> bool:
-    """Ask first. What can't be undone asks for its name, typed."""
+async def _confirm(words: str, name: str) -> bool:
     with parts.dialog(words, colour="negative", name=name) as dialog:
         pass
     return bool(await dialog)

@@ -18,7 +18,7 @@ for _field in (ui.input, ui.number, ui.select):
 
 E = TypeVar("E", bound=ui.element)
 
-_FULL = 90  # percent: a bar that is fuller warns
+FULL = 90  # percent: a bar that is fuller warns
 _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 
 
@@ -229,7 +229,7 @@ class Bar:
         self._words.set_text(words)
         if percent is not None and self._bar.props.get("value") != round(percent, 1):
             self._bar.props["value"] = round(percent, 1)
-            self._bar.classes(remove="full", add="full" if percent > _FULL else "")
+            self._bar.classes(remove="full", add="full" if percent > FULL else "")
             self._bar.update()
 
 

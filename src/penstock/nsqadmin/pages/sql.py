@@ -19,8 +19,8 @@ from penstock.nsqadmin.audit import NotDone
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.pages import parts, static
-from penstock.nsqadmin.pages.grid import Grid, column, numbers
+from penstock.nsqadmin.pages import layout, parts
+from penstock.nsqadmin.pages.grid import Column, Grid, column
 from penstock.nsqadmin.pages.layout import Opened
 
 # What the engine makes of a topic (`console.py`).
@@ -34,11 +34,11 @@ _RESERVED = frozenset(("offset", "order", "group", "table", "user", "select", "f
 _LISTED_MAX = 200  # topics beside the statement: more is a search, which Ctrl+K does
 _ROWS_NOTE = f"the first {limits.ADMIN_SQL_ROWS:,} rows are shown"
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
-_SHEET = static.text("sql.css")
-_INSERT = static.text("sql_insert.js")
+_INSERT = "(e) => penstock.insert(e)"
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
-_RECENT, _REMEMBER = static.text("sql_recent.js"), static.text("sql_remember.js")
-_FORGET = "try { localStorage.removeItem('penstock.sql'); } catch { }"
+_RECENT, _REMEMBER, _FORGET = (
+    f"return penstock.{name}()" for name in ("recent", "remember", "forget")
+)
 
 
 async def check(here: Opened) -> None:
@@ -61,7 +61,6 @@ class Console:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
         self._reply = Reply()
-        ui.add_css(_SHEET)
         parts.heading("SQL over topics and tables")
         count = limits.ADMIN_SQL_MESSAGES
         parts.soft(
@@ -175,8 +174,7 @@ class Console:
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
-        if not here.deps.gate.is_still(here.caller, _role(here.deps)):
-            self._note.set_text("You may not do this any more: open the page again.")
+        if not layout.may_still(here, _role(here.deps), "sql", {}):
             return
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
             self._note.set_text(f"At most {limits.ADMIN_SQL_STATEMENT_CHARS:,} characters, please.")
@@ -226,7 +224,8 @@ class Console:
             for number, row in enumerate(reply.rows)
         ]
         with self._place:
-            Grid(columns, rows, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
+            grid = Grid(columns, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
+            grid.show(rows)
 
     def _save_csv(self) -> None:
         text = io.StringIO()
@@ -242,10 +241,10 @@ class Console:
         ui.download.content(text, "rows.json", "application/json")
 
 
-def _column(name: str, shown: str, kind: str) -> dict[str, Any]:
+def _column(name: str, shown: str, kind: str) -> Column:
     words = f"{shown} ({_KINDS.get(kind, kind.lower())})" if kind else shown
     if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"):
-        return numbers(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
+        return column(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
     return column(name, words, flex=2, minWidth=130, tooltipField=name)
 
 
