@@ -16,8 +16,8 @@ from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
+from .saying import nodes
 from .test_browse import FakeLog, hunt, seen, shelf
-from .test_channel_messages import Nodes
 
 NODE = "127.0.0.1:2"
 COUNTS = (2, 36, 2)  # nine of ten messages in one of them
@@ -209,11 +209,11 @@ def test_a_dead_letter_is_where_its_partition_is() -> None:
 def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
     rows = [{"partition": number, "offset": 3 * number} for number in range(2)]
     answer = {"offset": None, "messages_again": 9, "messages_skipped": 0, "partitions": rows}
-    nodes = Nodes(a=answer)
-    inside = ChannelMessages(nodes, "t", "c")  # type: ignore[arg-type]
+    upstream = nodes(a=answer)
+    inside = ChannelMessages(upstream, "t", "c")
     (move,), _ = asyncio.run(inside.preview(["a"], "earliest"))
     assert move == Move("a", None, 9, 0, 0, ((0, 0), (1, 3)))
     assert said_of_move(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")
     asyncio.run(inside.seek(move))
-    asked = [(query["position"], query["partition"]) for _, _, query in nodes.asked[1:]]
+    asked = [(query["position"], query["partition"]) for _, _, query in upstream.posted[1:]]
     assert asked == [("offset:0", "0"), ("offset:3", "1")]
