@@ -25,12 +25,10 @@ from penstock.nsqadmin.snapshot import ChannelState, Snapshot
 
 def draw(here: Opened, topic: str, channel: str) -> None:
     none = ChannelState(topic, channel)
-    trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
     gone = "No nsqd that answers has this channel: its first consumer makes it."
     frame = resource.Frame(
-        here, channel, trail, tabs_of(here, topic, channel), figures_of(none), (topic, channel),
-        lambda: ui.label(gone),
-    )  # fmt: skip
+        here, figures_of(none), "topics", topic, channel, gone=lambda: ui.label(gone)
+    )
 
     def show(snapshot: Snapshot) -> None:
         known = snapshot.channel(topic, channel)
@@ -51,14 +49,6 @@ def draw(here: Opened, topic: str, channel: str) -> None:
         channel_messages.replay_panel(here, topic, channel)
         chart.pair(here, f"{topic}/{channel}")
         settings.panel(here, topic, channel)
-
-
-def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
-    return [
-        ("Channel", here.link("topics", topic, name)),
-        ("Messages", here.link("messages", topic)),
-        ("Connections", here.link("connections", topic=topic, channel=name)),
-    ]
 
 
 def _writing_about(here: Opened, found: ChannelState) -> str:

@@ -22,22 +22,19 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-async def draw(
-    here: Opened, q: str = "", kind: str = "", topic: str = "", channel: str = "", node: str = "",
-    sort: str = "",
-) -> None:  # fmt: skip
-    chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
-              "channel": channel, "node": node, "sort": sort}  # fmt: skip
-    shown = _Page(here, chosen)
+async def draw(here: Opened) -> None:
+    shown = _Page(here)
     layout.listen(here.deps.connections.listen, shown.show)
     await here.deps.connections.ready()
     shown.draw()
 
 
 class _Page:
-    def __init__(self, here: Opened, chosen: dict[str, str]) -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._chosen = chosen
+        self._chosen = here.asked("q", "kind", *_NARROWED, "sort")
+        if self._chosen["kind"] not in KINDS:
+            self._chosen["kind"] = ""
         self._client = context.client
         self._grid: Grid | None = None
 

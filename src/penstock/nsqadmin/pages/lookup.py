@@ -4,7 +4,6 @@ settings as one document, out of an installation and into another.
 
 from functools import partial
 
-from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
@@ -13,11 +12,11 @@ from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, saved, viewed
+from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.definitions import Definitions
-from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import NAME_RULE, Opened
+from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
 
@@ -26,17 +25,17 @@ _PATH = "definitions.json"
 _SHOWN_MAX = 200  # changes of a preview
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    @app.get(f"{deps.base}/{_PATH}", include_in_schema=False)
-    async def download(request: Request) -> Response:
-        viewed(deps, request)
-        await deps.watch.ready()
-        try:
-            found = await definitions.taken(deps.upstream, deps.watch.latest)
-        except PenstockError as error:
-            raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
-        text = definitions.to_text(found)
-        return Response(text, media_type="application/json", headers=saved(_PATH))
+async def download(call: Call) -> Response:
+    await call.deps.watch.ready()
+    try:
+        found = await definitions.taken(call.deps.upstream, call.deps.watch.latest)
+    except PenstockError as error:
+        raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
+    text = definitions.to_text(found)
+    return Response(text, media_type="application/json", headers=saved(_PATH))
+
+
+FILES = (file_route(f"/{_PATH}", download),)
 
 
 def draw(here: Opened) -> None:

@@ -52,16 +52,12 @@ async def check(here: Opened, topic: str) -> None:
     await layout.check_exists(here, topic)
 
 
-async def draw(
-    here: Opened, topic: str, node: str = "", at: str = "newest", contains: str = "",
-    where: str = "", open: str = "", on: str = "", partition: str = "",
-) -> None:  # fmt: skip
-    asked = {"node": node, "at": at, "contains": contains, "where": where, "partition": partition}
-    await _Browser(here, topic, asked).draw((on, open))
+async def draw(here: Opened, topic: str) -> None:
+    await _Browser(here, topic).draw()
 
 
 class _Browser:
-    def __init__(self, here: Opened, topic: str, asked: dict[str, str]) -> None:
+    def __init__(self, here: Opened, topic: str) -> None:
         self._here = here
         self._topic = topic
         state = here.deps.watch.latest.topics.get(topic)
@@ -69,7 +65,7 @@ class _Browser:
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
         self._there = [LogAddress(one.node, one.partition) for one in parts]
-        self._asked = asked
+        self._asked = here.asked("node", "partition", "at", "contains", "where")
         self._page = Page()
         self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
@@ -81,7 +77,7 @@ class _Browser:
         self._skipped = 0
         self._is_hidden = False
 
-    async def draw(self, opened: tuple[str, str]) -> None:
+    async def draw(self) -> None:
         here, topic = self._here, self._topic
         if not self._nodes:
             self._nodes = await self._asked_nodes()  # it may be younger than the last look
@@ -105,8 +101,8 @@ class _Browser:
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
         await self._go(self._asked["at"])
-        logs = self._shelf().logs
-        place, offset = opened[0] or next(iter(logs)), opened[1]
+        logs, (place, offset) = self._shelf().logs, here.asked("on", "open").values()
+        place = place or next(iter(logs))
         if offset.isascii() and offset.isdigit() and place in logs:
             await self._show_message(place, int(offset))
 
@@ -154,7 +150,7 @@ class _Browser:
 
     def _place(self) -> None:
         self._at = ui.input(
-            "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"]
+            "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"] or "newest"
         )
         self._at.style("min-width: 21rem")
         self._at.on("keydown.enter", self._again)

@@ -117,10 +117,7 @@ async def check(here: Opened, address: str) -> None:
 
 
 def draw(here: Opened, address: str) -> None:
-    ways = [("Node", here.link("nodes", address)),
-            ("Connections", here.link("connections", node=address))]  # fmt: skip
-    trail = [("Nodes", here.link("nodes"))]
-    frame = resource.Frame(here, address, trail, ways, _figures_of(None))
+    frame = resource.Frame(here, _figures_of(None), "nodes", address)
     with frame.place:
         resource.table(
             here,

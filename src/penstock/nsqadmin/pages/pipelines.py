@@ -11,16 +11,15 @@ import shlex
 import time
 from typing import Any
 
-from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.api import ApiError, saved, viewed
-from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.pages import chart, layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_topic
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
 from penstock.pipelines.runs import HTML, JSON, LogPlace, Option
 
@@ -58,31 +57,35 @@ _HEADERS = {
 }
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    async def text_of(request: Request, run: str, form: str) -> str:
-        viewed(deps, request)
-        text = await deps.runs.page(run, form)
-        if text is None:
-            raise ApiError(404, "REPORT_NOT_FOUND")
-        return text
+async def _text_of(call: Call, run: str, form: str) -> str:
+    text = await call.deps.runs.page(run, form)
+    if text is None:
+        raise ApiError(404, "REPORT_NOT_FOUND")
+    return text
 
-    @app.get(f"{deps.base}/pipelines/{{run}}/report", include_in_schema=False)
-    async def report(request: Request, run: str) -> Response:
-        return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
 
-    @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
-    async def document(request: Request, run: str) -> Response:
-        text = await text_of(request, run, JSON)
-        headers = _HEADERS | saved("report.json")
-        return Response(text, headers=headers, media_type="application/json")
+async def report(call: Call, run: str) -> Response:
+    return Response(await _text_of(call, run, HTML), headers=_HEADERS, media_type="text/html")
+
+
+async def document(call: Call, run: str) -> Response:
+    headers = _HEADERS | saved("report.json")
+    text = await _text_of(call, run, JSON)
+    return Response(text, headers=headers, media_type="application/json")
+
+
+FILES = (
+    file_route("/pipelines/{run}/report", report),
+    file_route("/pipelines/{run}/report.json", document),
+)
 
 
 async def check(here: Opened, run: str = "") -> None:
     await here.deps.runs.ready()
 
 
-def draw(here: Opened, pipeline: str = "") -> None:
-    runs = here.deps.runs.runs
+def draw(here: Opened) -> None:
+    runs, pipeline = here.deps.runs.runs, here.query.get("pipeline", "")
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()

@@ -22,7 +22,7 @@ from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicS
 Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
 
 
-_KINDS = ("", "topic", "channel")
+_KINDS = ("node", "topic", "channel")
 
 
 class Frame:
@@ -30,17 +30,24 @@ class Frame:
     is: a sentence, and figures. The rest goes into `place`."""
 
     def __init__(
-        self, here: Opened, name: str, trail: Sequence[tuple[str, str]],
-        tabs: Sequence[tuple[str, str]], figures: Figures, of: tuple[str, ...] = (),
+        self, here: Opened, figures: Figures, place: str, *names: str,
         gone: Callable[[], object] | None = None,
     ) -> None:  # fmt: skip
-        """`tabs`: this page is the first one. `of`: topic and channel, where there are buttons for
-        them. `gone` draws what is said instead where it is not there."""
-        with parts.heading(name, *trail):
+        """`place` is "topics" or "nodes", `names` the topic and channel, or the node. `gone` draws
+        what is said instead where it is not there."""
+        above = [(place.capitalize(), here.link(place))]
+        above += [(name, here.link(place, name)) for name in names[:-1]]
+        of = names if place == "topics" else ()
+        with parts.heading(names[-1], *above):
             self._badges = [parts.Badge() for _ in range(2)]
             parts.grow()
             self._buttons = StateButtons(here, *of) if of else None
-        parts.tabs(f"This {tabs[0][0].lower()}", tabs, tabs[0][0])
+        kind = _KINDS[len(of)]
+        about = dict(zip(("topic", "channel"), of, strict=False)) or {"node": names[0]}
+        ways = [(kind.capitalize(), here.link(place, *names))]
+        ways += [("Messages", here.link("messages", of[0]))] if of else []
+        ways += [("Connections", here.link("connections", **about))]
+        parts.tabs(f"This {kind}", ways, kind.capitalize())
         with ui.element("div").classes("panel empty") as self._gone:
             if gone is not None:
                 gone()

@@ -16,10 +16,8 @@ from penstock.nsqadmin.snapshot import Snapshot, TopicState
 
 
 def draw(here: Opened, topic: str) -> None:
-    none, trail = TopicState(topic), (("Topics", here.link("topics")),)
-    frame = resource.Frame(
-        here, topic, trail, tabs_of(here, topic), figures_of(none), (topic,), lambda: _gone(here)
-    )
+    none = TopicState(topic)
+    frame = resource.Frame(here, figures_of(none), "topics", topic, gone=lambda: _gone(here))
 
     def show(snapshot: Snapshot) -> None:
         known = snapshot.topics.get(topic)
@@ -51,14 +49,6 @@ def _gone(here: Opened) -> None:
         parts.written("span", "It is made by the first message that is published to it, or ")
         ui.link("under Lookup", here.link("lookup"))
         parts.written("span", ".")
-
-
-def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
-    return [
-        ("Topic", here.link("topics", name)),
-        ("Messages", here.link("messages", name)),
-        ("Connections", here.link("connections", topic=name)),
-    ]
 
 
 def figures_of(topic: TopicState) -> resource.Figures:

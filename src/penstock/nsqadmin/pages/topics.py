@@ -49,9 +49,9 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 
 
 class Topics:
-    def __init__(self, here: Opened, q: str = "", state: str = "") -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._sought = q
+        self._sought, state = here.asked("q", "state").values()
         self._state = state if state in _STATES else ""
         self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client

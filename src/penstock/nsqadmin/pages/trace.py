@@ -14,32 +14,29 @@ from penstock.nsqadmin.traces import Seeker, TracedEvent, contexts
 from penstock.trace.events import Event
 
 
-async def draw(
-    here: Opened, id: str = "", topic: str = "", partition: str = "", since: str = ""
-) -> None:
+async def draw(here: Opened) -> None:
     await here.deps.watch.ready()
-    _Lives(here, topic, partition, since).draw(id)
+    _Lives(here).draw()
 
 
 class _Lives:
-    def __init__(self, here: Opened, topic: str, partition: str, since: str) -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._topic = topic
-        self._partition = partition
-        self._since = since
         self._search_count = 0
 
-    def draw(self, text: str) -> None:
+    def draw(self) -> None:
+        fields = self._here.asked("id", "topic", "partition", "since").values()
+        text, topic, partition, since = fields
         parts.heading("One message's life")
         with parts.row():
             self._id = ui.input("Message id, or trace:N", value=text)
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
-            self._only = ui.input("Only in topic", value=self._topic)
+            self._only = ui.input("Only in topic", value=topic)
             self._only.on("keydown.enter", self._search)
-            self._part = ui.input("Only in partition", value=self._partition)
+            self._part = ui.input("Only in partition", value=partition)
             self._part.props('inputmode="numeric"').style("width: 9rem")
             self._part.on("keydown.enter", self._search)
-            self._day = ui.input("Trace id: since day", value=self._since).props(
+            self._day = ui.input("Trace id: since day", value=since).props(
                 'placeholder="2026-05-01"'
             )
             self._day.on("keydown.enter", self._search)
