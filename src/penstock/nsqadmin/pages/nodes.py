@@ -161,7 +161,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     if node.error:
         gone = "" if node.is_listed else " No nsqlookupd knows it any more."
         held = noderecords.words_of(noderecords.holding(snapshot, node))
-        return f"It last answered at {noderecords.clock(node)}: {node.error}.{gone} {held}"
+        return f"It last answered at {words.clock(node.heard_s)}: {node.error}.{gone} {held}"
     if not node.is_listed:
         return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:

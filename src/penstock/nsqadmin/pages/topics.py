@@ -12,7 +12,6 @@ from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import bar, layout, parts, states
 from penstock.nsqadmin.pages.grid import FLASH, Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import Opened
@@ -23,7 +22,6 @@ _HEIGHT_OF_MANY = "calc(100vh - 150px)"
 _COOKIE = "penstock_internal"  # "1": topics of Penstock's own are shown
 _CURVE_EVERY_S = 5.0
 _CURVE_POINTS = 24
-_DEPTH = FIELDS.index("depth")
 
 Told = Mapping[str, Sequence[Finding]]
 _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
@@ -184,7 +182,7 @@ def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {
-        one.name: _curve([sample.values[_DEPTH] for sample in here.deps.history.recent(one.name)
+        one.name: _curve([sample.values.depth for sample in here.deps.history.recent(one.name)
                           if sample.values is not None])
         for one in waiting[: limits.ADMIN_CURVES]
     }  # fmt: skip
