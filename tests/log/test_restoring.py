@@ -11,7 +11,6 @@ from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused, RestoreRefused
 from penstock.log.partition import PartitionLog
 from penstock.log.scan import end_of_range
-from penstock.trace.search import bodies_of
 from sim.disk import Fault, SimDisk
 
 from .helpers import PATH, SMALL, Writer, bodies_from, body
@@ -206,8 +205,6 @@ def test_whole_batches_one_after_the_other() -> None:
     for position in (10, 12, 14):
         assert end_of_range(RANGE, position) == end_of_range(RANGE, position, "20") == 20
     assert end_of_range(b"", 7, "7") == 7
-    bodies = [b"%d" % n for n in range(10, 20)]
-    assert [body for _, some in bodies_of(RANGE, 11) for body in some] == bodies
 
 
 @each(
@@ -226,9 +223,3 @@ def test_whole_batches_one_after_the_other() -> None:
 def test_all_else_is_corrupt(data: bytes, position: int, following: str, reason: str) -> None:
     with pytest.raises(RangeCorrupt, match=reason):
         end_of_range(data, position, following)
-
-
-def test_trace_events_are_not_taken_from_a_corrupt_range() -> None:
-    damaged = RANGE[:-40] + b"!" + RANGE[-39:]
-    with pytest.raises(RangeCorrupt):
-        list(bodies_of(damaged, 10))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin.attention import Level, findings, of_runs
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.replication import read
 from penstock.nsqadmin.runs import RunOffset, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
@@ -18,11 +18,9 @@ def samples(depths: Sequence[float], out: float = 1.0, in_flight: float = 0.0) -
     """Over two minutes."""
     found = []
     for number, depth in enumerate(depths):
-        values = dict.fromkeys(FIELDS, 0.0) | {
-            "depth": depth, "out_rate": out, "in_flight": in_flight,
-        }  # fmt: skip
+        values = Measures(depth=depth, out_rate=out, in_flight=in_flight)
         time_s = 1000.0 + 120.0 * number / (len(depths) - 1)
-        found.append(Sample(time_s, tuple(values[field] for field in FIELDS)))
+        found.append(Sample(time_s, values))
     return found
 
 

@@ -1,7 +1,6 @@
 """Places that people type, and what is asked of nodes for one channel."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,8 @@ from penstock.nsqadmin.channel_messages import (
     position_of,
 )
 from penstock.nsqadmin.upstream import UpstreamFailed
+
+from .saying import Saying, nodes
 
 
 @each(
@@ -54,33 +55,18 @@ def test_what_is_no_place(kind: str, text: str) -> None:
         position_of(kind, text)
 
 
-class Nodes:
-    """Stands in for `Upstream`: what is asked, and answers by node."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
-
-    async def post(self, node: str, path: str, query: dict[str, str]) -> Any:
-        self.asked.append((node, path, query))
-        answer = self.answers[node]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def inside(nodes: Nodes) -> ChannelMessages:
-    return ChannelMessages(nodes, "t", "c")  # type: ignore[arg-type]
+def inside(upstream: Saying) -> ChannelMessages:
+    return ChannelMessages(upstream, "t", "c")
 
 
 GONE = FetchFailed("b", "got response 404", 404)
 
 
 def test_one_that_is_gone_is_a_warning() -> None:
-    nodes = Nodes(a=None, b=GONE)
-    warning = asyncio.run(inside(nodes).finish([HeldMessage("a", "01"), HeldMessage("b", "02")]))
+    upstream = nodes(a=None, b=GONE)
+    warning = asyncio.run(inside(upstream).finish([HeldMessage("a", "01"), HeldMessage("b", "02")]))
     assert warning == "WARNING: 02: not there any more"
-    assert nodes.asked[0] == (
+    assert upstream.posted[0] == (
         "a",
         "/channel/message/finish",
         {"topic": "t", "channel": "c", "id": "01"},
@@ -89,14 +75,14 @@ def test_one_that_is_gone_is_a_warning() -> None:
 
 def test_when_all_are_gone_it_has_failed() -> None:
     with pytest.raises(UpstreamFailed, match="02: not there any more"):
-        asyncio.run(inside(Nodes(b=GONE)).requeue([HeldMessage("b", "02")], 0))
+        asyncio.run(inside(nodes(b=GONE)).requeue([HeldMessage("b", "02")], 0))
 
 
 def test_a_preview_moves_nothing_and_tells_of_nodes_that_fail() -> None:
-    nodes = Nodes(
+    upstream = nodes(
         a={"offset": 5, "messages_again": 2, "messages_skipped": 0, "messages_given_up": 3}, b=GONE
     )
-    moves, errors = asyncio.run(inside(nodes).preview(["a", "b"], "back:2"))
+    moves, errors = asyncio.run(inside(upstream).preview(["a", "b"], "back:2"))
     assert moves == [Move("a", 5, 2, 0, 3)]
     assert errors == ["b: got response 404"]
-    assert {query["dry_run"] for _, _, query in nodes.asked} == {"true"}
+    assert {query["dry_run"] for _, _, query in upstream.posted} == {"true"}

@@ -5,8 +5,10 @@ from typing import Any
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows, transport
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
-from penstock.nsqadmin.upstream import NsqdAddress, Upstream
+from penstock.nsqadmin.upstream import NsqdAddress
 from penstock.nsqadmin.watch import Watch
+
+from .saying import Saying
 
 NODE = "10.0.0.1:4151"
 CONSUMER = {
@@ -85,21 +87,18 @@ class _Watch(Watch):
         return lambda: self.listening.remove(listener)
 
 
-class _Upstream(Upstream):
-    def __init__(self, official: bool) -> None:
-        self.asked: list[str] = []
-        self.official = official
+def ours(address: str, path: str) -> Any:
+    return {"connections": [CONSUMER]}
 
-    async def get(self, address: str, path: str, query: Any = None) -> Any:
-        self.asked.append(path)
-        if path == "/connections" and self.official:
-            raise FetchFailed(address, "got response 404", 404)
-        clients = {"topics": [], "producers": [PRODUCER]}
-        return clients if self.official else {"connections": [CONSUMER]}
+
+def official(address: str, path: str) -> Any:
+    if path == "/connections":
+        return FetchFailed(address, "got response 404", 404)
+    return {"topics": [], "producers": [PRODUCER]}
 
 
 async def test_nodes_are_asked_only_while_somebody_looks() -> None:
-    watch, upstream = _Watch(), _Upstream(official=False)
+    watch, upstream = _Watch(), Saying(ours)
     connections = Connections(upstream, watch)
     got: list[list[Row]] = []
     assert (watch.listening, upstream.asked) == ([], [])
@@ -114,7 +113,7 @@ async def test_nodes_are_asked_only_while_somebody_looks() -> None:
 
 
 async def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
-    watch, upstream = _Watch(), _Upstream(official=True)
+    watch, upstream = _Watch(), Saying(official)
     connections = Connections(upstream, watch)
     for _ in range(2):
         end = connections.listen(lambda rows: None)
@@ -125,7 +124,7 @@ async def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
 
 
 async def test_who_was_connected_to_a_silent_node_stays() -> None:
-    watch, upstream = _Watch(), _Upstream(official=False)
+    watch, upstream = _Watch(), Saying(ours)
     connections = Connections(upstream, watch)
     connections.listen(lambda rows: None)
     await connections.ready()

@@ -11,7 +11,9 @@ from penstock.nsqadmin import definitions
 from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete, Summary
 from penstock.nsqadmin.settings import SettingRefused
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState, make
-from penstock.nsqadmin.upstream import DaemonRefused, NsqdAddress, Upstream
+from penstock.nsqadmin.upstream import DaemonRefused, NsqdAddress
+
+from .saying import Saying
 
 SNAPSHOT = Snapshot(
     1.0,
@@ -29,23 +31,12 @@ CONFIGS = {
 }
 
 
-class _Upstream(Upstream):
-    def __init__(self, refusal: str = "") -> None:
-        self.refusal = refusal
-        self.posted: list[tuple[str, str, dict[str, str]]] = []
-
-    async def get(self, address: str, path: str, query: Any = None) -> Any:
-        return CONFIGS[path]
-
-    async def post(self, address: str, path: str, query: Any = None, body: bytes = b"") -> Any:
-        if self.refusal and path.endswith("/config"):
-            raise DaemonRefused(address, "got response 400", 400, self.refusal)
-        self.posted.append((address, path, dict(query)))
-        return {}
+def told() -> Saying:
+    return Saying(lambda address, path: CONFIGS.get(path, {}))
 
 
 def test_out_and_in_is_the_same() -> None:
-    upstream = _Upstream()
+    upstream = told()
     text = definitions.to_text(asyncio.run(definitions.taken(upstream, SNAPSHOT))).decode()
     mail = {"name": "mail", "settings": {"max_attempts": "3"}}
     orders = {"name": "orders", "paused": True, "settings": {"max_depth": "5"}, "channels": [mail]}
@@ -68,14 +59,12 @@ def of_node(address: str, *rows: dict[str, Any]) -> NodeState:
     return NodeState(address, producer, {"start_time": 1, "topics": list(rows)}, answered_s=1.0)
 
 
-class _Differing(_Upstream):
+def differing(address: str, path: str) -> Any:
     """Node b has other settings than a."""
-
-    async def get(self, address: str, path: str, query: Any = None) -> Any:
-        if path == "/channel/config":
-            return {"max_attempts": 3, "own": ["max_attempts"] if address == "a:2" else []}
-        depth = 5 if address == "a:2" else 7
-        return {"max_depth": depth, "max_age": "1h0m0s", "own": ["max_depth", "max_age"]}
+    is_a = address == "a:2"
+    if path == "/channel/config":
+        return {"max_attempts": 3, "own": ["max_attempts"] if is_a else []}
+    return {"max_depth": 5 if is_a else 7, "max_age": "1h0m0s", "own": ["max_depth", "max_age"]}
 
 
 def test_what_was_taken_out_changes_nothing_where_it_came_from() -> None:
@@ -86,7 +75,7 @@ def test_what_was_taken_out_changes_nothing_where_it_came_from() -> None:
     other = {"topic_name": "orders", "channels": [{"channel_name": "mail"}, {"channel_name": "b"}]}
     nodes = {"a:2": of_node("a:2", *rows), "b:2": of_node("b:2", other, more)}
     snapshot = make(1.0, nodes, (), (), Snapshot())
-    upstream = _Differing()
+    upstream = Saying(differing)
     text = definitions.to_text(asyncio.run(definitions.taken(upstream, snapshot))).decode()
     found = definitions.read(text)
     assert asyncio.run(definitions.changes(upstream, snapshot, found)) == []
@@ -116,13 +105,15 @@ def test_half_an_installation_is_not_taken_out() -> None:
     nodes["b:2"].error = "timed out"
     snapshot = make(1.0, nodes, (), (), Snapshot())
     with pytest.raises(NotComplete, match=r"b:2: timed out"):
-        asyncio.run(definitions.taken(_Upstream(), snapshot))
+        asyncio.run(definitions.taken(told(), snapshot))
 
 
 def test_a_refused_setting_names_its_topic() -> None:
     found = definitions.read('{"version":1,"topics":[{"name":"t","settings":{"max_depth":"x"}}]}')
+    refusal = DaemonRefused("a", "got response 400", 400, "INVALID_ARG_MAX_DEPTH 'x'")
+    upstream = Saying(lambda address, path: refusal if path.endswith("/config") else {})
     with pytest.raises(SettingRefused, match=r"^t: INVALID_ARG_MAX_DEPTH 'x'"):
-        asyncio.run(definitions.put(_Upstream("INVALID_ARG_MAX_DEPTH 'x'"), ["a"], found))
+        asyncio.run(definitions.put(upstream, ["a"], found))
 
 
 @each(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.history import FIELDS, History, Recent, Sample
+from penstock.nsqadmin.history import History, Measures, Recent, Sample
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -24,8 +24,8 @@ def snapshot(time_s: float, in_rate: float = 1.0, depth: int = 5) -> Snapshot:
     return Snapshot(time_s, topics={"t": topic})
 
 
-def value(values: tuple[float, ...] | None, field: str) -> float | None:
-    return None if values is None else values[FIELDS.index(field)]
+def value(values: Measures | None, field: str) -> float | None:
+    return None if values is None else getattr(values, field)
 
 
 def test_a_minute_has_the_mean_of_rates_and_the_last_of_levels(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ LOOKS = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max
 @given(LOOKS, st.integers(1, 12), st.integers(0, 50))
 def test_what_was_taken_comes_out(looks: list[dict[str, int]], kept_s: int, span_s: int) -> None:
     """As if every sample had been stored."""
-    recent = Recent(1, kept_s, samples_max=1_000)
+    recent = Recent(kept_s, samples_max=1_000)
     plain: dict[str, list[Sample]] = {}
     for time_s, look in enumerate(looks):
-        recent.take(float(time_s), {name: (float(value),) for name, value in look.items()})
+        recent.take(float(time_s), {name: Measures(value) for name, value in look.items()})
         plain = {
-            name: [*plain.get(name, []), Sample(float(time_s), (float(value),))]
+            name: [*plain.get(name, []), Sample(float(time_s), Measures(value))]
             for name, value in look.items()
         }
     for name in "abcd":
@@ -179,8 +179,8 @@ def test_what_was_taken_comes_out(looks: list[dict[str, int]], kept_s: int, span
 
 
 def test_what_does_not_move_costs_nothing() -> None:
-    recent = Recent(len(FIELDS))
-    idle = {f"t{number}": (0.0,) * len(FIELDS) for number in range(1000)}
+    recent = Recent()
+    idle = dict.fromkeys((f"t{number}" for number in range(1000)), Measures())
     for second in range(1000):
         recent.take(float(second), idle)
     assert recent.sample_count == 1000
@@ -189,23 +189,23 @@ def test_what_does_not_move_costs_nothing() -> None:
 
 def test_an_hour_in_which_everything_moves_stays_small() -> None:
     """Each look another value everywhere: fewer looks are kept."""
-    recent = Recent(2, samples_max=20_000)
+    recent = Recent(samples_max=20_000)
     names = [f"t{number}" for number in range(1000)]
     most = 0
     for second in range(0, 3600, 10):
-        values = (float(second), 1.0)
+        values = Measures(float(second), 1.0)
         recent.take(float(second), dict.fromkeys(names, values))
         most = max(most, recent.sample_count)
     assert 10_000 < most <= 20_000
     assert sum(len(recent.samples(name)) for name in names) == recent.sample_count
     found = recent.samples("t1")
     assert len(found) >= 3
-    assert found[-1] == Sample(3590.0, (3590.0, 1.0))
+    assert found[-1] == Sample(3590.0, Measures(3590.0, 1.0))
 
 
 def test_topics_that_come_and_go_leave_nothing() -> None:
-    recent = Recent(1)
+    recent = Recent()
     for number in itertools.islice(itertools.count(), 500):
-        recent.take(float(number), {f"t{number}": (1.0,)})
+        recent.take(float(number), {f"t{number}": Measures(1.0)})
     assert recent.sample_count == 1
     assert recent.samples("t1") == []

@@ -233,7 +233,7 @@ def test_keys_that_were_changed_are_asked_for_again_but_not_often(
         world = World(provider, admin)
         assert world.log_in()[0] == 303
         provider.key = RSAKey.generate_key(2048, {"kid": "two"})
-        assert world.log_in()[0] == 401  # they were installation.of_nsqd for just now
+        assert world.log_in()[0] == 401  # they were asked for just now
         assert provider.keys_asked == 1
 
 

@@ -1,7 +1,6 @@
 """Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
+from .saying import nodes
 from .test_browse import FakeLog, hunt, seen, shelf
-from .test_channel_messages import Nodes
 
 NODE = "127.0.0.1:2"
 COUNTS = (2, 36, 2)  # nine of ten messages in one of them
@@ -108,15 +107,19 @@ def test_the_one_that_lags_is_named() -> None:
 
 
 def test_rows_of_the_tables() -> None:
-    here: Any = SimpleNamespace(link=lambda *way: "/".join(way))
+    def link(*way: str) -> str:
+        return "/".join(way)
+
     topic = snapshot(document(36)).topics["t"]
-    rows = topic_rows(here, topic)
+    rows = topic_rows(link, topic)
     assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [
         (f"{NODE} 0", 5, 0, ""), (f"{NODE} 1", 90, 36, "slow: 36"), (f"{NODE} 2", 5, 0, ""),
     ]  # fmt: skip
-    assert [(row["end"], row["link"]) for row in rows] == [(n, f"nodes/{NODE}") for n in COUNTS]
-    rows = channel_rows(here, topic.channels["slow"].partitions)
-    assert [(row["depth"], row["share"], row["oldest"]) for row in rows] == [
+    assert [(row["end_offset"], row["node_link"]) for row in rows] == [
+        (n, f"nodes/{NODE}") for n in COUNTS
+    ]
+    rows = channel_rows(link, topic.channels["slow"].partitions)
+    assert [(row["depth"], row["share"], row["oldest_s"]) for row in rows] == [
         (0, 0, 0), (36, 100, 8), (0, 0, 0),
     ]  # fmt: skip
 
@@ -206,11 +209,11 @@ def test_a_dead_letter_is_where_its_partition_is() -> None:
 def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
     rows = [{"partition": number, "offset": 3 * number} for number in range(2)]
     answer = {"offset": None, "messages_again": 9, "messages_skipped": 0, "partitions": rows}
-    nodes = Nodes(a=answer)
-    inside = ChannelMessages(nodes, "t", "c")  # type: ignore[arg-type]
+    upstream = nodes(a=answer)
+    inside = ChannelMessages(upstream, "t", "c")
     (move,), _ = asyncio.run(inside.preview(["a"], "earliest"))
     assert move == Move("a", None, 9, 0, 0, ((0, 0), (1, 3)))
     assert said_of_move(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")
     asyncio.run(inside.seek(move))
-    asked = [(query["position"], query["partition"]) for _, _, query in nodes.asked[1:]]
+    asked = [(query["position"], query["partition"]) for _, _, query in upstream.posted[1:]]
     assert asked == [("offset:0", "0"), ("offset:3", "1")]

@@ -1,7 +1,6 @@
 """Settings over several nodes: what holds, where they differ; a refusal changes nothing."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,30 +10,10 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.settings import SettingRefused
 from penstock.nsqadmin.upstream import DaemonRefused, Upstream, UpstreamFailed
 
+from .saying import Saying, nodes
+
 TOPIC = {"topic": "t"}
 CHANNEL = {"topic": "t", "channel": "ch"}
-
-
-class _Upstream(Upstream):
-    """Each node has a document, or an error."""
-
-    def __init__(self, **nodes: Any) -> None:
-        self.nodes = nodes
-        self.posted: list[tuple[str, str, dict[str, str]]] = []
-
-    async def get(self, address: str, path: str, query: Any = None) -> Any:
-        return _or_raised(self.nodes[address])
-
-    async def post(self, address: str, path: str, query: Any = None, body: bytes = b"") -> Any:
-        _or_raised(self.nodes[address])
-        self.posted.append((address, path, dict(query)))
-        return {}
-
-
-def _or_raised(found: Any) -> Any:
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 def read(upstream: Upstream, nodes: list[str], about: dict[str, str]) -> settings.Told:
@@ -47,7 +26,7 @@ def write(upstream: Upstream, nodes: list[str], **changes: str) -> str:
 
 def test_what_holds_and_where_it_comes_from() -> None:
     same = {"max_depth": 0, "trace_rate": 0.5, "max_age": "0s"}
-    upstream = _Upstream(
+    upstream = nodes(
         a=same | {"own": ["trace_rate", "max_depth"]},
         b=same | {"own": ["trace_rate"], "max_age": "24h0m0s"},
     )
@@ -58,7 +37,7 @@ def test_what_holds_and_where_it_comes_from() -> None:
 
 
 def test_a_channel_has_its_own() -> None:
-    upstream = _Upstream(a={"max_attempts": 5, "dead_letter_topic": "t.ch.dead", "trace_rate": 0.0,
+    upstream = nodes(a={"max_attempts": 5, "dead_letter_topic": "t.ch.dead", "trace_rate": 0.0,
                             "own": ["max_attempts"]})  # fmt: skip
     held = read(upstream, ["a"], CHANNEL).held
     assert [(one.setting.name, one.chosen, one.shown) for one in held] == [
@@ -69,7 +48,7 @@ def test_a_channel_has_its_own() -> None:
 
 
 def test_nodes_that_do_not_tell_are_named() -> None:
-    upstream = _Upstream(
+    upstream = nodes(
         down=FetchFailed("down", "refused"),
         official=DaemonRefused("official", "got response 404", 404, "NOT_FOUND"),
         gone=DaemonRefused("gone", "got response 404", 404, "TOPIC_NOT_FOUND"),
@@ -83,19 +62,19 @@ def test_nodes_that_do_not_tell_are_named() -> None:
 
 
 def test_a_change_goes_to_all_and_says_who_missed_it() -> None:
-    upstream = _Upstream(a={}, b={})
+    upstream = nodes(a={}, b={})
     assert write(upstream, ["a", "b"], max_depth="5") == ""
     wanted = ("/topic/config", {"topic": "t", "max_depth": "5"})
     assert upstream.posted == [("a", *wanted), ("b", *wanted)]
-    upstream = _Upstream(a={}, b=FetchFailed("b", "refused"), c={})
+    upstream = nodes(a={}, b=FetchFailed("b", "refused"), c={})
     assert write(upstream, ["a", "b", "c"], max_depth="5") == "WARNING: refused"
     with pytest.raises(UpstreamFailed):
-        write(_Upstream(a={}, b=FetchFailed("b", "refused")), ["a", "b"], max_depth="5")
+        write(nodes(a={}, b=FetchFailed("b", "refused")), ["a", "b"], max_depth="5")
 
 
 def test_what_the_first_node_refuses_is_changed_nowhere() -> None:
     said = "INVALID_ARG_MAX_AGE '5': '5' is no duration"
-    upstream = _Upstream(a=DaemonRefused("a", "got response 400", 400, said), b={})
+    upstream = nodes(a=DaemonRefused("a", "got response 400", 400, said), b={})
     with pytest.raises(SettingRefused, match="'5' is no duration"):
         write(upstream, ["a", "b"], max_age="5")
     with pytest.raises(SettingRefused, match="no node"):
@@ -110,15 +89,11 @@ def test_what_lets_messages_go_needs_the_role_for_that() -> None:
 
 
 def test_flags_are_shown_in_words() -> None:
-    class _Flags(_Upstream):
-        async def get(self, address: str, path: str, query: Any = None) -> Any:
-            values = {"/config/msg_timeout": 90 * 10**9, "/config/max_msg_size": 1_048_576,
-                      "/config/max_rdy_count": 2500}  # fmt: skip
-            if path not in values:
-                raise DaemonRefused(address, "got response 400", 400, "INVALID_OPTION")
-            return values[path]
-
-    assert asyncio.run(settings.flags(_Flags(), "a")) == [
+    values = {"/config/msg_timeout": 90 * 10**9, "/config/max_msg_size": 1_048_576,
+              "/config/max_rdy_count": 2500}  # fmt: skip
+    refused = DaemonRefused("a", "got response 400", 400, "INVALID_OPTION")
+    upstream = Saying(lambda address, path: values.get(path, refused))
+    assert asyncio.run(settings.flags(upstream, "a")) == [
         ("Message timeout", "1m30s"), ("Largest message", "1,048,576 bytes"),
         ("Largest RDY", "2,500"),
     ]  # fmt: skip

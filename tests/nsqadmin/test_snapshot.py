@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -80,10 +80,7 @@ def test_a_channel_of_that_name_elsewhere_holds_none() -> None:
 
 def test_nobody_is_advised_to_consume_dead_letters() -> None:
     found = dead_letters()
-    values = dict.fromkeys(FIELDS, 1.0)
-    grown = [
-        Sample(float(at), tuple((values | {"depth": at}).values())) for at in range(0, 120, 10)
-    ]
+    grown = [Sample(float(at), Measures(out_rate=1.0, depth=float(at))) for at in range(0, 120, 10)]
     told = [one.what for one in findings(found, lambda name: grown)]
     assert "channel t/ch has dead letters" in told
     assert "nobody reads channel t.ch.dead/own" in told

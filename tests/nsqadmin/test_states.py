@@ -8,7 +8,7 @@ import pytest
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.pages import nodes, states
 from penstock.nsqadmin.pages.parts import curve
 from penstock.nsqadmin.pages.states import Lag
@@ -16,11 +16,8 @@ from penstock.nsqadmin.snapshot import ChannelState, TopicState
 
 
 def samples(depths: Sequence[float], out: float = 50.0, every_s: float = 5.0) -> list[Sample]:
-    found = []
-    for number, depth in enumerate(depths):
-        values = dict.fromkeys(FIELDS, 0.0) | {"depth": depth, "out_rate": out}
-        found.append(Sample(number * every_s, tuple(values[field] for field in FIELDS)))
-    return found
+    return [Sample(number * every_s, Measures(depth=depth, out_rate=out))
+            for number, depth in enumerate(depths)]  # fmt: skip
 
 
 def pace(depths: Sequence[float], out: float = 50.0, **channel: Any) -> Lag:

@@ -129,7 +129,6 @@ class Rules(NamedTuple):
     """From the options, and whether there are users."""
 
     admin_users: Sequence[str]
-    headers: Headers
     group_roles: Mapping[str, Role]
     login_wanted: bool
     anonymous_role: Role
@@ -138,9 +137,7 @@ class Rules(NamedTuple):
     def limit(self, role: Role) -> Role:
         return min(role, Role.VIEW) if self.read_only else role
 
-    def claimed(
-        self, how: str, claimed: Claimed, known: Role | None, remote: str, session: str = ""
-    ) -> Caller:
+    def of_claimed(self, how: str, claimed: Claimed, known: Role | None) -> Role:
         """Whom a "header" names, or an "oidc" provider. `known`: the role of the local user of this
         name."""
         role = known or Role.NONE
@@ -150,16 +147,12 @@ class Rules(NamedTuple):
             role = max(role, role_of_groups(claimed.groups, self.group_roles))
         elif not known:
             role = Role.VIEW if self.admin_users or how == "oidc" else Role.DESTROY
-        return Caller(claimed.name, self.limit(role), how, remote, session, claimed)
+        return self.limit(role)
 
-    def anonymous(self, remote: str) -> Caller:
+    def of_anonymous(self) -> Role:
         if self.login_wanted:
-            role = Role.NONE
-        elif self.admin_users:
-            role = Role.VIEW
-        else:
-            role = self.limit(self.anonymous_role)
-        return Caller("", role, "anonymous", remote)
+            return Role.NONE
+        return Role.VIEW if self.admin_users else self.limit(self.anonymous_role)
 
 
 def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -42,31 +42,34 @@ class NodeStats(NamedTuple):
         return self.producer.address
 
 
+Placed = tuple[NodeStats, Row]  # a row of `/stats`, and whose it is
+
+
 def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
     rows = [(node, row) for node in nodes for row in topic_rows(node.document, name)]
-    channels: dict[str, list[Row]] = {}
+    channels: dict[str, list[Placed]] = {}
     for node, row in rows:
-        for channel in row.get("channels") or ():
-            part = _channel_row(node, name, channel)
-            channels.setdefault(part["channel_name"], []).append(part)
+        for one in row.get("channels") or ():
+            channels.setdefault(one.get("channel_name", ""), []).append((node, one))
+    parts = [_topic_part(*one) for one in rows]
     sums = [_channel_sum(name, key, channels[key]) for key in sorted(channels)]
-    parts = [_topic_row(node, row) for node, row in rows]
-    return _over_nodes({"topic_name": name}, parts, _TOPIC_COUNTS, {"channels": sums})
+    return _document(rows, {"topic_name": name}, _TOPIC_COUNTS, {"channels": sums}, parts)
 
 
 def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | None:
     """The channel over all nodes, with its clients; None when no node has it."""
-    parts = [
-        _channel_row(node, topic_name, row, clients=True)
+    rows = [
+        (node, row)
         for node in nodes
         for above in topic_rows(node.document, topic_name)
         for row in above.get("channels") or ()
         if row.get("channel_name") == name
     ]
-    if not parts:
+    if not rows:
         return None
+    parts = [_channel_part(*one, topic_name, with_clients=True) for one in rows]
     clients = [client for part in parts for client in part["clients"]]
-    return _channel_sum(topic_name, name, parts) | {
+    return _channel_sum(topic_name, name, rows) | {
         "global_msg_count": sum(part.get("global_msg_count", 0) for part in parts),
         "nodes": sorted(parts, key=_host),
         "clients": sorted(clients, key=lambda one: (one["hostname"], one["node"])),
@@ -77,11 +80,10 @@ def node(stats: NodeStats) -> Row:
     topics = []
     for row in stats.document.get("topics") or ():
         name = row.get("topic_name", "")
-        channels = [
-            _channel_row(stats, name, one, clients=True) for one in row.get("channels") or ()
-        ]
+        channels = [_channel_part(stats, one, name, with_clients=True)
+                    for one in row.get("channels") or ()]  # fmt: skip
         channels.sort(key=lambda one: str(one["channel_name"]))
-        topics.append(_topic_row(stats, row) | {"channels": channels})
+        topics.append(_topic_part(stats, row) | {"channels": channels})
     clients = [client for one in topics for part in one["channels"] for client in part["clients"]]
     return {
         "node": stats.node,
@@ -110,39 +112,57 @@ def topic_rows(document: Mapping[str, Any], name: str) -> list[Row]:
     return [row for row in document.get("topics") or () if row.get("topic_name") == name]
 
 
-# --- one node's part ---
+# --- one document, of a node's row or of several ---
 
 
-def _topic_row(node: NodeStats, row: Row) -> Row:
+def _topic_part(node: NodeStats, row: Row) -> Row:
     names = {"topic_name": row.get("topic_name", "")}
-    return _part(node, row, names, _TOPIC_COUNTS, {"channels": []}) | {"delivery_msg_count": 0}
+    return _document([(node, row)], names, _TOPIC_COUNTS, {"channels": []})
 
 
-def _channel_row(node: NodeStats, topic_name: str, row: Row, clients: bool = False) -> Row:
-    names = {"topic_name": topic_name, "channel_name": row.get("channel_name", "")}
-    listed = row.get("clients") or ()
-    below = {"clients": [_client_row(node, one) for one in listed] if clients else None}
-    return _part(node, row, names, _CHANNEL_COUNTS, below) | {
-        "delivery_msg_count": sum(_count(row, key) for key in _LOCAL_COUNTS),
-        "client_count": _count(row, "client_count") or len(listed),
-    }
+def _channel_part(node: NodeStats, row: Row, topic: str, with_clients: bool = False) -> Row:
+    names = {"topic_name": topic, "channel_name": row.get("channel_name", "")}
+    clients = [_client_row(node, one) for one in row.get("clients") or ()]
+    below = {"clients": clients if with_clients else None}
+    return _document([(node, row)], names, _CHANNEL_COUNTS, below)
 
 
-def _part(node: NodeStats, row: Row, names: Row, counts: tuple[str, ...], below: Row) -> Row:
-    found = {key: _count(row, key) for key in counts}
+def _channel_sum(topic: str, name: str, rows: list[Placed]) -> Row:
+    names = {"topic_name": topic, "channel_name": name}
+    parts = [_channel_part(*one, topic) for one in rows]
+    return _document(rows, names, _CHANNEL_COUNTS, {"clients": None}, parts)
+
+
+def _document(
+    rows: list[Placed], names: Row, counts: tuple[str, ...], below: Row,
+    parts: list[Row] | None = None,
+) -> Row:  # fmt: skip
+    """`parts`: it is the sum of these. Counts of near and far deliveries that are nought are left
+    out, as official."""
+    found = {key: sum(_counted(row, key) for _, row in rows) for key in counts}
     found["memory_depth"] = found["depth"] - found["backend_depth"]
-    partitions = [{"node": node.node, **part} for part in row.get("partitions") or ()]
+    partitions = [{"node": node.node, **part}
+                  for node, row in rows for part in row.get("partitions") or ()]  # fmt: skip
+    host = "*" if parts is not None else rows[0][0].node
     return {
-        "node": node.node,
-        "hostname": node.producer.hostname,
+        "node": host,
+        "hostname": "" if parts is not None else rows[0][0].producer.hostname,
         **names,
-        **_not_nought(found),
-        "nodes": None,
+        **{key: count for key, count in found.items() if count or key not in _LOCAL_COUNTS},
+        "nodes": sorted(parts, key=_host) if parts is not None else None,
         **below,
-        "paused": bool(row.get("paused")),
-        "e2e_processing_latency": _e2e(row | names, node),
+        "paused": any(row.get("paused") for _, row in rows),
+        "e2e_processing_latency": _e2e([row for _, row in rows], names, host),
         **({"partitions": partitions} if partitions else {}),  # of one the row has its figures
     }
+
+
+def _counted(row: Row, key: str) -> int:
+    if key == "delivery_msg_count":
+        return sum(_count(row, one) for one in _LOCAL_COUNTS)
+    if key == "client_count":
+        return _count(row, key) or len(row.get("clients") or ())
+    return _count(row, key)
 
 
 def _client_row(node: NodeStats, row: Row) -> Row:
@@ -155,79 +175,35 @@ def _client_row(node: NodeStats, row: Row) -> Row:
     return shown | {key: row[key] for key in TOPOLOGY if row.get(key)}
 
 
-# --- sums ---
-
-
-def _channel_sum(topic_name: str, name: str, parts: list[Row]) -> Row:
-    lean = [part | {"clients": None} for part in parts]
-    names = {"topic_name": topic_name, "channel_name": name}
-    return _over_nodes(names, lean, _CHANNEL_COUNTS, {"clients": None})
-
-
-def _over_nodes(names: Row, parts: list[Row], counts: tuple[str, ...], below: Row) -> Row:
-    partitions = [one for part in parts for one in part.get("partitions", ())]
-    return {
-        "node": "*",
-        "hostname": "",
-        **names,
-        **_not_nought({key: sum(part.get(key, 0) for part in parts) for key in counts}),
-        "nodes": sorted(parts, key=_host),
-        **below,
-        "paused": any(part["paused"] for part in parts),
-        "e2e_processing_latency": _e2e_sum([part["e2e_processing_latency"] for part in parts]),
-        **({"partitions": partitions} if partitions else {}),
-    }
-
-
-def _not_nought(counts: Row) -> Row:
-    """Without the counts of near and far deliveries that are nought, as official."""
-    return {key: count for key, count in counts.items() if count or key not in _LOCAL_COUNTS}
-
-
-def _e2e(row: Row, node: NodeStats) -> Row:
-    """One node's latency in the form of a sum of one."""
-    given = row.get("e2e_processing_latency") or {}
-    percentiles = []
-    for one in given.get("percentiles") or ():
-        value = one.get("value", 0)
-        percentiles.append({
-            "quantile": one.get("quantile", 0), "value": value, "min": value, "max": value,
-            "average": value, "count": _count(given, "count"),
-        })  # fmt: skip
-    return {
-        "count": _count(given, "count"),
-        "percentiles": percentiles or None,
-        "topic": row.get("topic_name", ""),
-        "channel": row.get("channel_name", ""),
-        "host": node.node,
-    }
-
-
-def _e2e_sum(parts: list[Row]) -> Row:
+def _e2e(rows: list[Row], names: Row, host: str) -> Row:
     """Percentiles of several nodes can't be added: their range, and the average by messages."""
-    by_quantile: dict[float, list[Row]] = {}
-    for part in parts:
-        for one in part["percentiles"] or ():
-            by_quantile.setdefault(one["quantile"], []).append(one)
-    percentiles = []
-    for quantile in sorted(by_quantile, reverse=True):
-        rows = by_quantile[quantile]
-        count = sum(row["count"] for row in rows)
-        weighted = sum(row["average"] * row["count"] for row in rows)
-        percentiles.append({
-            "quantile": quantile,
-            "min": min(row["min"] for row in rows),
-            "max": max(row["max"] for row in rows),
-            "average": weighted / count if count else 0,
-            "count": count,
-        })  # fmt: skip
-    first = parts[0] if parts else {"topic": "", "channel": ""}
+    given = [row.get("e2e_processing_latency") or {} for row in rows]
+    by_quantile: dict[float, list[tuple[float, int]]] = {}
+    for told in given:
+        for one in told.get("percentiles") or ():
+            pair = one.get("value", 0), _count(told, "count")
+            by_quantile.setdefault(one.get("quantile", 0), []).append(pair)
+    percentiles = [_percentile(quantile, by_quantile[quantile], host != "*")
+                   for quantile in sorted(by_quantile, reverse=True)]  # fmt: skip
     return {
-        "count": sum(part["count"] for part in parts),
+        "count": sum(_count(one, "count") for one in given),
         "percentiles": percentiles or None,
-        "topic": first["topic"],
-        "channel": first["channel"],
-        "host": "*",
+        "topic": names["topic_name"] if rows else "",
+        "channel": names.get("channel_name", "") if rows else "",
+        "host": host,
+    }
+
+
+def _percentile(quantile: float, found: list[tuple[float, int]], is_of_one: bool) -> Row:
+    values, count = [value for value, _ in found], sum(count for _, count in found)
+    mean = sum(value * count for value, count in found) / count if count else 0
+    return {
+        "quantile": quantile,
+        **({"value": values[0]} if is_of_one else {}),
+        "min": min(values),
+        "max": max(values),
+        "average": values[0] if is_of_one else mean,
+        "count": count,
     }
 
 

@@ -118,18 +118,24 @@ def node_stats(
 
 
 def node_rows(producers: list[NsqdAddress]) -> list[Document]:
-    """`/api/nodes`; a node is out of date when another one has a higher version."""
-    highest = max((_version(one.version) for one in producers), default=())
+    """`/api/nodes`."""
+    old = out_of_date(producers)
     rows = []
     for one in producers:
         remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
         told = {name: getattr(one, name) for name in _DESCRIBED}
         topology = {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
         topics = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
-        old = _version(one.version) < highest
         remotes = {"remote_addresses": list(one.remote_addresses), "remote_address": remote}
-        rows.append(remotes | told | topology | {"topics": topics, "out_of_date": old})
+        more = {"topics": topics, "out_of_date": one.address in old}
+        rows.append(remotes | told | topology | more)
     return rows
+
+
+def out_of_date(producers: list[NsqdAddress]) -> set[str]:
+    """The addresses of those of which another one has a higher version."""
+    highest = max((_version(one.version) for one in producers), default=())
+    return {one.address for one in producers if _version(one.version) < highest}
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -38,17 +38,16 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.nsqadmin import snapshot
-from penstock.nsqadmin.history import FIELDS, Sample, Values
-from penstock.nsqadmin.noderecords import clock, holding, words_of
+from penstock.nsqadmin.history import Measures, Sample
+from penstock.nsqadmin.noderecords import holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.words import count, listed, span, wait
+from penstock.nsqadmin.words import clock, count, listed, span, wait
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
 _NUMBERS_SHOWN = 8
-_DEPTH, _OUT, _IN_FLIGHT = (FIELDS.index(name) for name in ("depth", "out_rate", "in_flight"))
 
 
 class Level(IntEnum):
@@ -153,7 +152,7 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
             step += " Its page forgets it, if it is gone for good."
         why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
         if node.heard_s:
-            why = f"It last answered at {clock(node)} ({node.error}). {words_of(held)}"
+            why = f"It last answered at {clock(node.heard_s)} ({node.error}). {words_of(held)}"
         found = it.bad if node.is_listed or held.messages else it.warn  # taken away, maybe
         yield found("does not answer", why, step)
         return
@@ -275,7 +274,7 @@ def _of_cluster(cluster: Replication) -> Iterator[Finding]:
         yield it.warn("is under-replicated", why, step, "under-replicated")
 
 
-def _seen(recent: Sequence[Sample], window: Window) -> list[Values]:
+def _seen(recent: Sequence[Sample], window: Window) -> list[Measures]:
     """The samples of the window, or none when it is not full yet."""
     if not recent or recent[-1].time_s - recent[0].time_s < window.span_s:
         return []
@@ -287,13 +286,13 @@ def _idle(recent: Sequence[Sample], window: Window) -> bool:
     """It held something through the whole window, and nothing left."""
     seen = _seen(recent, window)
     return bool(seen) and all(
-        values[_OUT] == 0 and values[_DEPTH] + values[_IN_FLIGHT] > 0 for values in seen
+        values.out_rate == 0 and values.depth + values.in_flight > 0 for values in seen
     )
 
 
 def _grown(recent: Sequence[Sample], window: Window) -> float:
     """By how much the depth has grown, when it never fell in three parts of the window."""
-    seen = [values[_DEPTH] for values in _seen(recent, window)]
+    seen = [values.depth for values in _seen(recent, window)]
     if len(seen) < window.samples_min:
         return 0.0
     depths = [seen[0], seen[len(seen) // 2], seen[-1]]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
@@ -152,8 +151,7 @@ class Shelf:
         return await self._page(ends, hunt, is_back=True)
 
     async def _page(self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool) -> Page:
-        look = self._behind if is_back else self._ahead
-        parts, errors = await self._parts(offsets, hunt, look)
+        parts, errors = await self._parts(offsets, hunt, is_back)
         lines = [part.lines for part in parts.values()]  # each keeps its order
         merged = heapq.merge(*lines, key=lambda one: one.message.timestamp_ns, reverse=is_back)
         taken = list(itertools.islice(merged, hunt.count))
@@ -169,9 +167,8 @@ class Shelf:
         return Page(tuple(reversed(taken) if is_back else taken), spans, is_end, errors)
 
     async def _parts(
-        self, offsets: Mapping[str, int], hunt: Hunt,
-        look: Callable[[Log, Extent, int, Hunt], Awaitable[_Part]],
-    ) -> tuple[dict[str, _Part], tuple[str, ...]]:  # fmt: skip
+        self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool
+    ) -> tuple[dict[str, _Part], tuple[str, ...]]:
         """Each node is asked once where its logs end; one that does not answer is not asked for
         each of its partitions."""
         parts: dict[str, _Part] = {}
@@ -184,65 +181,47 @@ class Shelf:
             try:
                 if log.node not in extents:
                     extents[log.node] = await log.extents()
-                parts[place] = await look(log, log.of(extents[log.node]), offset, hunt)
+                extent = log.of(extents[log.node])
+                parts[place] = await self._look(log, extent, offset, hunt, is_back)
             except FetchFailed as error:
                 if len(offsets) == 1:
                     raise
                 errors[log.node] = f"{log.node}: {error.reason}"
         return parts, tuple(errors.values())
 
-    async def _ahead(self, log: Log, extent: Extent, offset: int, hunt: Hunt) -> _Part:
-        """Each log has its share of what is searched."""
-        position = min(max(offset, extent.earliest), extent.end)
-        share = _share(hunt, len(self.logs))
+    async def _look(self, log: Log, extent: Extent, start: int, hunt: Hunt, is_back: bool) -> _Part:
+        """Window by window, on or back, until there are enough; each log has its share of what is
+        searched."""
+        position = min(max(start, extent.earliest), extent.end)
+        end = extent.earliest if is_back else extent.end
+        share = max(1, hunt.searched_max // max(1, len(self.logs)))
         found: list[Line] = []
-        stop = extent.end if hunt.criteria else position + hunt.count
-        async for some in log.walk(extent, position, stop):
-            for one in some:
-                position = one.offset + 1
-                if hunt.criteria.hold(one):
-                    found.append(_line(str(log.place), one))
-                    if len(found) == hunt.count:
-                        break
-            hunt.looked_at(len(some), some[-1].timestamp_ns if some else 0)
-            share -= len(some)
-            if len(found) == hunt.count or share <= 0 or hunt.is_stopped:
-                break
-        else:
-            position = max(position, min(stop, extent.end))
-        return _Part(found, position, position >= extent.end)
-
-    async def _behind(self, log: Log, extent: Extent, end: int, hunt: Hunt) -> _Part:
-        position = max(min(end, extent.end), extent.earliest)
-        share = _share(hunt, len(self.logs))
-        found: list[Line] = []
-        while position > extent.earliest and len(found) < hunt.count:
+        while position != end and len(found) < hunt.count and share > 0 and not hunt.is_stopped:
             step = limits.ADMIN_BACKWARD_MESSAGES if hunt.criteria else hunt.count - len(found)
-            first = max(extent.earliest, position - step)
-            some = await self._step_back(log, extent, OffsetSpan(first, position), hunt)
-            found += some
-            share -= position - first
-            position = first
-            if len(found) >= hunt.count or share <= 0 or hunt.is_stopped:
-                break
+            step = min(step, share)
+            reached = max(end, position - step) if is_back else min(end, position + step)
+            span = OffsetSpan(*sorted((position, reached)))
+            found += await self._window(log, extent, span, hunt, is_back)
+            share -= step
+            position = reached
         if len(found) >= hunt.count:
             found = found[: hunt.count]
-            position = found[-1].message.offset
-        return _Part(found, position, position <= extent.earliest)
+            position = found[-1].message.offset + (not is_back)
+        return _Part(found, position, position == end)
 
-    async def _step_back(
-        self, log: Log, extent: Extent, span: OffsetSpan, hunt: Hunt
-    ) -> list[Line]:  # fmt: skip
-        """The newest first."""
-        found: deque[Line] = deque(maxlen=hunt.count)
-        oldest_ns = count = 0
+    async def _window(
+        self, log: Log, extent: Extent, span: OffsetSpan, hunt: Hunt, is_back: bool
+    ) -> list[Line]:
+        """In the order of looking."""
+        found: list[Line] = []
+        count, times_ns = 0, (0, 0)  # of the oldest and the newest
         async for some in log.walk(extent, *span):
-            found.extendleft(_line(str(log.place), one) for one in some if hunt.criteria.hold(one))
+            found += [_line(str(log.place), one) for one in some if hunt.criteria.hold(one)]
             if some:
-                oldest_ns = oldest_ns or some[0].timestamp_ns
+                times_ns = times_ns[0] or some[0].timestamp_ns, some[-1].timestamp_ns
                 count += len(some)
-        hunt.looked_at(count, oldest_ns)
-        return list(found)
+        hunt.looked_at(count, times_ns[not is_back])
+        return found[::-1] if is_back else found
 
 
 async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
@@ -251,10 +230,6 @@ async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
     for error in failed.values() if not found else ():
         raise error
     return found
-
-
-def _share(hunt: Hunt, logs: int) -> int:
-    return max(1, hunt.searched_max // max(1, logs))
 
 
 def _line(place: str, message: Message) -> Line:

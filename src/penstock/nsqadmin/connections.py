@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Upstream
-from penstock.nsqadmin.watch import Listeners, Watch
+from penstock.nsqadmin.watch import Errand, Listeners, Watch
 
 log = logging.getLogger("penstock.nsqadmin.connections")
 
@@ -41,9 +41,8 @@ class Connections:
         self.ready = self._listeners.ready
         self._without_route: set[str] = set()  # nsqds that only have /stats
         self._end_watch: Callable[[], None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._look = Errand()
         self._nodes: dict[str, _Node] = {}
-        self._next_s = 0.0
         self.latest: list[Row] = []
 
     def listen(self, listener: Callable[[list[Row]], None]) -> Callable[[], None]:
@@ -65,16 +64,14 @@ class Connections:
         if self._end_watch is not None:
             self._end_watch()
             self._end_watch = None
-        self.latest, self._nodes, self._next_s = [], {}, 0.0
+        self.latest, self._nodes, self._look.due_s = [], {}, 0.0
         self._listeners.first.clear()
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
-        busy = self._task is not None and not self._task.done()
-        if not busy and time.monotonic() >= self._next_s and snapshot.nodes:
-            self._task = asyncio.get_running_loop().create_task(self._ask(snapshot))
+        if self._look.is_due() and snapshot.nodes:
+            self._look.begin(self._ask(snapshot))
 
     async def _ask(self, snapshot: Snapshot) -> None:
-        begun_s = time.monotonic()
         await asyncio.gather(*(self._ask_node(one.address) for one in snapshot.nodes.values()
                                if one.is_up))  # fmt: skip
         for at in list(self._nodes):
@@ -86,7 +83,8 @@ class Connections:
             self._nodes = {}
             return  # the last one has left meanwhile
         took_s = max((one.took_s for one in self._nodes.values()), default=0.0)
-        self._next_s = begun_s + min(took_s * limits.ADMIN_POLL_SHARE, limits.ADMIN_POLL_S_MAX)
+        pause_s = min(took_s * limits.ADMIN_POLL_SHARE, limits.ADMIN_POLL_S_MAX)
+        self._look.due_s = self._look.begun_s + pause_s
         self.latest = [row for at in sorted(self._nodes) for row in self._nodes[at].rows.values()]
         self._listeners.first.set()
         self._listeners.send(self.latest)

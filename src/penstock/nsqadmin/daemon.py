@@ -6,7 +6,7 @@ API they have.
 
 | request                                    | answer                                         |
 |--------------------------------------------|------------------------------------------------|
-| `/topics/`, `/API/topics`                  | 301 to the path itself (308 unless it is GET)  |
+| `/topics/`, `/API/topics`, `/base/`        | 301 to the path itself (308 unless it is GET)  |
 | OPTIONS                                    | 200 and Allow                                  |
 | a method that the path has not, HEAD too   | 405 `METHOD_NOT_ALLOWED` and Allow             |
 | `/static/...`, `/fonts/...`                | 404 `NOT_FOUND`: pages bring their files along |
@@ -65,8 +65,14 @@ class OfficialPaths:
         self._paths = [(tuple(path.split("/")), methods) for path, methods in paths.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = str(scope.get("path", ""))
-        if scope["type"] != "http" or not path.startswith(f"{self._base}/"):
+        path, base = str(scope.get("path", "")), self._base
+        if base and path == base:
+            path = f"{base}/"
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        elif base and path == f"{base}/" and scope["type"] == "http":
+            await RedirectResponse(base, 301)(scope, receive, send)
+            return
+        if scope["type"] != "http" or not path.startswith(f"{base}/"):
             await self._app(scope, receive, send)
             return
         inner = path[len(self._base) + 1 :]
@@ -189,7 +195,7 @@ def make_app(deps: Deps) -> FastAPI:
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
     app.add_middleware(OfficialPaths, deps=deps)
-    app.include_router(routes.router(deps))
+    app.include_router(routes.router(deps, site.FILES))
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)

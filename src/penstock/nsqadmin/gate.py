@@ -101,7 +101,6 @@ class Gate:
         wanted = options.login == "required" or (options.login == "auto" and has_logins)
         return Rules(
             admin_users=options.admin_user,
-            headers=self._headers,
             group_roles=self._group_roles,
             login_wanted=wanted,
             anonymous_role=Role.VIEW if exposed else Role.DESTROY,
@@ -110,25 +109,41 @@ class Gate:
 
     def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str) -> Caller:
         """`headers` has its names in lower case."""
-        rules, client = self.rules(), self.client_of(headers, remote)
-        token = _token_in(headers)
-        if token:
-            return self._by_token(rules, token, client)
-        session = self.session(cookies)
-        if session is not None:
-            return self._by_session(rules, session, client)
-        claimed = rules.headers.read(headers)
-        if claimed is not None and self._believes(rules, headers, remote):
-            return rules.claimed("header", claimed, self._known(claimed), client)
-        if not self.is_own_host(headers, remote):
-            return Caller("", Role.NONE, "foreign", client)
-        return rules.anonymous(client)
+        found = self._known_as(headers, cookies, remote)
+        return found._replace(role=self._role(found))
+
+    def _known_as(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str
+    ) -> Caller:
+        """Without the role. A token that is not known is nobody's, whatever else a request has."""
+        client, none = self.client_of(headers, remote), Role.NONE
+        if token := _token_in(headers):
+            held = self._store.token(token)
+            if held is not None:
+                self._store.use_token(held)
+            return Caller(held.name if held else "", none, "token", client)
+        if session := self.session(cookies):
+            how, said = "oidc" if session.claimed else "session", session.claimed
+            return Caller(session.user.name, none, how, client, session.key, said)
+        claimed = self._headers.read(headers)
+        if claimed is not None and self._believes(headers, remote):
+            return Caller(claimed.name, none, "header", client, claimed=claimed)
+        is_own = self.is_own_host(headers, remote)
+        return Caller("", none, "anonymous" if is_own else "foreign", client)
+
+    def _role(self, one: Caller) -> Role:
+        """What somebody who is known in this way may do now."""
+        rules = self.rules()
+        if one.claimed is not None:
+            return rules.of_claimed(one.how, one.claimed, self._known(one.claimed))
+        if one.how in ("anonymous", "foreign"):
+            return rules.of_anonymous() if one.how == "anonymous" else Role.NONE
+        of = self._store.tokens() if one.how == "token" else self._store.users()
+        return rules.limit(next((each.role for each in of if each.name == one.name), Role.NONE))
 
     def client_of(self, headers: Mapping[str, str], remote: str) -> str:
         """Who has sent a request through the proxies that the flag names."""
-        if not (self._is_trust_given and access.within(remote, self._trusted)):
-            return remote
-        return self._passed_on(headers) or remote
+        return self.counted(headers, remote) or remote
 
     def counted(self, headers: Mapping[str, str], remote: str) -> str:
         """The address that wrong passwords are counted of; "" when nobody says which it is: that
@@ -145,26 +160,12 @@ class Gate:
                 return address
         return ""
 
-    def _by_token(self, rules: Rules, token: str, client: str) -> Caller:
-        """One that is not known is nobody, whatever else the request has."""
-        found = self._store.token(token)
-        if found is None:
-            return Caller("", Role.NONE, "token", client)
-        self._store.use_token(found)
-        return Caller(found.name, rules.limit(found.role), "token", client)
-
-    def _believes(self, rules: Rules, headers: Mapping[str, str], remote: str) -> bool:
+    def _believes(self, headers: Mapping[str, str], remote: str) -> bool:
         """Whether the header with the user's name counts."""
         if not access.within(remote, self._trusted):
             return False
         own = access.is_own_host(headers.get("host", ""), self._host)
-        return self._is_trust_given or (own and not rules.login_wanted)
-
-    def _by_session(self, rules: Rules, session: Session, remote: str) -> Caller:
-        user, claimed = session.user, session.claimed
-        if claimed is not None:
-            return rules.claimed("oidc", claimed, self._known(claimed), remote, session.key)
-        return Caller(user.name, rules.limit(user.role), "session", remote, session.key)
+        return self._is_trust_given or (own and not self.rules().login_wanted)
 
     def _known(self, claimed: Claimed) -> Role | None:
         """The highest role of the local users that may be meant."""
@@ -184,27 +185,14 @@ class Gate:
         self._store.renew(session, self.lifetime_s)
         return True
 
-    def is_still(self, caller: Caller, role: Role) -> bool:
-        """Whether the caller of a page that was opened some time ago may do this now."""
-        return self.held(caller) >= role
-
     def held(self, caller: Caller) -> Role:
-        """What such a caller may do now."""
-        rules = self.rules()
+        """What the caller of a page that was opened some time ago may do now."""
         if caller.session and not self._store.has_session(caller.session, self.lifetime_s):
             return Role.NONE
-        if caller.how == "token":
-            found = [one.role for one in self._store.tokens() if one.name == caller.name]
-            return rules.limit(found[0]) if found else Role.NONE
-        if caller.how == "session":
-            user = self._store.user(caller.name)
-            return rules.limit(user.role) if user is not None else Role.NONE
-        if caller.claimed is not None:
-            if caller.how == "header" and rules.login_wanted and not self._is_trust_given:
-                return Role.NONE
-            known = self._known(caller.claimed)
-            return rules.claimed(caller.how, caller.claimed, known, caller.remote).role
-        return min(caller.role, rules.anonymous(caller.remote).role)
+        if caller.how == "header" and not self._is_trust_given and self.rules().login_wanted:
+            return Role.NONE
+        role = self._role(caller)
+        return min(caller.role, role) if caller.how == "anonymous" else role
 
     # --- what ---
 
@@ -271,8 +259,8 @@ class Gate:
 
     def login_by_provider(self, claimed: Claimed, remote: str) -> str:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""
-        caller = self.rules().claimed("oidc", claimed, self._known(claimed), remote)
-        self.check(caller, Role.VIEW)
+        caller = Caller(claimed.name, Role.NONE, "oidc", remote, claimed=claimed)
+        self.check(caller._replace(role=self._role(caller)), Role.VIEW)
         return self._store.begin_session(claimed.name, claimed)
 
     def is_new_refusal(self, caller: Caller, action: str) -> bool:

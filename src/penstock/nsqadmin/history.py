@@ -37,19 +37,28 @@ from penstock.nsqadmin.store import FileDamaged
 
 log = logging.getLogger("penstock.nsqadmin.history")
 
-Values = tuple[float, ...]
-SILENCE = math.inf  # each value of such a sample; no rate and no level is
-
 _DROPPED_AT_ONCE = 8  # this part of the looks goes when there are too many samples
 _LOOKS_MIN = 3  # what a rule about growth needs
 _TRIMMED_EVERY = 50  # looks: samples that are too old are removed so often
 
-FIELDS = ("in_rate", "out_rate", "depth", "in_flight", "deferred", "timeout_rate", "oldest_s")
+
+class Measures(NamedTuple):
+    in_rate: float = 0.0
+    out_rate: float = 0.0
+    depth: float = 0.0
+    in_flight: float = 0.0
+    deferred: float = 0.0
+    timeout_rate: float = 0.0
+    oldest_s: float = 0.0
+
+
+FIELDS = Measures._fields
+SILENCE = math.inf  # each value of such a sample; no rate and no level is
 _RATES = frozenset(("in_rate", "out_rate", "timeout_rate"))
 _MINUTE_S = 60
 _REPEATED_MINUTES = 60  # an unchanged sample is written at least so often
 _COLUMNS = ", ".join(FIELDS)
-_SILENT: Values = (SILENCE,) * len(FIELDS)
+_SILENT = Measures(*[SILENCE] * len(FIELDS))
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS samples (series INTEGER NOT NULL, minute INTEGER NOT NULL,
@@ -61,7 +70,7 @@ CREATE TABLE IF NOT EXISTS alive (minute INTEGER PRIMARY KEY);
 
 class Sample(NamedTuple):
     time_s: float
-    values: Values | None  # None: nobody looked, or nobody answered
+    values: Measures | None  # None: nobody looked, or nobody answered
 
 
 class History:
@@ -83,11 +92,11 @@ class History:
             raise FileDamaged(path, error, "charts then begin again") from error
         self.troubles: list[str] = []  # why nothing is kept, for the pages
         self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
-        self._recent = Recent(len(FIELDS))
+        self._recent = Recent()
         self._minute = 0
         self._purged = 0  # the minute in which old samples were last removed
         self._sums: dict[str, tuple[list[float], int]] = {}
-        self._written: dict[int, tuple[int, Values]] = {}  # by series: minute and values
+        self._written: dict[int, tuple[int, Measures]] = {}  # by series: minute and values
 
     def close(self) -> None:
         self.flush()
@@ -142,10 +151,10 @@ class History:
         self._db.execute("BEGIN")
         rows = []
         for name, (totals, count) in sums.items():
-            values = tuple(
+            values = Measures(*(
                 total / count if field in _RATES else total
                 for field, total in zip(FIELDS, totals, strict=True)
-            )
+            ))  # fmt: skip
             series = self._id(name)
             known = self._written.get(series)
             if known and known[1] == values and minute - known[0] < _REPEATED_MINUTES:
@@ -198,17 +207,18 @@ class History:
             return []
         query = (f"SELECT minute, {_COLUMNS} FROM samples WHERE series = ?"
                  " AND minute BETWEEN ? AND ? ORDER BY minute")  # fmt: skip
-        found = {row[0]: row[1:] for row in self._db.execute(query, (series, low, high))}
+        rows = self._db.execute(query, (series, low, high))
+        found = {minute: Measures(*values) for minute, *values in rows}
         query = (f"SELECT {_COLUMNS} FROM samples WHERE series = ? AND minute < ?"
                  " AND minute >= ? ORDER BY minute DESC LIMIT 1")  # fmt: skip
         last = self._db.execute(query, (series, low, low - _REPEATED_MINUTES)).fetchone()
         query = "SELECT minute FROM alive WHERE minute BETWEEN ? AND ?"
         alive = {row[0] for row in self._db.execute(query, (low, high))}
-        return list(_filled(low, high, found, alive, last))
+        return list(_filled(low, high, found, alive, last and Measures(*last)))
 
 
 def _filled(
-    low: int, high: int, found: Mapping[int, Values], alive: set[int], last: Values | None
+    low: int, high: int, found: Mapping[int, Measures], alive: set[int], last: Measures | None
 ) -> Iterator[Sample]:
     """Carry an unchanged sample on through the minutes in which somebody looked."""
     begun = last is not None
@@ -220,26 +230,27 @@ def _filled(
             yield Sample(minute * _MINUTE_S, heard(last) if known and last else None)
 
 
-def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
+def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Measures]]:
     """What nobody who answers tells of is silence, whatever was told before."""
     totals = [0.0] * len(FIELDS)
     silent = {at for at, one in snapshot.nodes.items() if not one.can_be_asked}
 
-    def heard_of(found: TopicState | ChannelState, values: Values) -> Values:
+    def heard_of(found: TopicState | ChannelState, values: Measures) -> Measures:
         return _SILENT if found.nodes and silent.issuperset(found.nodes) else values
 
     for topic in snapshot.topics.values():
         values = _values(topic, topic.backlog)
         yield topic.name, heard_of(topic, values)
-        for index, value in enumerate(values if not topic.is_internal else ()):
+        for index, value in enumerate(() if topic.is_internal else values):
             add = max if FIELDS[index] == "oldest_s" else operator.add
             totals[index] = add(totals[index], value)
         for one in topic.channels.values():
             yield f"{topic.name}/{one.name}", heard_of(one, _values(one, one.depth))
-    yield "", _SILENT if snapshot.nodes and len(silent) == len(snapshot.nodes) else tuple(totals)
+    is_silent = bool(snapshot.nodes) and len(silent) == len(snapshot.nodes)
+    yield "", _SILENT if is_silent else Measures(*totals)
     for node in snapshot.nodes.values():
-        values = (node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
-                  float(node.deferred), node.timeout_rate, 0.0)  # fmt: skip
+        values = Measures(node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
+                          float(node.deferred), node.timeout_rate)  # fmt: skip
         yield series_of_node(node.address), _SILENT if node.address in silent else values
 
 
@@ -248,9 +259,9 @@ def series_of_node(address: str) -> str:
     return f"@{address}"
 
 
-def _values(of: TopicState | ChannelState, waits: int) -> Values:
-    return (of.in_rate, of.finish_rate, float(waits), float(of.in_flight), float(of.deferred),
-            of.timeout_rate, of.oldest_s)  # fmt: skip
+def _values(of: TopicState | ChannelState, waits: int) -> Measures:
+    return Measures(of.in_rate, of.finish_rate, float(waits), float(of.in_flight),
+                    float(of.deferred), of.timeout_rate, of.oldest_s)  # fmt: skip
 
 
 # --- the last minutes ---
@@ -266,11 +277,10 @@ class Recent:
     """
 
     def __init__(
-        self, width: int, span_s: float = limits.ADMIN_RECENT_S,
+        self, span_s: float = limits.ADMIN_RECENT_S,
         samples_max: int = limits.ADMIN_RECENT_SAMPLES,
     ) -> None:  # fmt: skip
-        """`width`: how many values a sample has."""
-        self._stride = width + 1
+        self._stride = len(FIELDS) + 1
         self._span_s = span_s
         self._samples_max = samples_max
         self._times: deque[float] = deque()
@@ -278,7 +288,7 @@ class Recent:
         self._series: dict[str, array[float]] = {}
         self.sample_count = 0
 
-    def take(self, time_s: float, series: Mapping[str, Values]) -> None:
+    def take(self, time_s: float, series: Mapping[str, Measures]) -> None:
         """A series that is not there any more is forgotten."""
         number = self._first + len(self._times)
         self._times.append(time_s)
@@ -319,7 +329,7 @@ class Recent:
             while at + stride < end and kept[at + stride] <= number:
                 at += stride
             if kept[at] <= number:
-                yield Sample(time_s, heard(tuple(kept[at + 1 : at + stride])))
+                yield Sample(time_s, heard(Measures(*kept[at + 1 : at + stride])))
             number += 1
 
     def _forget(self, count: int) -> None:
@@ -346,5 +356,5 @@ class Recent:
                 self.sample_count -= at // stride
 
 
-def heard(values: Values) -> Values | None:
-    return None if values[0] == SILENCE else values
+def heard(values: Measures) -> Measures | None:
+    return None if values.in_rate == SILENCE else values

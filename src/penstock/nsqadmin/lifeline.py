@@ -6,10 +6,10 @@ is cut out: it has a fixed width and says how long it is. No I/O, no clock.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
+from penstock.nsqadmin.words import clock_of, fine
 from penstock.trace.events import Event, Kind
 
 _CUT_SHARE = 4  # a silence so many times as long as all the rest together is cut out
@@ -126,7 +126,7 @@ def told(events: Iterable[Event]) -> str:
     ordered = list(events)
     first = next((one for one in ordered if one.kind is Kind.PUBLISHED), None)
     if first is not None:
-        parts = [f"Published at {clock(first.time_ns)} in {first.topic}"]
+        parts = [f"Published at {clock_of(first.time_ns)} in {first.topic}"]
     else:
         parts = ["Its publishing was not traced"]
     since_ns = (first or ordered[0]).time_ns
@@ -149,7 +149,7 @@ def _of_channel(name: str, events: Sequence[Event], since_ns: int) -> str:
             parts.append(f"{words} {times(count)}")
     last = next((one for one in reversed(events) if one.kind in _ENDS), None)
     if last is not None:
-        parts.append(f"{_ENDS[last.kind]} after {length(last.time_ns - since_ns)}")
+        parts.append(f"{_ENDS[last.kind]} after {fine((last.time_ns - since_ns) / 1e9)}")
     elif events[-1].kind is Kind.SENT:
         parts.append("not answered yet")
     return ", ".join(parts)
@@ -157,23 +157,3 @@ def _of_channel(name: str, events: Sequence[Event], since_ns: int) -> str:
 
 def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def clock(time_ns: int) -> str:
-    found = datetime.fromtimestamp(time_ns // 10**9, UTC)
-    return f"{found:%H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
-
-
-def length(span_ns: int) -> str:
-    """As exact as it matters."""
-    if span_ns < 1_000_000:
-        return f"{span_ns / 1000:.0f} µs"
-    if span_ns < 1_000_000_000:
-        return f"{span_ns / 1_000_000:.1f} ms"
-    if span_ns < 60 * 10**9:
-        return f"{span_ns / 10**9:.1f} s"
-    minutes, seconds = divmod(span_ns // 10**9, 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

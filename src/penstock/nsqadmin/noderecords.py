@@ -91,13 +91,8 @@ class Left(NamedTuple):
 
     @property
     def words(self) -> str:
-        had = count(self.messages, "message")
-        return f"{self.node.address}, silent since {clock(self.node)}, has {had} of it on its disk"
-
-
-def clock(node: NodeState) -> str:
-    """When it last answered."""
-    return words.clock(node.heard_s)
+        had, since = count(self.messages, "message"), words.clock(self.node.heard_s)
+        return f"{self.node.address}, silent since {since}, has {had} of it on its disk"
 
 
 def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:

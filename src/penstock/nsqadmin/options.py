@@ -156,9 +156,6 @@ class Options(CommonOptions):
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
-    lists = ("lookupd_http_address", "nsqd_http_address", "admin_user",
-             "trusted_proxy_cidr", "mask_field", "group_role", "lake", "trace_table")  # fmt: skip
-    values |= {name: tuple(values[name]) for name in lists}
     values["base_path"] = normal_base(values["base_path"])
     values["data_path"] = values["data_path"] or default_data_path(environment)
     options = Options(**{field.name: values[field.name] for field in fields(Options)})

@@ -4,7 +4,7 @@ has to be allowed, and is asked only by those who are.
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -69,7 +69,8 @@ class Call(NamedTuple):
 
 class Route(NamedTuple):
     """`answer` is called with the call, and with the parameters of the address that it names; of
-    those that change something they all stand in the path."""
+    those that change something they all stand in the path. What is hidden is not in the description
+    of the API: files that pages lead to."""
 
     method: str
     path: str
@@ -78,6 +79,7 @@ class Route(NamedTuple):
     body: tuple[str, ...] = ()  # strings of its JSON document, the first is needed
     numbers: tuple[str, ...] = ()
     is_official: bool = True
+    is_hidden: bool = False
 
 
 # --- reading ---
@@ -403,8 +405,8 @@ async def ping(call: Call) -> Response:
 ROUTES = (
     Route("GET", "/ping", ping, Role.NONE),  # everybody
     Route("GET", "/api/trace", trace, is_official=False),
-    Route("GET", "/api/diagnostics", gather, OPERATE, is_official=False),
-    Route("GET", "/api/diagnostics/{id_}", gathered, OPERATE, is_official=False),
+    Route("GET", "/api/diagnostics", gather, OPERATE, is_official=False, is_hidden=True),
+    Route("GET", "/api/diagnostics/{id_}", gathered, OPERATE, is_official=False, is_hidden=True),
     Route("GET", "/api/topics", topics),
     Route("POST", "/api/topics", create, OPERATE, ("topic", "channel"), ("partitions",)),
     Route("GET", "/api/topics/{topic}", topic),
@@ -424,7 +426,6 @@ ROUTES = (
     Route("PUT", "/config/{option}", configure, DESTROY),
 )
 _RENDER = Route("GET", "/render", render)
-_HIDDEN = (gather, gathered)  # from the description of the API
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "the request breaks a rule; `message` is its code"},
     401: {"description": "log in first"},
@@ -445,9 +446,9 @@ def routes_of(deps: Deps) -> tuple[Route, ...]:
     return (*ROUTES, _RENDER) if options.proxy_graphite and options.graphite_url else ROUTES
 
 
-def router(deps: Deps) -> APIRouter:
+def router(deps: Deps, files: Sequence[Route]) -> APIRouter:
     found = APIRouter(prefix=deps.base)
-    for route in routes_of(deps):
+    for route in (*routes_of(deps), *files):
         _add(found, deps, route)
 
     async def refuse(request: Request) -> Response:
@@ -458,6 +459,11 @@ def router(deps: Deps) -> APIRouter:
     for path in ("/api", "/api/{rest:path}"):
         found.add_api_route(path, refuse, methods=methods, include_in_schema=False)
     return found
+
+
+def file_route(path: str, answer: Callable[..., Awaitable[Response]], role: Role = VIEW) -> Route:
+    """What a page leads to, and no program asks for."""
+    return Route("GET", path, answer, role, is_official=False, is_hidden=True)
 
 
 def _add(router: APIRouter, deps: Deps, route: Route) -> None:
@@ -480,7 +486,7 @@ def _add(router: APIRouter, deps: Deps, route: Route) -> None:
         route.path, answer, methods=[route.method], name=name,
         responses=_ERRORS | _CONFIG_ANSWER if is_config else _ERRORS,
         response_class=PlainTextResponse if route.answer is ping else JSONResponse,
-        include_in_schema=route.answer not in _HIDDEN,
+        include_in_schema=not route.is_hidden,
         openapi_extra=_body(route) if route.body else None,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ from penstock.errors import BrokerRefused, FetchFailed, PenstockError, RangeCorr
 from penstock.nsqadmin.messages import Extent, Log
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
-from penstock.nsqadmin.watch import Listeners, Watch
+from penstock.nsqadmin.watch import Errand, Listeners, Watch
 from penstock.pipelines import runs as messages
 from penstock.pipelines.runs import ENDED, Part, RunMessageInvalid, RunStatus, decode
 
@@ -325,8 +325,7 @@ class RunWatch:
         self._known: dict[str, _Known] = {}
         self._listeners = Listeners[None]()
         self.ready = self._listeners.ready
-        self._task: asyncio.Task[None] | None = None
-        self._begun_s = -limits.ADMIN_RUNS_EVERY_S
+        self._errand = Errand()
         watch.listen(self._on_snapshot)
 
     # --- for pages ---
@@ -356,16 +355,12 @@ class RunWatch:
     # --- its life ---
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._errand.stop()
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
-        now_s = time.monotonic()
-        is_due = self._listeners or now_s - self._begun_s >= limits.ADMIN_RUNS_EVERY_S
-        if is_due and (self._task is None or self._task.done()):
-            self._begun_s = now_s
-            self._task = asyncio.get_running_loop().create_task(self._look(snapshot))
+        wanted_s = time.monotonic() if self._listeners else 0.0
+        if self._errand.is_due(wanted_s):
+            self._errand.begin(self._look(snapshot), limits.ADMIN_RUNS_EVERY_S)
 
     async def _look(self, snapshot: Snapshot) -> None:
         try:

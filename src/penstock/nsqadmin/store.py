@@ -211,15 +211,13 @@ class Store:
 
     def users(self) -> list[User]:
         rows = self._db.execute("SELECT name, role, created_s FROM users ORDER BY name")
-        return [_user(row) for row in rows]
+        return [User(name, ROLE_NAMES[role], created_s) for name, role, created_s in rows]
 
     def has_users(self) -> bool:
-        return self._db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None
+        return bool(self.users())
 
     def user(self, name: str) -> User | None:
-        query = "SELECT name, role, created_s FROM users WHERE name = ?"
-        row = self._db.execute(query, (name,)).fetchone()
-        return _user(row) if row else None
+        return next((one for one in self.users() if one.name == name), None)
 
     def put_user(self, name: str, password_hash: str, role: Role) -> None:
         """Make a user, or give them another password and role; their sessions end."""
@@ -270,21 +268,20 @@ class Store:
     def session(self, token: str, lifetime_s: float) -> Session | None:
         """The live session of a token. To ask for it keeps it alive no longer: `renew` does."""
         key = _digest(token)
-        row = self._db.execute(
-            "SELECT s.csrf, s.used_s, s.claimed, s.user, u.role, u.created_s FROM sessions s"
-            " LEFT JOIN users u ON u.name = s.user AND s.claimed = '' WHERE s.token = ?", (key,)
-        ).fetchone()  # fmt: skip
-        if row is None or not (row[2] or row[4]) or key in self._ended:
+        query = "SELECT user, csrf, used_s, claimed FROM sessions WHERE token = ?"
+        row = self._db.execute(query, (key,)).fetchone()
+        if row is None or key in self._ended:
             return None
-        now_s = self._clock_s()
-        if not 0 <= now_s - row[1] < lifetime_s:
+        name, csrf, used_s, said = row
+        if not 0 <= self._clock_s() - used_s < lifetime_s:
             self.end_session(key)
             return None
-        if row[2]:
-            name, email, groups = json.loads(row[2])
-            claimed = Claimed(name, email, tuple(groups))
-            return Session(key, User(name, Role.NONE, row[1]), row[0], row[1], claimed)
-        return Session(key, _user(row[3:]), row[0], row[1])
+        if said:
+            name, email, groups = json.loads(said)
+            user, claimed = User(name, Role.NONE, used_s), Claimed(name, email, tuple(groups))
+            return Session(key, user, csrf, used_s, claimed)
+        local = self.user(name)
+        return Session(key, local, csrf, used_s) if local is not None else None
 
     def renew(self, session: Session, lifetime_s: float) -> None:
         """A person has used it: its lifetime begins again. One by a provider has a fixed end."""
@@ -472,7 +469,3 @@ _NOBODYS = f"{secrets.token_hex(16)}:{secrets.token_hex(64)}"
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _user(row: tuple[str, str, float]) -> User:
-    return User(row[0], ROLE_NAMES[row[1]], row[2])

@@ -37,7 +37,6 @@ from penstock.trace.search import (
     Copy,
     Only,
     Search,
-    bodies_of,
     context_of,
     copies,
     read_trace_id,
@@ -277,34 +276,31 @@ class Seeker:
             self.log_notes.append(self.failures[-1])
 
     async def _of_node(self, node: str) -> None:
-        upstream, at_ms = self._upstream, self._ask.from_ms
+        log_, at_ms = Log(self._upstream, node, TOPIC), self._ask.from_ms
         try:
-            offset = await upstream.call(node, calls.offset_at(TOPIC, at_ms, committed=True))
+            call = calls.offset_at(TOPIC, at_ms, committed=True)
+            offset = await self._upstream.call(node, call)
         except FetchFailed as error:
             if error.status != 404 or isinstance(error, NotOffered):
                 raise
             self.log_notes.append(f"{node} has not traced anything")
             return
-        span = (await upstream.call(node, calls.positions([TOPIC]))).topics[TOPIC].partitions[0]
-        if 0 < span.earliest == offset:
+        extent = await log_.extent()
+        if 0 < extent.earliest == offset:
             self.log_notes.append(f"the log of {node} may no longer hold the beginning")
         search = self._searches[node] = Search(self._ask.message_id, self._ask.trace_id, self._only)
         left = self._bytes_max
-        while offset < span.end and left > 0:
-            call = calls.fetch(TOPIC, offset, span.end, limits.ADMIN_FETCH_BYTES)
-            data = (await upstream.call(node, call)).data
-            left -= len(data)
-            before = offset
-            for base_offset, bodies in bodies_of(data, offset):
-                search.feed(bodies[max(offset - base_offset, 0) :])
-                offset = base_offset + len(bodies)
-            if offset == before:
+        async for some in log_.walk(extent, offset, extent.end):
+            if left <= 0:
+                read = self._bytes_max // limits.MIB
+                self.log_notes.append(
+                    f"of the log of {node} the first {read} MiB were read, not all"
+                )
                 break
-        if left <= 0:
-            read = self._bytes_max // limits.MIB
-            self.log_notes.append(f"of the log of {node} the first {read} MiB were read, not all")
-        first = max(offset, span.committed - _NEWEST_MAX)
-        await self._newest(node, first, span.committed, search)
+            search.feed([one.body for one in some])
+            left -= sum(len(one.body) for one in some)
+        first = max(offset, extent.end, extent.committed - _NEWEST_MAX)
+        await self._newest(node, first, extent.committed, search)
 
     async def _newest(self, node: str, from_offset: int, to_offset: int, search: Search) -> None:
         """What is committed and not yet in the log's files."""

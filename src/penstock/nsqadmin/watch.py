@@ -20,10 +20,10 @@ Whoever listens gets every new snapshot in the event loop.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from penstock import limits
 from penstock.errors import FetchFailed
@@ -71,22 +71,41 @@ class Listeners(Generic[T]):
 
 
 @dataclass
-class _Node:
-    """One nsqd, and the question that it was asked."""
+class Errand:
+    """A question that is asked again and again: never twice at once, nor before it is due."""
 
-    state: NodeState
-    since_s: float  # when it was first heard of
-    begun_s: float = 0.0  # of the last question
-    due_s: float = 0.0  # of the next one
-    described_s: float = 0.0  # when its `/info` was read, if nobody else describes it
     task: asyncio.Task[None] | None = None
+    begun_s: float = 0.0  # of the last time
+    due_s: float = 0.0  # of the next one
 
     @property
     def is_busy(self) -> bool:
         return self.task is not None and not self.task.done()
 
-    def is_due(self, now_s: float, wanted_s: float) -> bool:
-        return not self.is_busy and (now_s >= self.due_s or self.begun_s < wanted_s)
+    def is_due(self, wanted_s: float = 0.0) -> bool:
+        """`wanted_s`: what was asked before then is not new enough."""
+        is_time = time.monotonic() >= self.due_s or self.begun_s < wanted_s
+        return is_time and not self.is_busy
+
+    def begin(self, asking: Coroutine[Any, Any, None], pause_s: float = 0.0) -> asyncio.Task[None]:
+        self.begun_s = time.monotonic()
+        self.due_s = self.begun_s + pause_s
+        self.task = asyncio.get_running_loop().create_task(asking)
+        return self.task
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+
+
+@dataclass
+class _Node(Errand):
+    """One nsqd, and the question that it was asked."""
+
+    state: NodeState = field(kw_only=True)
+    since_s: float = field(kw_only=True)  # when it was first heard of
+    described_s: float = 0.0  # when its `/info` was read, if nobody else describes it
 
     def stale_s(self, now_s: float) -> float:
         """The age of its figures, where they should be newer; 0 where not."""
@@ -104,19 +123,16 @@ class Watch:
         self._interval_s = interval_ns / limits.SECOND
         self._listeners = Listeners[Snapshot]()
         self.listen, self.ready = self._listeners.add, self._listeners.ready
-        self._task: asyncio.Task[None] | None = None
+        self._life = Errand()
         self._hurry = asyncio.Event()
         self._nodes: dict[str, _Node] = {}
-        self._discovery: asyncio.Task[None] | None = None
+        self._discovery, self._cluster_look = Errand(), Errand()
         self._cluster = NO_CLUSTER
-        self._cluster_task: asyncio.Task[None] | None = None
-        self._cluster_due_s = 0.0
         self._alone: dict[str, int] = {}  # nodes of no cluster, by the start that has said so
         self._producers: list[NsqdAddress] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
         self._is_told = False  # nsqlookupds have said who is there
-        self._discovered_s = 0.0
         self._wanted_s = 0.0  # answers to questions from before then are not new enough
         self._is_changed = True  # since the last snapshot
         self._stale: set[str] = set()
@@ -125,13 +141,12 @@ class Watch:
         now_s = time.monotonic()
         for state in records.nodes() if records is not None else ():
             state.answered_s = now_s - max(0.0, time.time() - state.heard_s)
-            self._nodes[state.address] = _Node(state, now_s)
+            self._nodes[state.address] = _Node(state=state, since_s=now_s)
 
     # --- for pages ---
 
     def hurry(self) -> None:
         """Something was changed: look now."""
-        self._discovered_s = 0.0
         self._wanted_s = time.monotonic()
         self._hurry.set()
 
@@ -156,19 +171,11 @@ class Watch:
     # --- its life ---
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._life.begin(self._run())
 
     async def stop(self) -> None:
-        tasks = [
-            self._task,
-            self._discovery,
-            self._cluster_task,
-            *(one.task for one in self._nodes.values()),
-        ]
-        running = [one for one in tasks if one is not None]
-        for one in running:
-            one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        errands = (self._life, self._discovery, self._cluster_look, *self._nodes.values())
+        await asyncio.gather(*(one.stop() for one in errands))
 
     async def _run(self) -> None:
         while True:
@@ -186,15 +193,15 @@ class Watch:
     async def look(self) -> Snapshot:
         """Ask those whose turn it is, and take what has come when most of them have answered."""
         await self._find_out()
-        now_s = time.monotonic()
-        due = [one for one in self._nodes.values() if one.is_due(now_s, self._wanted_s)]
-        begun = [self._begin(one) for one in due]
+        due = [one for one in self._nodes.values() if one.is_due(self._wanted_s)]
+        begun = [one.begin(self._ask(one)) for one in due]
         if begun:
             await asyncio.wait(begun, timeout=limits.ADMIN_LOOK_S)
-        self._look_at_cluster()
+        if self._cluster_look.is_due():
+            self._cluster_look.begin(self._ask_cluster(), limits.ADMIN_DISCOVERY_S)
         if self._is_news():
             self._make()
-        if self._discovery is None or self._discovery.done():
+        if not self._discovery.is_busy:
             self._listeners.first.set()
         return self.latest
 
@@ -206,13 +213,9 @@ class Watch:
             self._producers = [self._given(address) for address in self._upstream.nsqds]
             self._keep_to(self._producers)
             return
-        if self._discovery is not None and self._discovery.done():
-            self._discovery = None
-        is_due = time.monotonic() - self._discovered_s > limits.ADMIN_DISCOVERY_S
-        if self._discovery is None and (is_due or not self._discovered_s):
-            self._discovered_s = time.monotonic()
-            self._discovery = asyncio.get_running_loop().create_task(self._discover())
-            await asyncio.wait([self._discovery], timeout=limits.ADMIN_LOOK_S)
+        if self._discovery.is_due(self._wanted_s):
+            asking = self._discovery.begin(self._discover(), limits.ADMIN_DISCOVERY_S)
+            await asyncio.wait([asking], timeout=limits.ADMIN_LOOK_S)
         self._keep_to(self._producers)
 
     async def _discover(self) -> None:
@@ -245,18 +248,14 @@ class Watch:
                 self._nodes[address].state.is_listed = False
         for one in producers:
             if one.address not in self._nodes:
-                self._nodes[one.address] = _Node(NodeState(one.address, one), now_s)
+                known = NodeState(one.address, one)
+                self._nodes[one.address] = _Node(state=known, since_s=now_s)
                 self._is_changed = True
             state = self._nodes[one.address].state
             self._is_changed |= not state.is_listed
             state.producer, state.is_listed = one, True
 
     # --- what they say ---
-
-    def _begin(self, node: _Node) -> asyncio.Task[None]:
-        node.begun_s = time.monotonic()
-        node.task = asyncio.get_running_loop().create_task(self._ask(node))
-        return node.task
 
     async def _ask(self, node: _Node) -> None:
         try:
@@ -303,12 +302,6 @@ class Watch:
         return True
 
     # --- what a cluster says ---
-
-    def _look_at_cluster(self) -> None:
-        is_busy = self._cluster_task is not None and not self._cluster_task.done()
-        if not is_busy and time.monotonic() >= self._cluster_due_s:
-            self._cluster_due_s = time.monotonic() + limits.ADMIN_DISCOVERY_S
-            self._cluster_task = asyncio.get_running_loop().create_task(self._ask_cluster())
 
     async def _ask_cluster(self) -> None:
         """The first node that tells, for each of them has the metadata."""

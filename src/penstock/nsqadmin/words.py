@@ -45,7 +45,9 @@ def span(seconds: float) -> str:
 
 
 def fine(seconds: float) -> str:
-    """A short time, down to microseconds."""
+    """The same, down to microseconds: as exact as it matters."""
+    if seconds >= 60:
+        return span(seconds)
     for unit, length in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= length:
             return f"{seconds / length:.3g} {unit}"
@@ -81,4 +83,10 @@ def wait(messages: int) -> str:
 def moment(time_ns: int) -> str:
     """The same from nanoseconds, with milliseconds."""
     found = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
-    return f"{found:%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d} UTC"
+    return f"{found:%Y-%m-%d} {clock_of(time_ns)} UTC"
+
+
+def clock_of(time_ns: int) -> str:
+    """Its time of day."""
+    found = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
+    return f"{found:%H:%M:%S}.{time_ns // 10**6 % 1000:03d}"

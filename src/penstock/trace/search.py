@@ -5,13 +5,11 @@ the W3C, whose last 64 bits are what messages and events have of it (`kernel/tra
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.kernel import decode_bodies, decode_header
 from penstock.kernel.traceparent import MEMBER, parse_traceparent
 from penstock.limits import TRACE_CONTEXTS_SHOWN
-from penstock.log.scan import end_of_range
 from penstock.trace.events import Event, find, ranges
 
 RANGES_MAX = 10_000
@@ -29,17 +27,6 @@ def read_trace_id(text: str) -> int:
         return int(found[1], 16)
     number = int(text) if _decimal(text) else 0
     return number if number <= _MAX else 0
-
-
-def bodies_of(data: bytes, from_offset: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The bodies of a range that was fetched from this offset on: with the offset of the first,
-    batch by batch. Raises RangeCorrupt."""
-    end_of_range(data, from_offset)
-    position = 0
-    while position < len(data):
-        header = decode_header(data, position)
-        yield header.base_offset, decode_bodies(data, position)
-        position += header.length
 
 
 class Only(NamedTuple):

@@ -16,7 +16,7 @@ TOPIC = "reachable".ljust(limits.NAME_BYTES_MAX, "w")  # no place to break it
 IDLE = "i" * limits.NAME_BYTES_MAX
 PAPER = {"light": "rgb(245, 247, 249)", "dark": "rgb(16, 24, 31)"}
 PHONE: Any = {"width": 390, "height": 844}
-TABS_MAX = 80
+TABS_MAX = 100
 IMPACTS = ("serious", "critical")
 _STILL = "() => document.getAnimations().every(one => one.playState !== 'running')"
 _FOCUS = "() => (document.activeElement.innerText || document.activeElement.ariaLabel || '').trim()"

@@ -43,6 +43,7 @@ def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installa
 def test_quick_open(page: Page, installation: Installation) -> None:
     page.goto(installation.admin.url("/"))
     page.wait_for_function("window.did_handshake")
+    expect(page.get_by_role("link", name=TOPIC, exact=True).first).to_be_visible()  # is known
     page.keyboard.press("Control+k")
     box = page.get_by_role("combobox", name="Topic, channel")
     expect(box).to_be_focused()

@@ -4,25 +4,24 @@ file.
 Deep link: /audit?q=TEXT&who=NAME&action=ACTION&target=NAME&result=failed&since=-1h&until=TIME.
 """
 
-import csv
-import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import messages, words
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, saved, viewed
+from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.messages import PlaceInvalid, moment_ms
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.grid import Grid, column, wide
+from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.store import Entry, Narrowed
 
 _PAGE = 200  # entries of the log at once
@@ -33,76 +32,57 @@ _FORMS = {"csv": ("CSV", "text/csv"), "jsonl": ("JSON lines", "application/x-ndj
 _ENTRIES = [
     column("time", "Time (UTC)", width=160),
     column("who", "Who", width=120),
-    wide(1200, column("how", "How", width=110)),
-    wide(1000, column("remote", "From", width=140)),
+    column("how", "How", at=1200, width=110),
+    column("remote", "From", at=1000, width=140),
     column("action", "Action", flex=1, minWidth=110),
-    wide(560, column("target", "On", flex=1, minWidth=140)),
-    wide(800, column("detail", "Detail", flex=1, minWidth=120, tooltipField="detail")),
-    wide(560, column("result", "Result", flex=1, minWidth=120, tooltipField="result")),
+    column("target", "On", at=560, flex=1, minWidth=140),
+    column("detail", "Detail", at=800, flex=1, minWidth=120, tooltipField="detail"),
+    column("result", "Result", at=560, flex=1, minWidth=120, tooltipField="result"),
 ]
 
 
-def draw(
-    here: Opened, q: str = "", who: str = "", action: str = "", target: str = "",
-    result: str = "", since: str = "", until: str = "",
-) -> None:  # fmt: skip
-    _Audit(here, {"q": q, "who": who, "action": action, "target": target, "result": result,
-                  "since": since, "until": until})  # fmt: skip
+_FILTERS = ("q", "who", "action", "target", "result", "since", "until")
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    @app.get(f"{deps.base}/audit/download", include_in_schema=False)
-    async def download(
-        request: Request, form: str = "csv", q: str = "", who: str = "",
-        action: str = "", target: str = "", result: str = "", since: str = "", until: str = "",
-    ) -> Response:  # fmt: skip
-        """What the page shows, in full."""
-        viewed(deps, request, Role.OPERATE)
-        if form not in _FORMS:
-            raise ApiError(400, "INVALID_ARG_FORM")
-        try:
-            narrowed = _narrowed(who, action, target, result, since, until)
-        except PenstockError as error:
-            raise ApiError(400, "INVALID_ARG_TIME") from error
-        found = deps.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
-        text = "".join(_written(found, form))
-        return Response(text, headers=saved(f"audit.{form}"), media_type=_FORMS[form][1])
+async def download(call: Call, form: str = "csv") -> Response:
+    """What the page shows, in full."""
+    if form not in _FORMS:
+        raise ApiError(400, "INVALID_ARG_FORM")
+    query = call.request.query_params
+    asked = {name: query.get(name, "") for name in _FILTERS}
+    try:
+        found = _found(call.deps, asked, 0, limits.ADMIN_AUDIT_SAVED)
+    except PlaceInvalid as error:
+        raise ApiError(400, "INVALID_ARG_TIME") from error
+    kind = _FORMS[form][1]
+    return Response(_written(found, form), headers=saved(f"audit.{form}"), media_type=kind)
 
 
-def _narrowed(
-    who: str, action: str, target: str, result: str, since: str, until: str
-) -> Narrowed:  # fmt: skip
-    """Raises PlaceInvalid."""
+FILES = (file_route("/audit/download", download, Role.OPERATE),)
+
+
+def _found(deps: Deps, asked: Mapping[str, str], before_id: int, count: int) -> list[Entry]:
+    """By filter. Raises PlaceInvalid."""
+    q, who, action, target, result, *span = asked.values()
     now_s = time.time()
-    since_s, until_s = (
-        messages.moment_ms(text, now_s) / 1000 if text.strip() else 0.0 for text in (since, until)
-    )
-    return Narrowed(who, action, target, result, since_s, until_s)
+    times_s = [moment_ms(text, now_s) / 1000 if text.strip() else 0.0 for text in span]
+    narrowed = Narrowed(who, action, target, result, *times_s)
+    return deps.store.audit(q, before_id, count, narrowed)
 
 
-def _written(found: list[Entry], form: str) -> Iterator[str]:
+def _written(found: list[Entry], form: str) -> str:
     """The newest first, as the page."""
     if form == "jsonl":
-        for one in found:
-            yield json.dumps(one._asdict(), ensure_ascii=False) + "\n"
-        return
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("time", *Entry._fields))
-    writer.writerows((words.clock(one.time_s), *map(_as_cell, one)) for one in found)
-    yield text.getvalue()
+        rows = (json.dumps(one._asdict(), ensure_ascii=False) for one in found)
+        return "".join(f"{row}\n" for row in rows)
+    rows_of = ((words.clock(one.time_s), *one) for one in found)
+    return parts.as_csv(("time", *Entry._fields), rows_of)
 
 
-def _as_cell(value: object) -> object:
-    """A table's program takes what begins so for a formula."""
-    text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "@", "\t")) else value
-
-
-class _Audit:
-    def __init__(self, here: Opened, asked: dict[str, str]) -> None:
+class AuditLog:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._asked = asked
+        self._asked = here.asked(*_FILTERS)
         self._before_id = 0  # 0: the newest, which move by themselves
         with parts.heading("Audit log"):
             parts.grow()
@@ -113,7 +93,7 @@ class _Audit:
             self._controls()
         self._note = parts.note()
         empty = "Nothing that fits has been done."
-        self._grid = Grid(_ENTRIES, [], "id", empty, "Audit log", "calc(100vh - 260px)")
+        self._grid = Grid(_ENTRIES, "id", empty, "Audit log", "calc(100vh - 260px)")
         with parts.row():
             self._older = ui.button("Older", on_click=self._go_back).props("flat dense")
             self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")
@@ -141,16 +121,11 @@ class _Audit:
 
     def _now_asked(self) -> dict[str, str]:
         found = {name: str(field.value or "").strip() for name, field in self._fields.items()}
-        return found | {"until": self._asked["until"]}
-
-    def _found(self, before_id: int) -> list[Entry]:
-        asked = self._now_asked()
-        sought = asked.pop("q")
-        return self._here.deps.store.audit(sought, before_id, _PAGE, _narrowed(**asked))
+        return self._asked | found
 
     def _show(self) -> None:
         try:
-            found = self._found(self._before_id)
+            found = _found(self._here.deps, self._now_asked(), self._before_id, _PAGE)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -175,5 +150,5 @@ class _Audit:
         self._show()
 
     def _go_back(self) -> None:
-        found = self._found(self._before_id)
+        found = _found(self._here.deps, self._now_asked(), self._before_id, _PAGE)
         self._go(found[-1].id if found else 0)

@@ -20,10 +20,11 @@ from nicegui import context, events, ui
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.messages import named_message
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.style import COOKIE, THEMES
 from penstock.nsqadmin.snapshot import Snapshot
-from penstock.trace.search import W3C_DIGITS, read_trace_id
+from penstock.trace.search import W3C_DIGITS
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.pages.layout import Opened
@@ -56,7 +57,7 @@ _ROLES = {
     Role.DESTROY: "look, operate and destroy",
 }
 
-SCRIPT = static.text("bar.js").replace("FIND", _FIND) + static.text("away.js")
+SCRIPT = "\n".join(map(static.text, ("bar.js", "away.js", "grid.js", "pages.js")))
 
 
 def draw(here: Opened) -> None:
@@ -166,7 +167,6 @@ def _finder(here: Opened, pages: Sequence[tuple[str, str]]) -> None:
     ui.on(_FIND, on_find)
 
 
-_MESSAGE_ID = re.compile(r"[0-9a-f]{16}", re.IGNORECASE)
 _KINDS = ("page", "topic", "channel", "node")
 _NOWHERE = 9  # a rank
 
@@ -206,12 +206,10 @@ def _named(snapshot: Snapshot) -> Iterator[Suggestion]:
 
 def _message(sought: str) -> list[Suggestion]:
     text = sought.removeprefix("trace:")
-    if read_trace_id(text) and (text != sought or len(text) == W3C_DIGITS):
-        words = f"Messages with trace id {text}"
-    elif _MESSAGE_ID.fullmatch(sought):
-        words = f"Life of message {sought}"
-    else:
+    is_trace = text != sought or len(text) == W3C_DIGITS
+    if named_message(f"trace:{text}" if is_trace else text) is None:
         return []
+    words = f"Messages with trace id {text}" if is_trace else f"Life of message {text}"
     return [Suggestion("message", words, ("trace",), (("id", sought),))]
 
 

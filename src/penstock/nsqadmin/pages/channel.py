@@ -2,8 +2,7 @@
 be done to it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from operator import attrgetter
 
 from nicegui import ui
 
@@ -13,61 +12,43 @@ from penstock.nsqadmin.pages import (
     chart,
     layout,
     partitions,
-    parts,
     resource,
     settings,
     states,
 )
 from penstock.nsqadmin.pages import connections as clients
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
+from penstock.nsqadmin.pages.grid import Row, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
+from penstock.nsqadmin.pages.resource import OnNode, memory, told
+from penstock.nsqadmin.snapshot import ChannelState, Snapshot
 
 
 def draw(here: Opened, topic: str, channel: str) -> None:
-    latest, none = here.deps.watch.latest, ChannelState(topic, channel)
-    trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
-    head = resource.Head(
-        channel, trail, "channel", tabs_of(here, topic, channel),
-        lambda: resource.StateButtons(here, topic, channel),
-    )  # fmt: skip
-    gone = ui.label("No nsqd that answers has this channel: its first consumer makes it.")
-    gone.classes("panel empty")
-    body = resource.Body(figures_of(none))
-    with body.place:
-        show_partitions = partitions.of_channel(here, topic, channel)
-        clients.panel(here, topic, channel)
-        channel_messages.panel(here, topic, channel)
-        with parts.section("Nodes"):
-            rows = node_rows(here, topic, channel, latest)
-            nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
-        channel_messages.replay_panel(here, topic, channel)
-        chart.pair(here, f"{topic}/{channel}")
-        settings.panel(here, topic, channel)
+    none = ChannelState(topic, channel)
+    gone = "No nsqd that answers has this channel: its first consumer makes it."
+    frame = resource.Frame(
+        here, figures_of(none), "topics", topic, channel, gone=lambda: ui.label(gone)
+    )
 
     def show(snapshot: Snapshot) -> None:
         known = snapshot.channel(topic, channel)
-        word, level = states.channel_badge(
-            states.found(here, snapshot), ("topics", topic, channel)
-        ) if known else ("", "")  # fmt: skip
-        shown = "" if word == states.PAUSED else word
-        head.show(snapshot, (states.paused(known), "warn"), (shown, level))
-        gone.set_visibility(known is None)
+        found = states.found(here, snapshot) if known else ()
+        word, level = states.channel_badge(found, ("topics", topic, channel))
+        badges = (states.paused(known), "warn"), ("" if word == states.PAUSED else word, level)
         saying = _writing_about(here, known) if known else ""
-        body.show(known is not None, known.stale_s if known else 0, saying,
-                  figures_of(known or none))  # fmt: skip
-        show_partitions(snapshot)
-        nodes.show(node_rows(here, topic, channel, snapshot))
+        frame.show(snapshot, badges, saying, figures_of(known or none), known is not None,
+                   known.stale_s if known else 0)  # fmt: skip
 
     layout.follow(here, show)
-
-
-def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
-    return [
-        ("Channel", here.link("topics", topic, name)),
-        ("Messages", here.link("messages", topic)),
-        ("Connections", here.link("connections", topic=topic, channel=name)),
-    ]
+    with frame.place:
+        partitions.of_channel(here, topic, channel)
+        clients.panel(here, topic, channel)
+        channel_messages.panel(here, topic, channel)
+        resource.table(here, "Nodes", _NODES, "node", "On no node that is known.",
+                       lambda snapshot: node_rows(here, topic, channel, snapshot))  # fmt: skip
+        channel_messages.replay_panel(here, topic, channel)
+        chart.pair(here, f"{topic}/{channel}")
+        settings.panel(here, topic, channel)
 
 
 def _writing_about(here: Opened, found: ChannelState) -> str:
@@ -94,41 +75,40 @@ def figures_of(channel: ChannelState) -> resource.Figures:
 
 
 _NODES = [
-    linked("node", "Node", "link", flex=2, minWidth=125),
-    numbers("depth", "Depth"),
-    wide(1300, numbers("memory", "In memory", minWidth=105)),
-    wide(900, numbers("backend_depth", "Behind")),
-    wide(500, numbers("in_flight_count", "In flight")),
-    wide(700, numbers("deferred_count", "Deferred")),
-    wide(700, numbers("requeue_count", "Requeued", minWidth=98)),
-    wide(700, numbers("timeout_count", "Timed out", minWidth=98)),
-    wide(900, numbers("message_count", "Messages", minWidth=98)),
-    numbers("client_count", "Clients"),
-    wide(1300, numbers("near", "Same zone", minWidth=105)),
-    wide(1000, column("latency", "End to end", flex=1, minWidth=110)),
-    column("state", "State", width=100),
-]
-_COUNTS = ("depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
-           "timeout_count", "message_count", "client_count")  # fmt: skip
+    to_node(attrgetter("node.address"), minWidth=125),
+    told("depth", "Depth"),
+    memory(at=1300),
+    told("backend_depth", "Behind", at=900),
+    told("in_flight_count", "In flight", at=500),
+    told("deferred_count", "Deferred", at=700),
+    told("requeue_count", "Requeued", at=700, minWidth=98),
+    told("timeout_count", "Timed out", at=700, minWidth=98),
+    told("message_count", "Messages", at=900, minWidth=98),
+    told("client_count", "Clients"),
+    column("near", "Same zone", "count", at=1300, of=lambda one: _near(one), minWidth=105),
+    column("latency", "End to end", at=1000, of=lambda one: _latency(one), flex=1, minWidth=110),
+    column("state", "State",
+           of=lambda one: states.silent(one.node) or ("paused" if one.row.get("paused") else ""),
+           width=100),
+]  # fmt: skip
 
 
 def node_rows(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
     rows = ((node, node.row(topic, name)) for node in snapshot.nodes.values())
-    return [_node_row(here, node, row) for node, row in rows if row is not None]
+    return [
+        row_of(here.link, _NODES, OnNode(node, topic, row), stale=bool(node.stale_s))
+        for node, row in rows if row is not None
+    ]  # fmt: skip
 
 
-def _node_row(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
-    counts = {name: row.get(name, 0) for name in _COUNTS}
-    percentiles = (row.get("e2e_processing_latency") or {}).get("percentiles") or ()
-    latency = [f"{one['quantile'] * 100:g} %: {words.span(one['value'] / 1e9)}"
-               for one in percentiles]  # fmt: skip
-    return {
-        "node": node.address,
-        "link": here.link("nodes", node.address),
-        **counts,
-        "memory": counts["depth"] - counts["backend_depth"],
-        "near": row.get("zone_local_msg_count", 0 if "oldest_age_seconds" in row else None),
-        "latency": ", ".join(latency),
-        "state": states.silent(node) or ("paused" if row.get("paused") else ""),
-        "stale": bool(node.stale_s),
-    }
+def _near(one: OnNode) -> int | None:
+    """The official nsqd does not tell."""
+    found: int | None = one.row.get("zone_local_msg_count")
+    return 0 if found is None and "oldest_age_seconds" in one.row else found
+
+
+def _latency(one: OnNode) -> str:
+    percentiles = (one.row.get("e2e_processing_latency") or {}).get("percentiles") or ()
+    return ", ".join(
+        f"{each['quantile'] * 100:g} %: {words.span(each['value'] / 1e9)}" for each in percentiles
+    )

@@ -9,6 +9,7 @@ place moves to the very offset of a preview, whatever was published meanwhile.
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from nicegui import ui
@@ -27,7 +28,7 @@ from penstock.nsqadmin.channel_messages import (
     position_of,
 )
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
+from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -55,12 +56,14 @@ _LAST = {
     "disconnected": ", at last its consumer disconnected",
 }
 _COLUMNS = [
-    linked("id", "Id", "link", width=190, cellClass="mono"),
-    wide(600, numbers("offset", "Offset", "value", width=110)),
-    numbers("attempts", "Attempts", width=100),
-    numbers("left", "Time left", "span", width=120, sort="asc"),
+    column(
+        "id", "Id", "link", itemgetter("id"), to=lambda link, one: "", width=190, cellClass="mono"
+    ),
+    column("offset", "Offset", "value", at=600, of=itemgetter("offset"), width=110),
+    column("attempts", "Attempts", "count", of=itemgetter("attempts"), width=100),
+    column("left", "Time left", "span", of=lambda one: _left_s(one), width=120, sort="asc"),
     column("about", "About", flex=2, minWidth=220),
-    wide(800, column("node", "Node", flex=1, minWidth=130)),
+    column("node", "Node", at=800, flex=1, minWidth=130),
 ]
 
 
@@ -94,7 +97,7 @@ class _Messages(_OfChannel):
         self._note = parts.note(_EXPLAINED[IN_FLIGHT])
         empty = "No message in this state."
         may = here.may(Role.OPERATE)
-        self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
+        self._grid = Grid(_COLUMNS, "key", empty, "Messages inside", "20rem", may)
         choice.on_value_change(lambda event: self._turn_to(event.value))
         layout.poll(here, self._look)
 
@@ -146,20 +149,13 @@ class _Messages(_OfChannel):
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._about["topic"])
-        way = self._here.link(
-            "messages", topic, node=node, at=message["offset"], open=message["offset"],
-            partition=message.get("partition") or "",
+        id_, offset = message["id"], message["offset"]
+        way = self._here.link("messages", topic, node=node, at=offset, open=offset,
+                              partition=message.get("partition") or "")  # fmt: skip
+        return row_of(
+            self._here.link, _COLUMNS, message, key=f"{node} {id_}", id=id_, id_link=way,
+            node=node, about=_about(state, message),
         )  # fmt: skip
-        return {
-            "key": f"{node} {message['id']}",
-            "id": message["id"],
-            "link": way,
-            "offset": message["offset"],
-            "attempts": message["attempts"],
-            "left": _left_s(message),
-            "about": _about(state, message),
-            "node": node,
-        }
 
     # --- what is done ---
 
@@ -170,11 +166,12 @@ class _Messages(_OfChannel):
         return [HeldMessage(row["node"], row["id"]) for row in rows]
 
     async def _change(
-        self, role: Role, action: str, held: list[HeldMessage], run: Callable[[], Awaitable[str]]
-    ) -> None:
+        self, role: Role, action: str, held: list[HeldMessage], run: Callable[[], Awaitable[str]],
+        question: str = "", typed: str = "",
+    ) -> None:  # fmt: skip
         named = (f"{one.id} on {one.node}" for one in held)
         detail = words.listed(named, limits.ADMIN_IDS_NOTED)
-        await layout.change(self._here, role, action, self._about, run, detail)
+        await layout.change(self._here, role, action, self._about, run, detail, question, typed)
         await self._look()
 
     async def _finish(self) -> None:
@@ -183,9 +180,9 @@ class _Messages(_OfChannel):
             f"Finish {words.count(len(held), 'message')}? This channel will never process "
             f"{'it' if len(held) == 1 else 'them'}; other channels do."
         )
-        if held and await layout.confirm(question, self._name):
+        if held:
             run = partial(self._channel.finish, held)
-            await self._change(Role.DESTROY, "finish_message", held, run)
+            await self._change(Role.DESTROY, "finish_message", held, run, question, self._name)
 
     async def _requeue(self) -> None:
         held = await self._chosen()
@@ -206,9 +203,8 @@ class _Messages(_OfChannel):
 
     async def _redrive_all(self) -> None:
         question = "Send all dead letters to this channel again?"
-        if await layout.confirm(question):
-            run = partial(self._channel.redrive_all, self._nodes())
-            await self._change(Role.OPERATE, "redrive_channel", [], run)
+        run = partial(self._channel.redrive_all, self._nodes())
+        await self._change(Role.OPERATE, "redrive_channel", [], run, question)
 
 
 def _note(state: str, listed: Listed) -> str:
@@ -219,10 +215,10 @@ def _note(state: str, listed: Listed) -> str:
     return " ".join(parts)
 
 
-def _left_s(message: Mapping[str, Any]) -> int | None:
+def _left_s(message: Mapping[str, Any]) -> float | None:
     """Until it times out, or is due."""
     left_ms = message.get("deadline_ms", message.get("due_in_ms"))
-    return None if left_ms is None else round(left_ms / 1000)
+    return None if left_ms is None else left_ms / 1000
 
 
 def _about(state: str, message: Mapping[str, Any]) -> str:
@@ -333,11 +329,10 @@ class _Replay(_OfChannel):
                 parts.soft("Leaving messages out takes the role destroy.")
 
     async def _move(self, move: Move) -> None:
-        if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):
-            return
-        about = self._about | {"node": move.node}
-        run = partial(self._channel.seek, move)
-        if await layout.change(self._here, _role_of(move), "seek_channel", about, run, said(move)):
+        about, what = self._about | {"node": move.node}, said(move)
+        run, question = partial(self._channel.seek, move), f"On {move.node}: {what}"
+        if await layout.change(self._here, _role_of(move), "seek_channel", about, run, what,
+                               question, self._name):  # fmt: skip
             self._result.clear()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import Sample
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.style import CURVES, FONT
@@ -100,8 +100,7 @@ def _fill(chart: ui.echart, samples: Sequence[Sample], fields: Sequence[tuple[st
     step = max(1, len(samples) // _POINTS_MAX)
     picked = samples[::step]
     for number, (field, _) in enumerate(fields):
-        index = FIELDS.index(field)
         chart.options["series"][number]["data"] = [
-            [int(one.time_s * 1000), None if one.values is None else round(one.values[index], 2)]
+            [int(one.time_s * 1000), one.values and round(getattr(one.values, field), 2)]
             for one in picked
         ]

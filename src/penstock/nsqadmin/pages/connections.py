@@ -5,14 +5,14 @@ a colleague. nsqds are asked for their connections only while somebody has such 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
 
 from nicegui import context, ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
 from penstock.nsqadmin.pages import layout, parts, states
-from penstock.nsqadmin.pages.grid import Grid, column, linked, numbers, since, wide
+from penstock.nsqadmin.pages.grid import Column, Grid, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import TopicState
 
@@ -22,22 +22,19 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-async def draw(
-    here: Opened, q: str = "", kind: str = "", topic: str = "", channel: str = "", node: str = "",
-    sort: str = "",
-) -> None:  # fmt: skip
-    chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
-              "channel": channel, "node": node, "sort": sort}  # fmt: skip
-    shown = _Page(here, chosen)
+async def draw(here: Opened) -> None:
+    shown = _Page(here)
     layout.listen(here.deps.connections.listen, shown.show)
     await here.deps.connections.ready()
     shown.draw()
 
 
 class _Page:
-    def __init__(self, here: Opened, chosen: dict[str, str]) -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._chosen = chosen
+        self._chosen = here.asked("q", "kind", *_NARROWED, "sort")
+        if self._chosen["kind"] not in KINDS:
+            self._chosen["kind"] = ""
         self._client = context.client
         self._grid: Grid | None = None
 
@@ -52,13 +49,12 @@ class _Page:
             )
         self._narrowed = parts.row()
         self._draw_narrowed()
-        rows = self._wanted(self._here.deps.connections.latest)
-        self._grid = Grid(_columns(chosen["sort"]), rows, "key", _EMPTY, "Connections", _HEIGHT)
+        self._grid = Grid(_sorted_by(chosen["sort"]), "key", _EMPTY, "Connections", _HEIGHT)
         self._grid.element.options["quickFilterText"] = chosen["q"]
         self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
-        self._tell(self._here.deps.connections.latest)
+        self.show(self._here.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
         self._narrowed.clear()
@@ -131,22 +127,6 @@ def _is(row: Row, name: str, value: str) -> bool:
 
 # --- on the page of a topic or channel ---
 
-_CLIENTS = [
-    column("client", "Client", flex=2, minWidth=120),
-    wide(900, column("remote", "Address", flex=1, minWidth=135)),
-    wide(1100, column("agent", "User agent", flex=1, minWidth=110)),
-    linked("reads", "Reads", "topic_link", flex=2, minWidth=120),
-    wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
-    wide(500, linked("node", "Node", "node_link", flex=1, minWidth=125)),
-    numbers("rate", "Rate", "rate"),
-    wide(500, numbers("in_flight", "In flight")),
-    wide(800, numbers("ready", "Ready")),
-    wide(700, numbers("finished", "Finished")),
-    wide(900, numbers("requeued", "Requeued")),
-    wide(1200, column("transport", "Transport", width=120)),
-    wide(800, since("since", "Connected", minWidth=110)),
-]
-
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
     """Who reads it, and of a topic who has published to it."""
@@ -156,7 +136,7 @@ def panel(here: Opened, topic: str, channel: str = "") -> None:
         empty = "Nobody is known to be connected: its consumers and producers show here."
         if channel:
             empty = "Nobody is known to be connected: start its consumers."
-        grid = Grid(_CLIENTS, [], "key", empty, label, "" if channel else "22rem")
+        grid = Grid(_COLUMNS, "key", empty, label, "" if channel else "22rem")
 
     def show(rows: Sequence[Row]) -> None:
         latest = here.deps.watch.latest
@@ -173,33 +153,38 @@ def panel(here: Opened, topic: str, channel: str = "") -> None:
 
 
 def _linked(here: Opened, row: Row) -> Row:
-    topic_link = here.link("topics", row["topic"], row["channel"])
-    return row | {"topic_link": topic_link, "node_link": here.link("nodes", row["node"])}
+    return row | row_of(here.link, _LINKS, row)
 
 
 _EMPTY = "No client is known to be connected, or none that you look for."
 
 
-def _columns(sort: str) -> list[dict[str, Any]]:
-    columns = [
-        column("client", "Client", flex=2, minWidth=85),
-        wide(1000, column("remote", "Address", minWidth=135, flex=1)),
-        wide(1250, column("agent", "User agent", minWidth=110, flex=1)),
-        linked("reads", "Reads", "topic_link", minWidth=105, flex=2),
-        column("writes", "Publishes to", minWidth=100, flex=1),
-        wide(700, linked("node", "Node", "node_link", minWidth=125, flex=1)),
-        numbers("rate", "Rate", "rate", minWidth=70),
-        wide(700, numbers("in_flight", "In flight", minWidth=78)),
-        wide(1150, numbers("ready", "RDY", minWidth=60)),
-        wide(1550, numbers("received", "Received", minWidth=90)),
-        wide(900, numbers("finished", "Finished", minWidth=90)),
-        wide(1400, numbers("requeued", "Requeued", minWidth=95)),
-        wide(900, numbers("published", "Published", minWidth=92)),
-        wide(1500, column("transport", "Transport", width=120)),
-        wide(900, since("since", "Connected", minWidth=105)),
-    ]
+_READS = column("reads", "Reads", "link", itemgetter("reads"),
+                to=lambda link, row: link("topics", row["topic"], row["channel"]), minWidth=105,
+                flex=2)  # fmt: skip
+_NODE = to_node(itemgetter("node"), at=700, minWidth=125, flex=1)
+_LINKS = (_READS, _NODE)
+_COLUMNS = [
+    column("client", "Client", flex=2, minWidth=85),
+    column("remote", "Address", at=1000, minWidth=135, flex=1),
+    column("agent", "User agent", at=1100, minWidth=110, flex=1),
+    _READS,
+    column("writes", "Publishes to", minWidth=100, flex=1),
+    _NODE,
+    column("rate", "Rate", "rate", minWidth=70),
+    column("in_flight", "In flight", "count", at=700, minWidth=78),
+    column("ready", "RDY", "count", at=1150, minWidth=60),
+    column("received", "Received", "count", at=1550, minWidth=90),
+    column("finished", "Finished", "count", at=900, minWidth=90),
+    column("requeued", "Requeued", "count", at=1400, minWidth=95),
+    column("published", "Published", "count", at=900, minWidth=92),
+    column("transport", "Transport", at=1500, width=120),
+    column("since", "Connected", "ago", at=900, minWidth=105),
+]
+
+
+def _sorted_by(sort: str) -> list[Column]:
+    order = {"sort": "desc" if sort.startswith("-") else "asc"}
     field = sort.removeprefix("-")
-    for one in columns:
-        if one["field"] == field:
-            one["sort"] = "desc" if sort.startswith("-") else "asc"
-    return columns
+    return [one._replace(shown=one.shown | order) if one.field == field else one
+            for one in _COLUMNS]  # fmt: skip

@@ -7,7 +7,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.diagnostics import ACTION, Kept
-from penstock.nsqadmin.pages import guard, overview, parts
+from penstock.nsqadmin.pages import guard, layout, overview, parts
 from penstock.nsqadmin.pages.layout import Opened
 
 _SHOWN = 100  # findings: nobody reads more
@@ -47,8 +47,7 @@ class Diagnostics:
     async def _gather(self) -> None:
         here, client = self._here, context.client
         deps = here.deps
-        if not deps.gate.is_still(here.caller, Role.OPERATE):
-            self._note.set_text("You may not do this any more: open the page again.")
+        if not layout.may_still(here, Role.OPERATE, ACTION, {}):
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
 

@@ -10,60 +10,60 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Query
 from fastapi.responses import Response, StreamingResponse
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import criteria
-from penstock.nsqadmin.api import ApiError, saved, viewed
+from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.browse import OffsetSpan, Shelf
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress, Message
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.routes import Call, file_route
 
 _FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies alone, one a line"}
 _KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/octet-stream", "txt")}
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    @app.get(f"{deps.base}/download/{{topic}}", include_in_schema=False)
-    async def body(request: Request, topic: str, node: str, offset: int) -> Response:
-        viewed(deps, request)
-        try:
-            message = await _log(deps, node, topic).message(offset)
-        except FetchFailed as error:
-            raise _failed(error) from error
-        if message is None:
-            raise ApiError(404, "MESSAGE_NOT_FOUND")
-        kind = "application/octet-stream"
-        return Response(message.body, headers=saved(f"{topic}-{offset}.bin"), media_type=kind)
+async def body(call: Call, topic: str, node: str, offset: int) -> Response:
+    try:
+        message = await _log(call.deps, node, topic).message(offset)
+    except FetchFailed as error:
+        raise _failed(error) from error
+    if message is None:
+        raise ApiError(404, "MESSAGE_NOT_FOUND")
+    kind = "application/octet-stream"
+    return Response(message.body, headers=saved(f"{topic}-{offset}.bin"), media_type=kind)
 
-    @app.get(f"{deps.base}/download/{{topic}}/messages", include_in_schema=False)
-    async def many(
-        request: Request, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
-        contains: str = "", where: str = "",
-    ) -> Response:  # fmt: skip
-        """Each span is NODE,FROM,TO, or NODE#PARTITION,FROM,TO."""
-        viewed(deps, request)
-        if form not in _FORMS:
-            raise ApiError(400, "INVALID_ARG_FORM")
-        try:
-            wanted = criteria.read(contains, where)
-        except PenstockError as error:
-            raise ApiError(400, "INVALID_ARG_WHERE") from error
-        spans = [_span(deps, topic, text) for text in span]
-        kind, ending = _KINDS[form]
-        lines = _written(spans, wanted, form)
-        try:
-            first = await anext(lines, b"")  # what fails at once can still be said
-        except FetchFailed as error:
-            raise _failed(error) from error
-        headers = saved(f"{topic}.{ending}")
-        return StreamingResponse(_after(first, lines), headers=headers, media_type=kind)
+
+async def many(
+    call: Call, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
+    contains: str = "", where: str = "",
+) -> Response:  # fmt: skip
+    """Each span is NODE,FROM,TO, or NODE#PARTITION,FROM,TO."""
+    if form not in _FORMS:
+        raise ApiError(400, "INVALID_ARG_FORM")
+    try:
+        wanted = criteria.read(contains, where)
+    except PenstockError as error:
+        raise ApiError(400, "INVALID_ARG_WHERE") from error
+    spans = [_span(call.deps, topic, text) for text in span]
+    kind, ending = _KINDS[form]
+    lines = _written(spans, wanted, form)
+    try:
+        first = await anext(lines, b"")  # what fails at once can still be said
+    except FetchFailed as error:
+        raise _failed(error) from error
+    headers = saved(f"{topic}.{ending}")
+    return StreamingResponse(_after(first, lines), headers=headers, media_type=kind)
+
+
+FILES = (file_route("/download/{topic}", body), file_route("/download/{topic}/messages", many))
 
 
 def _failed(error: FetchFailed) -> ApiError:

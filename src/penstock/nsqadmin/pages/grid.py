@@ -1,137 +1,96 @@
 """Tables that stay quick with thousands of rows, and move without reloading.
 
-AG Grid keeps the rows in the browser: it sorts, filters and draws only what is seen. After the
-first time only rows that have changed are sent.
+A column says both how it is shown, by a kind that `static/grid.js` knows, and what of a thing its
+rows hold: `row_of` makes a row by the columns. AG Grid keeps the rows in the browser: it sorts,
+filters and draws only what is seen. After the first time only rows that have changed are sent.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 from nicegui import ui
 
-from penstock.nsqadmin.pages import parts, static
+from penstock.nsqadmin.pages import parts
 
 Row = dict[str, Any]
+Link = Callable[..., str]  # the address of a page, by the parts of its path
 
-NUMBER = {"type": "rightAligned", "filter": "agNumberColumnFilter", "flex": 1, "minWidth": 82,
-          "maxWidth": 150, "cellClassRules": {"zero": "!x"}}  # fmt: skip
-TEXT = {"filter": "agTextColumnFilter"}
+_TEXT = {"filter": "agTextColumnFilter"}
+_NUMBER = {"type": "rightAligned", "filter": "agNumberColumnFilter", "flex": 1, "minWidth": 82,
+           "maxWidth": 150, "cellClassRules": {"zero": "!x"}}  # fmt: skip
+_JS = "penstockGrid"
+_NUMBERS = ("count", "value", "rate", "bytes", "percent", "span", "past", "age", "ago")
+KINDS: dict[str, dict[str, Any]] = {
+    "text": _TEXT,
+    **{kind: _NUMBER | {":valueFormatter": f"{_JS}.{kind}"} for kind in _NUMBERS},
+    **{kind: _TEXT | {":cellRenderer": f"{_JS}.{kind}"} for kind in ("link", "state")},
+    "share": {":cellRenderer": f"{_JS}.share"},
+    # Their numbers have to be in other columns, too.
+    "curve": {":cellRenderer": f"{_JS}.curve", "sortable": False,
+              ":getQuickFilterText": "() => ''"},
+}  # fmt: skip
+# A moment, in seconds since 1970: how long ago, and exactly when one points at it.
+KINDS["ago"] |= {"context": {"ticks": True}, ":tooltipValueGetter": f"{_JS}.moment"}
+# So finely they are sent: a row that looks the same is not sent again.
+_DIGITS = {"rate": 1, "share": 1, "span": None, "age": None, "percent": None}
+FLASH: dict[str, Any] = {"enableCellChangeFlash": True}  # of a column whose changes are worth it
 ROW_PX, HEADER_PX = 37, 40
 _ANSWER_S = 15.0
 _FRAME_PX = 18  # its borders, and room for a bar to scroll sideways
 _ROWS_MEASURED = 100  # more fill every screen
 
 
-def column(field: str, words: str, **more: Any) -> dict[str, Any]:
-    return {"field": field, "headerName": words, **TEXT, **more}
+class Column(NamedTuple):
+    field: str
+    kind: str
+    of: Callable[[Any], Any]
+    to: Callable[[Link, Any], str]
+    shown: dict[str, Any]  # AG Grid's definition
+
+    def read(self, link: Link, one: Any) -> Row:
+        """The fields of a row that belong to this column."""
+        name, value = self.field, self.of(one)
+        if self.kind == "link":
+            return {name: value, f"{name}_link": self.to(link, one)}
+        if self.kind == "state":
+            return {name: value[0], f"{name}_level": value[1]}
+        if value is not None and self.kind in _DIGITS:
+            value = round(value, _DIGITS[self.kind])
+        return {name: value}
 
 
-# How numbers are shown: JavaScript expressions of `value`.
-SPAN = (
-    "value < 60 ? value + ' s'"
-    " : value < 3600 ? Math.floor(value / 60) + ' min ' + value % 60 + ' s'"
-    " : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min'"
-)
-_FORMS = {
-    "count": "Math.round(value).toLocaleString('en')",
-    "rate": "(value >= 10 || value == 0 ? Math.round(value).toLocaleString('en')"
-    " : value.toFixed(1)) + '/s'",
-    "span": SPAN,
-    # In its largest unit, for a column that has little room.
-    "age": "value < 1 ? '' : value < 60 ? value + ' s' : value < 3600 ? Math.floor(value / 60)"
-    " + ' min' : value < 172800 ? (value / 3600).toFixed(1) + ' h'"
-    " : (value / 86400).toFixed(1) + ' d'",
-    "percent": "value ? value + ' %' : ''",
-    "bytes": "value < 1000 ? value + ' B' : value < 1e6 ? (value / 1e3).toFixed(1) + ' KB'"
-    " : value < 1e9 ? (value / 1e6).toFixed(1) + ' MB' : (value / 1e9).toFixed(2) + ' GB'",
-}
+def column(
+    field: str, words: str, kind: str = "text", of: Callable[[Any], Any] | None = None,
+    to: Callable[[Link, Any], str] = lambda link, one: "", at: int = 0, **more: Any,
+) -> Column:  # fmt: skip
+    """`of` a thing, by default the attribute of this name; of a state it is a word and its colour:
+    good, warn, bad, soft, or plain. `to` is where a link leads. `at`: it is there only where the
+    table is so wide in pixels, not on a phone."""
+    shown = {"field": field, "headerName": words} | KINDS[kind] | more
+    if at:
+        shown["context"] = shown.get("context", {}) | {"from": at}
+    return Column(field, kind, of or attrgetter(field), to, shown)
 
 
-def numbers(field: str, words: str, form: str = "count", **more: Any) -> dict[str, Any]:
-    """A column of numbers; `form` is one of those above, or a JavaScript expression."""
-    shown = _FORMS.get(form, form)
-    return {
-        "field": field,
-        "headerName": words,
-        **NUMBER,
-        ":valueFormatter": (
-            f"(p) => {{ const value = p.value; return value == null ? '' : {shown}; }}"
-        ),
-        **more,
-    }
+def to_node(of: Callable[[Any], str] = attrgetter("node"), **more: Any) -> Column:
+    return column("node", "Node", "link", of, lambda link, one: link("nodes", of(one)),
+                  **{"flex": 2, "minWidth": 130} | more)  # fmt: skip
 
 
-# Of a column whose changes are worth a look.
-FLASH: dict[str, Any] = {"enableCellChangeFlash": True}
+def to_topic(**more: Any) -> Column:
+    return column("topic", "Topic", "link", None, lambda link, one: link("topics", one.topic),
+                  **{"flex": 2, "minWidth": 130} | more)  # fmt: skip
 
 
-def wide(width_px: int, column: dict[str, Any]) -> dict[str, Any]:
-    """A column that is there only where the table has so much room: not on a phone."""
-    return column | {"context": {"from": width_px}}
-
-
-def since(field: str, words: str, **more: Any) -> dict[str, Any]:
-    """A column of moments, in seconds since 1970: how long ago, and exactly when one points at
-    it."""
-    return {
-        "field": field,
-        "headerName": words,
-        **NUMBER,
-        "context": {"ticks": True},
-        ":valueFormatter": f"(p) => {{ const at = p.value; if (!at) return ''; {_AGO} }}",
-        ":tooltipValueGetter": (
-            "(p) => p.value ? new Date(p.value * 1000).toISOString().slice(0, 19)"
-            ".replace('T', ' ') + ' UTC' : ''"
-        ),
-        **more,
-    }
-
-
-_AGO = static.text("grid_ago.js")
-
-
-def linked(field: str, words: str, href: str, **more: Any) -> dict[str, Any]:
-    """A column of links; `href` names the field with the address, which the server has quoted."""
-    draw = ("(p) => { if (!p.value) return ''; const a = document.createElement('a');"
-            f" a.href = p.data.{href}; a.textContent = p.value; return a; }}")  # fmt: skip
-    return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
-
-
-# A curve from hexadecimal digits, one for each point.
-_CURVE = static.text("grid_curve.js")
-
-
-def curves(field: str, words: str, **more: Any) -> dict[str, Any]:
-    """A column of small curves. Their numbers have to be in other columns, too."""
-    return {"field": field, "headerName": words, "sortable": False,
-            ":getQuickFilterText": "() => ''", ":cellRenderer": _CURVE, **more}  # fmt: skip
-
-
-# A word with its colour, which the row has as its level: good, warn, bad, soft, or plain.
-_STATED = static.text("grid_stated.js")
-
-
-def stated(field: str, words: str, level: str = "level", **more: Any) -> dict[str, Any]:
-    """A column of states; `level` names the field with the colour."""
-    draw = _STATED.replace("LEVEL", level)
-    return {"field": field, "headerName": words, **TEXT, ":cellRenderer": draw, **more}
-
-
-# The keyboard's focus is on a cell, and Enter there means its link.
-_FOLLOW = "(p) => { if (p.event.key === 'Enter') p.event.target.querySelector('a')?.click(); }"
-
-
-# Columns that have no room go; those that stay share what there is.
-_FIT = static.text("grid_fit.js")
-# What says how long ago something was has to be drawn again and again.
-_TICK = static.text("grid_tick.js")
-
-
-def row_of(columns: Iterable[dict[str, Any]], one: object, **own: Any) -> Row:
-    """`own`, and under the other fields of the columns what `one` has by that name."""
-    fields = (each["field"] for each in columns if each["field"] not in own)
-    return {name: getattr(one, name) for name in fields} | own
+def row_of(link: Link, columns: Iterable[Column], one: Any, **own: Any) -> Row:
+    """`own` is what the thing does not know itself."""
+    row = dict(own)
+    for each in columns:
+        if each.field not in own:
+            row |= each.read(link, one)
+    return row
 
 
 class _Table(ui.aggrid):
@@ -141,8 +100,10 @@ class _Table(ui.aggrid):
     def __init__(self, options: dict[str, Any], rows: Callable[[], Iterable[Row]]) -> None:
         super().__init__(options, auto_size_columns=False)
         self._rows = rows
+        self.is_sent = False
 
     def _to_dict(self) -> dict[str, Any]:
+        self.is_sent = True
         told = super()._to_dict()
         text = msgspec.json.encode(list(self._rows())).decode()
         return {**told, "props": {**told["props"], "options": {**self.options, ":rowData": text}}}
@@ -152,20 +113,20 @@ class Grid:
     """`key` names the field that tells rows apart."""
 
     def __init__(
-        self, columns: Sequence[dict[str, Any]], rows: Sequence[Row], key: str, empty: str,
-        label: str, height: str = "", chosen: bool = False,
+        self, columns: Sequence[Column], key: str, empty: str, label: str, height: str = "",
+        chosen: bool = False,
     ) -> None:  # fmt: skip
         """`chosen`: rows have a box to tick. `height`: the greatest, when there may be many rows;
         with few it is as high as they are."""
         self._key = key
         self._height = height
-        self._shown = {row[key]: row for row in rows}
+        self._shown: dict[Any, Row] = {}
         options = {
-            "columnDefs": list(columns),
+            "columnDefs": [one.shown for one in columns],
             ":getRowId": f"(p) => String(p.data.{key})",
-            ":onCellKeyDown": _FOLLOW,
-            ":onGridSizeChanged": _FIT,
-            ":onGridReady": _TICK,
+            ":onCellKeyDown": f"{_JS}.follow",
+            ":onGridSizeChanged": f"{_JS}.fit",
+            ":onGridReady": f"{_JS}.tick",
             "rowHeight": ROW_PX,
             "headerHeight": HEADER_PX,
             "tooltipShowDelay": 300,
@@ -190,7 +151,7 @@ class Grid:
             self.element = _Table(options, lambda: self._shown.values()).classes("grid")
         parts.named(self.element, label)
         self._rows_drawn = -1
-        self._fit(len(rows))
+        self._fit(0)
         self._waiting: Sequence[Row] | None = None
         self.element.client.on_connect(self._on_connect)
 
@@ -204,20 +165,25 @@ class Grid:
             self._box.style(f"height: min({self._height}, {height_px}px)")
 
     def show(self, rows: Sequence[Row]) -> None:
-        if not self.element.client.has_socket_connection:
+        if self.element.is_sent and not self.element.client.has_socket_connection:
             self._waiting = rows  # the browser still draws what the page came with
             return
-        now = {row[self._key]: row for row in rows}
-        added = [row for key, row in now.items() if key not in self._shown]
-        changed = [
-            row for key, row in now.items()
-            if (shown := self._shown.get(key, row)) is not row and shown != row
-        ]  # fmt: skip
-        removed = [row for key, row in self._shown.items() if key not in now]
-        self._shown = now
-        self._fit(len(now))
-        if added or changed or removed:
-            transaction = {"add": added, "update": changed, "remove": removed}
+        shown, self._shown = self._shown, {row[self._key]: row for row in rows}
+        self._fit(len(rows))
+        if self.element.is_sent:
+            self._send(shown, self._shown)
+
+    def _send(self, before: dict[Any, Row], now: dict[Any, Row]) -> None:
+        """What has changed; the first rows come with the table itself."""
+        transaction = {
+            "add": [row for key, row in now.items() if key not in before],
+            "update": [
+                row for key, row in now.items()
+                if (shown := before.get(key, row)) is not row and shown != row
+            ],
+            "remove": [row for key, row in before.items() if key not in now],
+        }  # fmt: skip
+        if any(transaction.values()):
             self.element.run_grid_method("applyTransaction", transaction)
 
     def _on_connect(self) -> None:

@@ -132,7 +132,7 @@ async def end_with_rights() -> None:
 def _end_those_without_rights() -> None:
     for one in list(_drawn.values()):
         try:
-            if not one.gate.is_still(one.caller, Role.VIEW):
+            if one.gate.held(one.caller) < Role.VIEW:
                 close(one.client, one.way_out)
         except Exception:
             log.exception("cannot determine whether the caller of a page still has the right to it")

@@ -7,30 +7,29 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 import asyncio
 import inspect
 import json
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
-from nicegui import background_tasks, context, ui
+from nicegui import context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import Operation
-from penstock.nsqadmin.api import caller_of, origin
+from penstock.nsqadmin.api import origin, viewed
 from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.pages import bar, guard, parts, static
 from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import renewal_s
 from penstock.nsqadmin.upstream import Upstream, UpstreamFailed, reason
+from penstock.nsqadmin.watch import Errand
 from penstock.wire.names import is_valid_name
 
 T = TypeVar("T")
@@ -46,10 +45,15 @@ class Opened:
     path: str  # below the base
     origin: dict[str, str]
     cookies: Mapping[str, str]
+    query: Mapping[str, str]
 
     @property
     def theme(self) -> str:
         return theme_of(self.cookies)
+
+    def asked(self, *names: str) -> dict[str, str]:
+        """What the address says of these; "" of those that it does not name."""
+        return {name: self.query.get(name, "") for name in names}
 
     def may(self, role: Role) -> bool:
         return self.caller.role >= role
@@ -68,22 +72,18 @@ class Opened:
 
 def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
     """Who opens the page. Raises LoginWanted or Forbidden."""
-    caller = caller_of(deps.gate, request)
-    deps.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(deps.base) or "/"
-    here = Opened(deps, caller, path, origin(request), request.cookies)
-    if not here.may(role):
-        raise Forbidden(f"this page needs the role {role.name.lower()}")
-    return here
+    caller = viewed(deps, request, role)
+    return Opened(deps, caller, path, origin(request), request.cookies, request.query_params)
 
 
 # --- the frame ---
 
 
 class Page:
-    """`draw` is called with who opens it, and with the parameters of the address that it names.
-    `title` may name those of the path; before anything is drawn `check` is called with these, and
-    may raise why there is no such page. Whom the bar does not show it may not open it either."""
+    """`draw` is called with who opens it, and with the parameters of the path. `title` may name
+    these; before anything is drawn `check` is called with them, and may raise why there is no such
+    page. Whom the bar does not show it may not open it either."""
 
     def __init__(
         self, path: str, title: str | Callable[..., str], draw: Callable[..., Any],
@@ -97,24 +97,17 @@ class Page:
         self._role = shown_to if role is None else role
 
     def add(self, deps: Deps) -> None:
-        async def answer(request: Request, **given: str) -> None:
-            here = opened(deps, request, self._role)
-            named = {name: given[name] for name in given if f"{{{name}}}" in self.path}
+        @ui.page(self.path)
+        async def answer(request: Request) -> None:
+            here, named = opened(deps, request, self._role), request.path_params
             if self._check is not None:
                 await self._check(here, **named)
             title = self._title
             shown = title.format(**named) if isinstance(title, str) else title(here, **named)
             with _framed(here, shown):
-                drawn = self._draw(here, **given)
+                drawn = self._draw(here, **named)
                 if inspect.isawaitable(drawn):
                     await drawn
-
-        _, *wanted = inspect.signature(self._draw).parameters.values()
-        request = inspect.Parameter(
-            "request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request
-        )
-        answer.__signature__ = inspect.Signature([request, *wanted])  # type: ignore[attr-defined]
-        ui.page(self.path)(answer)
 
 
 @contextmanager
@@ -245,22 +238,15 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
     """Ask now and with every look at the installation, one question at a time and no more often.
     What can't be had stays as it was: the banner names who does not answer."""
-    is_busy, next_s = False, 0.0
+    errand = Errand()
 
     async def run() -> None:
-        nonlocal is_busy
-        try:
+        with suppress(PenstockError):
             await ask()
-        except PenstockError:
-            return
-        finally:
-            is_busy = False
 
     def on_snapshot(snapshot: Snapshot) -> None:
-        nonlocal is_busy, next_s
-        if not is_busy and time.monotonic() >= next_s:
-            is_busy, next_s = True, time.monotonic() + every_s
-            background_tasks.create(run())
+        if errand.is_due():
+            errand.begin(run(), every_s)
 
     follow(here, on_snapshot)
 
@@ -268,20 +254,30 @@ def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0)
 # --- doing ---
 
 
+def may_still(here: Opened, role: Role, action: str, about: Mapping[str, str]) -> bool:
+    """Whether the caller may do this now; a refusal is shown, and written down."""
+    if here.deps.gate.held(here.caller) >= role:
+        return True
+    target = "/".join(one for one in about.values() if one)
+    failed = f"failed: needs the role {role.name.lower()}"
+    here.deps.audit.note(here.caller, action, failed, target)
+    ui.notify("You may not do this any more: open the page again.", type="negative")
+    return False
+
+
 async def change(
     here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
-    run: Run, detail: str = "",
+    run: Run, detail: str = "", question: str = "", typed: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the gate, write it down, do it, notify, and
-    show what came of it. Returns whether it was done. What the official one notifies of as several
-    actions has several names."""
+    """Do something that changes the installation: ask the person, where there is a question, and
+    the gate, write it down, do it, notify, and show what came of it. Returns whether it was done.
+    What the official one notifies of as several actions has several names; what can't be undone
+    wants its name `typed`."""
     deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
-    if not deps.gate.is_still(here.caller, role):
-        target = "/".join(one for one in about.values() if one)
-        deps.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
-                          target)  # fmt: skip
-        ui.notify("You may not do this any more: open the page again.", type="negative")
+    if question and not await _confirm(question, typed):
+        return False
+    if not may_still(here, role, actions[0], about):
         return False
     try:
         warning = await deps.audit.perform(here.caller, actions, about, run, detail, here.origin)
@@ -295,9 +291,9 @@ async def change(
     return True
 
 
-async def do(here: Opened, operation: Operation) -> bool:
+async def do(here: Opened, operation: Operation, question: str = "", typed: str = "") -> bool:
     """The same with what says itself who may, and what it is called."""
-    return await change(here, *operation)
+    return await change(here, *operation, question=question, typed=typed)
 
 
 def _why(error: PenstockError) -> str:
@@ -308,8 +304,7 @@ def _why(error: PenstockError) -> str:
     return reason(error)
 
 
-async def confirm(words: str, name: str = "") -> bool:
-    """Ask first. What can't be undone asks for its name, typed."""
+async def _confirm(words: str, name: str) -> bool:
     with parts.dialog(words, colour="negative", name=name) as dialog:
         pass
     return bool(await dialog)

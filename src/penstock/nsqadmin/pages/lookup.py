@@ -4,7 +4,6 @@ settings as one document, out of an installation and into another.
 
 from functools import partial
 
-from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
@@ -13,32 +12,30 @@ from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import ApiError, saved, viewed
+from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.definitions import Definitions
-from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.pages import layout, parts, static
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import NAME_RULE, Opened
+from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
 
 _PARTITIONS_RULE = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
 _PATH = "definitions.json"
-# A chosen file is read by the browser, into the field: nothing else is sent anywhere.
-_READ = static.text("read_file.js")
 _SHOWN_MAX = 200  # changes of a preview
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    @app.get(f"{deps.base}/{_PATH}", include_in_schema=False)
-    async def download(request: Request) -> Response:
-        viewed(deps, request)
-        await deps.watch.ready()
-        try:
-            found = await definitions.taken(deps.upstream, deps.watch.latest)
-        except PenstockError as error:
-            raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
-        text = definitions.to_text(found)
-        return Response(text, media_type="application/json", headers=saved(_PATH))
+async def download(call: Call) -> Response:
+    await call.deps.watch.ready()
+    try:
+        found = await definitions.taken(call.deps.upstream, call.deps.watch.latest)
+    except PenstockError as error:
+        raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
+    text = definitions.to_text(found)
+    return Response(text, media_type="application/json", headers=saved(_PATH))
+
+
+FILES = (file_route(f"/{_PATH}", download),)
 
 
 def draw(here: Opened) -> None:
@@ -78,8 +75,8 @@ def draw(here: Opened) -> None:
 
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
-        if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            await layout.do(here, here.deps.actions.forget(name))
+        question = "Delete this topic on every nsqlookupd?"
+        await layout.do(here, here.deps.actions.forget(name), question, name)
 
     async def channels() -> None:
         try:
@@ -110,8 +107,6 @@ def _creation(here: Opened) -> None:
     def is_count(text: str) -> bool:
         return not text or bool(whole_number(text, limits.PARTITIONS_MAX))
 
-    # The fields keep room for a fault below them.
-    ui.add_css(".making { align-items: flex-start; } .making .q-btn { height: 40px; }")
     with parts.section("Make a topic or channel"), parts.row("heading making"):
         topic = ui.input(
             "Topic", validation={NAME_RULE: lambda text: is_valid_name((text or "").encode())}
@@ -132,7 +127,9 @@ class _Form:
         self._text.classes("mono definitions")
         with parts.row():
             chosen = ui.element("input").props('type=file accept=".json,application/json"')
-            parts.named(chosen, "Take them from a file").on("change", js_handler=_READ)
+            parts.named(chosen, "Take them from a file").on(
+                "change", js_handler="(e) => penstock.readFile(e)"
+            )
             nodes = list(self._here.deps.watch.latest.nodes)
             self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
             self._nodes.props("use-chips").set_visibility(len(nodes) > 1)
@@ -195,9 +192,8 @@ class _Form:
             f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
             " Nothing is deleted."
         )
-        if await layout.confirm(question, "definitions"):
-            run = partial(definitions.put, self._here.deps.upstream, nodes, found)
-            names = ", ".join(one.name for one in found.topics)
-            detail = f"{names} on {', '.join(nodes)}"
-            if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail):
-                self._text.set_value("")
+        run = partial(definitions.put, self._here.deps.upstream, nodes, found)
+        detail = f"{', '.join(one.name for one in found.topics)} on {', '.join(nodes)}"
+        if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail,
+                               question, "definitions"):  # fmt: skip
+            self._text.set_value("")

@@ -20,14 +20,12 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import channel_messages, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.messages import Log, LogAddress, Message
-from penstock.nsqadmin.pages import layout, parts, static
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.wire.names import is_valid_name
 
-SHEET = static.text("message.css")
-# Copies what the browser already shows. Without the clipboard (no https) it is selected and copied.
-_COPY = static.text("copy.js")
-_COPY_LINK = static.text("copy_link.js")
+COPY = "() => penstock.copy(emit)"  # of what has the class shown-body
+_COPY_LINK = "() => penstock.copyLink(emit)"
 
 
 def panel(
@@ -51,7 +49,7 @@ def panel(
 def _actions(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
     with parts.row():
         copy = ui.button("Copy body").props("flat dense")
-        copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
+        copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=COPY)
         address = ui.button("Copy link").props("flat dense")
         address.on("click", _copied_link, js_handler=_COPY_LINK)
         way = here.link("download", topic, node=place, offset=message.offset)

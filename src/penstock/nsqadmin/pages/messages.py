@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from nicegui import ui
 
@@ -19,8 +18,8 @@ from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, OffsetSpan, Page, Shelf
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress
-from penstock.nsqadmin.pages import downloads, layout, message, parts, static
-from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, row_of, wide
+from penstock.nsqadmin.pages import downloads, layout, message, parts
+from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.upstream import gathered
 
@@ -33,21 +32,19 @@ _PRESETS = {
     "-1h": "From 1 hour ago on",
     "-1d": "From 1 day ago on",
 }
-_COLUMNS: list[dict[str, Any]] = [
-    {"field": "order", "hide": True},
+_COLUMNS = [
+    column("order", "", hide=True),
     column("time", "Stored (UTC)", width=205),
-    wide(560, numbers("offset", "Offset", "value", width=110, flex=0)),
+    column("offset", "Offset", "value", at=560, width=110, flex=0),
     column("preview", "Body", flex=1, minWidth=160, cellClass="mono"),
-    wide(1100, column("key", "Key", width=110)),
-    wide(700, numbers("size", "Bytes", width=90, flex=0)),
-    wide(1000, numbers("attempts", "Attempts", width=100, flex=0)),
-    wide(900, column("id", "Id", width=170, cellClass="mono")),
+    column("key", "Key", at=1100, width=110),
+    column("size", "Bytes", "count", at=700, width=90, flex=0),
+    column("attempts", "Attempts", "count", at=1000, width=100, flex=0),
+    column("id", "Id", at=900, width=170, cellClass="mono"),
 ]
-_NODE_COLUMN = wide(900, column("node", "Node", width=150))
-_PARTITION_COLUMN = wide(560, numbers("partition", "Partition", width=100, flex=0))
-# The message of the cell that has the focus is the one that is open; keys may run over many.
-_FOCUSED = static.text("messages_focused.js")
-_WATCH_TAB = static.text("messages_tab.js")
+_NODE_COLUMN = column("node", "Node", at=900, width=150)
+_PARTITION_COLUMN = column("partition", "Partition", "count", at=560, width=100, flex=0)
+_WATCH_TAB = "penstock.watchTab()"
 
 
 async def check(here: Opened, topic: str) -> None:
@@ -55,16 +52,12 @@ async def check(here: Opened, topic: str) -> None:
     await layout.check_exists(here, topic)
 
 
-async def draw(
-    here: Opened, topic: str, node: str = "", at: str = "newest", contains: str = "",
-    where: str = "", open: str = "", on: str = "", partition: str = "",
-) -> None:  # fmt: skip
-    asked = {"node": node, "at": at, "contains": contains, "where": where, "partition": partition}
-    await _Browser(here, topic, asked).draw((on, open))
+async def draw(here: Opened, topic: str) -> None:
+    await _Browser(here, topic).draw()
 
 
 class _Browser:
-    def __init__(self, here: Opened, topic: str, asked: dict[str, str]) -> None:
+    def __init__(self, here: Opened, topic: str) -> None:
         self._here = here
         self._topic = topic
         state = here.deps.watch.latest.topics.get(topic)
@@ -72,7 +65,7 @@ class _Browser:
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
         self._there = [LogAddress(one.node, one.partition) for one in parts]
-        self._asked = asked
+        self._asked = here.asked("node", "partition", "at", "contains", "where")
         self._page = Page()
         self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
@@ -84,13 +77,12 @@ class _Browser:
         self._skipped = 0
         self._is_hidden = False
 
-    async def draw(self, opened: tuple[str, str]) -> None:
+    async def draw(self) -> None:
         here, topic = self._here, self._topic
         if not self._nodes:
             self._nodes = await self._asked_nodes()  # it may be younger than the last look
         if not self._partitions:
             await self._ask_partitions()  # and so may they be
-        ui.add_css(message.SHEET)
         trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
         with parts.heading(f"Messages of {topic}", *trail):
             parts.grow()
@@ -109,8 +101,8 @@ class _Browser:
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
         await self._go(self._asked["at"])
-        logs = self._shelf().logs
-        place, offset = opened[0] or next(iter(logs)), opened[1]
+        logs, (place, offset) = self._shelf().logs, here.asked("on", "open").values()
+        place = place or next(iter(logs))
         if offset.isascii() and offset.isdigit() and place in logs:
             await self._show_message(place, int(offset))
 
@@ -158,7 +150,7 @@ class _Browser:
 
     def _place(self) -> None:
         self._at = ui.input(
-            "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"]
+            "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"] or "newest"
         )
         self._at.style("min-width: 21rem")
         self._at.on("keydown.enter", self._again)
@@ -199,8 +191,8 @@ class _Browser:
         of_node = [_NODE_COLUMN] if len(self._nodes) > 1 else []
         of_partition = [_PARTITION_COLUMN] if self._partitions else []
         columns = [*_COLUMNS[:2], *of_node, *of_partition, *_COLUMNS[2:]]
-        self._grid = Grid(columns, [], "at", "No message here.", "Messages", "var(--browser)")
-        self._grid.element.options[":onCellFocused"] = _FOCUSED
+        self._grid = Grid(columns, "at", "No message here.", "Messages", "var(--browser)")
+        self._grid.element.options[":onCellFocused"] = "(p) => penstock.focused(p)"
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _shelf(self) -> Shelf:
@@ -334,7 +326,7 @@ class _Browser:
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
         node, partition = LogAddress.read(line.place)
         return row_of(
-            _COLUMNS, one,
+            self._here.link, _COLUMNS, one,
             at=f"{line.place} {one.offset}",
             order=f"{by_time}{one.offset:020d}",
             node=node, partition=partition, size=line.body_bytes,

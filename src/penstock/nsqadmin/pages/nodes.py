@@ -4,48 +4,50 @@ import re
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.api import node_rows as official_rows
+from penstock.nsqadmin.api import out_of_date
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import (
-    chart,
-    layout,
-    partitions,
-    parts,
-    resource,
-    states,
-    static,
-)
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, stated, wide
+from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, states
+from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_node, to_topic
 from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
+from penstock.nsqadmin.pages.resource import OnNode
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NsqdAddress
 
 _HEIGHT = "calc(100vh - 150px)"
-_SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
-# How full a disk is, and what it has left.
-_DISK = static.text("nodes_disk.js")
+
+
+def _disk(node: NodeState) -> dict[str, float | None]:
+    return node.document.get("disk") or {}
+
+
 _ALL = [
-    linked("address", "Node", "link", flex=2, minWidth=130),
-    wide(1350, column("hostname", "Host", flex=1, minWidth=80)),
-    stated("state", "State", width=112),
-    numbers("in_rate", "In", "rate"),
-    wide(500, numbers("out_rate", "Out", "rate")),
-    wide(500, numbers("depth", "Depth")),
-    wide(800, numbers("topics", "Topics")),
-    wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
-    wide(900, numbers("unsynced", "Not synced", "bytes", minWidth=98)),
-    wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=112)),
-    wide(600, stated("version", "Version", "version_level", width=155)),
-    wide(1300, column("place", "Zone", width=90)),
-    wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),
-    wide(700, numbers("since", "Runs for", "age", minWidth=88)),
-]
+    to_node(attrgetter("address")),
+    column("hostname", "Host", at=1350, of=lambda one: one.producer.hostname, flex=1, minWidth=80),
+    column("state", "State", "state", states.node_badge, width=112),
+    column("in_rate", "In", "rate"),
+    column("out_rate", "Out", "rate", at=500),
+    column("depth", "Depth", "count", at=500),
+    column("topics", "Topics", "count", at=800,
+           of=lambda one: len(one.document.get("topics") or ())),
+    column("disk", "Disk", "share", at=700, context={"full": parts.FULL}, width=165),
+    column("unsynced", "Not synced", "bytes", at=900, minWidth=98,
+           of=lambda one: one.unsynced_bytes if _disk(one) else None),
+    column("sync", "Last sync", "past", at=1000, minWidth=112,
+           of=lambda one: _disk(one).get("last_sync_seconds_ago")),
+    column("version", "Version", "state", at=600, width=155),
+    column("place", "Zone", at=1300, of=lambda one: _zone(one.producer), width=90),
+    column("lookupds", "nsqlookupds", at=1400, of=lambda one: _lookupds(one.producer), flex=1,
+           minWidth=130),
+    column("since", "Runs for", "age", at=700, minWidth=88,
+           of=lambda one: _runs_s(one) // 60 * 60),
+]  # fmt: skip
 
 
 def draw_all(here: Opened) -> None:
@@ -53,8 +55,7 @@ def draw_all(here: Opened) -> None:
         count = parts.soft()
     said = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
-    latest = here.deps.watch.latest
-    grid = Grid(_ALL, all_rows(here, latest), "address", empty, "Nodes", _HEIGHT)
+    grid = Grid(_ALL, "node", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
@@ -73,55 +74,39 @@ def _all_told(snapshot: Snapshot) -> str:
 
 
 def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
-    producers = [one.producer for one in snapshot.nodes.values()]
-    old = {one["broadcast_address"] + str(one["http_port"])
-           for one in official_rows(producers) if one["out_of_date"]}  # fmt: skip
-    return [_all_row(here, one, old) for one in snapshot.nodes.values()]
+    old = out_of_date([one.producer for one in snapshot.nodes.values() if one.producer.version])
+    return [_all_row(here, one, one.address in old) for one in snapshot.nodes.values()]
 
 
-def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
-    producer = node.producer
-    is_old = bool(producer.version) and f"{producer.broadcast_address}{producer.http_port}" in old
-    disk = node.document.get("disk") or {}
+def _all_row(here: Opened, node: NodeState, is_old: bool) -> Row:
     used, left = states.disk_of(node)
-    state, level = states.node_badge(node)
-    return {
-        "address": node.address,
-        "link": here.link("nodes", node.address),
-        "hostname": producer.hostname,
-        "in_rate": round(node.in_rate, 1),
-        "out_rate": round(node.out_rate, 1),
-        "depth": node.depth,
-        "topics": len(node.document.get("topics") or ()),
-        "disk": None if used is None else round(used, 1),
-        "left": left,
-        "unsynced": node.unsynced_bytes if disk else None,
-        "sync": disk.get("last_sync_seconds_ago"),
-        "version": f"{producer.version} (out of date)" if is_old else producer.version,
-        "version_level": "warn" if is_old else "plain",
-        "place": "/".join(one for one in (producer.topology_region, producer.topology_zone) if one),
-        "lookupds": ", ".join(one.partition("/")[0] for one in producer.remote_addresses),
-        "since": max(0, int(time.time()) - node.start_s) // 60 * 60 if node.start_s else 0,
-        "state": state,
-        "level": level,
-        "stale": bool(node.stale_s),
-    }
+    version = node.producer.version
+    return row_of(
+        here.link, _ALL, node, disk=used, disk_words=left, stale=bool(node.stale_s),
+        version=f"{version} (out of date)" if is_old else version,
+        version_level="warn" if is_old else "plain",
+    )  # fmt: skip
+
+
+def _zone(producer: NsqdAddress) -> str:
+    names = (producer.topology_region, producer.topology_zone)
+    return "/".join(one for one in names if one)
+
+
+def _lookupds(producer: NsqdAddress) -> str:
+    return ", ".join(one.partition("/")[0] for one in producer.remote_addresses)
+
+
+def _runs_s(node: NodeState) -> int:
+    return max(0, int(time.time()) - node.start_s) if node.start_s else 0
 
 
 # --- one of them ---
 
 _TOPICS = [
-    linked("topic", "Topic", "topic_link", flex=2, minWidth=150, sort="asc"),
-    numbers("waits", "In channels", minWidth=105,
-            headerTooltip="Messages that wait in the channels of the topic"),
-    wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
-    wide(700, numbers("memory", "In memory", minWidth=100)),
-    wide(700, numbers("disk", "Behind")),
-    wide(400, numbers("messages", "Messages", minWidth=95)),
-    wide(500, numbers("channels", "Channels", minWidth=90)),
-    wide(500, numbers("clients", "Clients")),
-    wide(500, column("state", "State", width=120)),
-]  # fmt: skip
+    to_topic(minWidth=150, sort="asc"),
+    *resource.TOPIC_ON_NODE,
+]
 
 
 async def check(here: Opened, address: str) -> None:
@@ -132,36 +117,39 @@ async def check(here: Opened, address: str) -> None:
 
 
 def draw(here: Opened, address: str) -> None:
-    ways = [("Node", here.link("nodes", address)),
-            ("Connections", here.link("connections", node=address))]  # fmt: skip
-    head = resource.Head(address, [("Nodes", here.link("nodes"))], "node", ways)
-    error = ui.label().classes("bad")
-    with parts.row("tiles row") as tiles_row:
-        tiles = {name: parts.Tile(name) for name in _figures_of(None)}
-    with parts.section("Topics"):
-        empty = "No topic of it is known."
-        grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
-    show_replicas = partitions.replicas_of_node(here, address)
-    chart.pair(here, series_of_node(address))
-    _Process(here, address)
-    taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
-    forgetting = _forget(here, address) if here.may(Role.DESTROY) else ui.element("div")
+    frame = resource.Frame(here, _figures_of(None), "nodes", address)
+    with frame.place:
+        resource.table(
+            here,
+            "Topics",
+            _TOPICS,
+            "topic",
+            "No topic of it is known.",
+            lambda snapshot: _topic_rows(here, snapshot.nodes.get(address)),
+            "24rem",
+        )
+        partitions.replicas_of_node(here, address)
+        chart.pair(here, series_of_node(address))
+        _Process(here, address)
+        taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
+        forgetting = _forget(here, address) if here.may(Role.DESTROY) else ui.element("div")
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
         taking.set_visibility(bool(node and node.can_be_asked))
         forgetting.set_visibility(bool(node and not node.is_listed and node.error))
-        parts.show_age(tiles_row, node.stale_s if node else 0)
-        head.show(snapshot, states.node_badge(node))
-        error.set_text(_why(snapshot, node))
-        error.set_visibility(bool(error.text))
-        for name, shown in _figures_of(node).items():
-            tiles[name].show(*shown)
-        rows = (node.document.get("topics") or ()) if node else ()
-        grid.show([resource.topic_on(here, node, row) for row in rows] if node else [])
-        show_replicas(snapshot)
+        frame.show(snapshot, [states.node_badge(node)], _why(snapshot, node), _figures_of(node),
+                   stale_s=node.stale_s if node else 0)  # fmt: skip
 
     layout.follow(here, show)
+
+
+def _topic_rows(here: Opened, node: NodeState | None) -> list[Row]:
+    if node is None:
+        return []
+    told = (OnNode(node, str(row.get("topic_name", "")), row)
+            for row in node.document.get("topics") or ())  # fmt: skip
+    return [row_of(here.link, _TOPICS, one, stale=bool(node.stale_s)) for one in told]
 
 
 def _why(snapshot: Snapshot, node: NodeState | None) -> str:
@@ -173,7 +161,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     if node.error:
         gone = "" if node.is_listed else " No nsqlookupd knows it any more."
         held = noderecords.words_of(noderecords.holding(snapshot, node))
-        return f"It last answered at {noderecords.clock(node)}: {node.error}.{gone} {held}"
+        return f"It last answered at {words.clock(node.heard_s)}: {node.error}.{gone} {held}"
     if not node.is_listed:
         return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:
@@ -183,13 +171,13 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
 
 def _figures_of(node: NodeState | None) -> resource.Figures:
     found = node or NodeState("", NsqdAddress("", "", 0, 0, ""))
-    disk = found.document.get("disk") or {}
+    disk = _disk(found)
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
     slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")
     is_full = (free or 0) < (size or 0) * limits.ADMIN_DISK_FREE_SHARE
     is_slow = (slowest_s or 0) > limits.ADMIN_SYNC_SLOW_S
     unknown = (*words.UNKNOWN, "") if found.document else ("–", "", "")
-    runs_s = max(0, int(time.time()) - found.start_s) if found.start_s else 0
+    runs_s = _runs_s(found)
     return {
         "In": (words.rate(found.in_rate), "published", ""),
         "Out": (words.rate(found.out_rate), "finished", ""),
@@ -221,10 +209,9 @@ def _forget(here: Opened, address: str) -> ui.element:
             return
         held = noderecords.words_of(noderecords.holding(latest, node))
         said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
-        if await layout.confirm(said, address):
-            run = partial(here.deps.watch.forget, address)
-            if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
-                parts.go(here.link("nodes"))
+        run, about = partial(here.deps.watch.forget, address), {"node": address}
+        if await layout.change(here, Role.DESTROY, "forget_node", about, run, "", said, address):
+            parts.go(here.link("nodes"))
 
     panel = parts.section("Gone for good?")
     with panel, parts.row():
@@ -241,8 +228,8 @@ def _tombstone(here: Opened, address: str) -> ui.element:
         words_ = (
             f"Delete {topic} on {address}? Its messages there are lost; other nodes keep theirs."
         )
-        if topic and await layout.confirm(words_, topic):
-            await layout.do(here, here.deps.actions.tombstone(address, topic))
+        if topic:
+            await layout.do(here, here.deps.actions.tombstone(address, topic), words_, topic)
 
     panel = parts.section("Take a topic off this node")
     with panel, parts.row():

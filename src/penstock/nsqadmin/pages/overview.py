@@ -10,7 +10,6 @@ from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level, of_runs
-from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import chart, layout, parts, pipelines, resource, states
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
@@ -66,10 +65,9 @@ def draw_counter(here: Opened) -> None:
 
 def _lately(here: Opened, series: str, field: str) -> list[float]:
     """How a series went in the last minutes."""
-    index = FIELDS.index(field)
     samples = here.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
-    return [one.values[index] for one in samples[::step] if one.values is not None]
+    return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
 
 
 def _first_steps(here: Opened) -> None:

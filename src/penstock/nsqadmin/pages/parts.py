@@ -4,8 +4,10 @@ Text of others goes into an element as text. Where HTML is made by hand it is es
 is made of numbers only.
 """
 
+import csv
+import io
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TypeVar
@@ -18,7 +20,7 @@ for _field in (ui.input, ui.number, ui.select):
 
 E = TypeVar("E", bound=ui.element)
 
-_FULL = 90  # percent: a bar that is fuller warns
+FULL = 90  # percent: a bar that is fuller warns
 _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 
 
@@ -97,6 +99,20 @@ def facts(found: Mapping[str, str], mono: bool = True) -> None:
                     ui.label(name)
                 with ui.element("dd"):
                     ui.label(value).classes("mono" if mono else "")
+
+
+def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table's program takes what begins like a formula for one: here it is a text."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows(map(_as_cell, row) for row in rows)
+    return text.getvalue()
+
+
+def _as_cell(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "@", "\t"))
+    return f"'{value}" if is_formula else value
 
 
 def show_age(element: ui.element, stale_s: float) -> None:
@@ -229,7 +245,7 @@ class Bar:
         self._words.set_text(words)
         if percent is not None and self._bar.props.get("value") != round(percent, 1):
             self._bar.props["value"] = round(percent, 1)
-            self._bar.classes(remove="full", add="full" if percent > _FULL else "")
+            self._bar.classes(remove="full", add="full" if percent > FULL else "")
             self._bar.update()
 
 

@@ -16,13 +16,13 @@ from nicegui import ui
 from penstock.errors import ConfigError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import ROLE_NAMES, Role
-from penstock.nsqadmin.pages import layout, parts, static
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.message import COPY
 from penstock.nsqadmin.store import LoggedIn, Token, User, hash_password
 
 T = TypeVar("T")
 
-_COPY = static.text("copy.js")  # of what has the class shown-body
 _ROLES = {
     "view": "may look",
     "operate": "may pause, publish, replay, requeue",
@@ -125,8 +125,6 @@ class Users:
         question = "Remove this user? Their sessions end now."
         if [one.name for one in self._store.users()] == [name]:
             question += " There is no other one: from then on nobody has to log in."
-        if not await layout.confirm(question, name):
-            return
 
         def run() -> None:
             left = [one.role for one in self._store.users() if one.name != name]
@@ -135,7 +133,8 @@ class Users:
                 raise ConfigError("user", name, rule)
             self._store.remove_user(name)
 
-        await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run)
+        await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run, "",
+                            question, name)  # fmt: skip
         self._show()
 
     async def _save(self) -> None:
@@ -199,17 +198,15 @@ class Tokens:
             ui.label(token).classes("mono shown-body")
             with parts.row():
                 copy = ui.button("Copy").props("outline dense")
-                copy.on("click", lambda: ui.notify("The token is copied."), js_handler=_COPY)
+                copy.on("click", lambda: ui.notify("The token is copied."), js_handler=COPY)
                 ui.button("Hide", on_click=self._made.clear).props("flat dense")
             parts.soft("The program sends it as: Authorization: Bearer TOKEN")
 
     async def _remove(self, name: str) -> None:
         question = "Remove this token? The programs that use it get no more answers."
-        if not await layout.confirm(question, name):
-            return
-
         run = partial(self._store.remove_token, name)
-        await layout.change(self._here, Role.DESTROY, "remove_token", {"token": name}, run)
+        await layout.change(self._here, Role.DESTROY, "remove_token", {"token": name}, run, "",
+                            question, name)  # fmt: skip
         self._show()
 
 

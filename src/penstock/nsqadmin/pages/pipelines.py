@@ -11,16 +11,15 @@ import shlex
 import time
 from typing import Any
 
-from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.api import ApiError, saved, viewed
-from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.pages import chart, layout, parts, static
-from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, row_of
+from penstock.nsqadmin.api import ApiError, saved
+from penstock.nsqadmin.pages import chart, layout, parts
+from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_topic
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
 from penstock.pipelines.runs import HTML, JSON, LogPlace, Option
 
@@ -29,25 +28,25 @@ _HEIGHT = "calc(100vh - 210px)"
 _PHASES = {"started": "starts", "running": "running", "finished": "finished", "stopped": "stopped",
            "failed": "failed", VANISHED: "fell silent"}  # fmt: skip
 _COLOURS = {"running": "good", "failed": "bad", VANISHED: "bad"}
-_SHARE = static.text("pipelines_share.js")
-_PHASE = "(p) => ({'running': 'good', 'failed': 'bad', 'fell silent': 'bad'}[p.value] || '')"
 _RUNS = [
-    linked("name", "Run", "link", flex=1, minWidth=110),
-    column("state", "State", width=105, **{":cellClass": _PHASE}),
+    column("name", "Run", "link", lambda state: state.name or state.pipeline,
+           to=lambda link, state: link("pipelines", state.run), flex=1, minWidth=110),
+    column("state", "State", "state", width=115),
     column("what", "Table or topic", flex=2, minWidth=140),
-    {"field": "share", "headerName": "Done", "width": 140, ":cellRenderer": _SHARE},
-    numbers("rows", "Messages", width=115),
-    numbers("rate", "Rate", "rate", width=90),
-    numbers("lag_rows", "Behind", width=95),
-    numbers("lag_seconds", "Lag", "span", width=110),
-    numbers("left_seconds", "Left", "span", width=110),
-    numbers("committed_s", "Last commit", f"({SPAN}) + ' ago'", width=140),
-    numbers("batch", "Batch", "value", width=85),
-    column("started", "Started", width=200, sort="desc"),
-    numbers("took_s", "Took", "span", width=125),
+    column("share", "Done", "share", lambda state: _percent(done_share(state)), width=140),
+    column("rows", "Messages", "count", width=115),
+    column("rate", "Rate", "rate", width=90),
+    column("lag_rows", "Behind", "count", width=95),
+    column("lag_seconds", "Lag", "span", width=110),
+    column("left_seconds", "Left", "span", width=110),
+    column("committed_s", "Last commit", "past", width=140),
+    column("batch", "Batch", "value", width=85),
+    column("started", "Started", of=lambda state: words.clock(state.started_s), width=200,
+           sort="desc"),
+    column("took_s", "Took", "span", width=125),
     column("pipeline", "Pipeline", width=100),
     column("host", "Host", width=130),
-]
+]  # fmt: skip
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -58,31 +57,35 @@ _HEADERS = {
 }
 
 
-def add(app: FastAPI, deps: Deps) -> None:
-    async def text_of(request: Request, run: str, form: str) -> str:
-        viewed(deps, request)
-        text = await deps.runs.page(run, form)
-        if text is None:
-            raise ApiError(404, "REPORT_NOT_FOUND")
-        return text
+async def _text_of(call: Call, run: str, form: str) -> str:
+    text = await call.deps.runs.page(run, form)
+    if text is None:
+        raise ApiError(404, "REPORT_NOT_FOUND")
+    return text
 
-    @app.get(f"{deps.base}/pipelines/{{run}}/report", include_in_schema=False)
-    async def report(request: Request, run: str) -> Response:
-        return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
 
-    @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
-    async def document(request: Request, run: str) -> Response:
-        text = await text_of(request, run, JSON)
-        headers = _HEADERS | saved("report.json")
-        return Response(text, headers=headers, media_type="application/json")
+async def report(call: Call, run: str) -> Response:
+    return Response(await _text_of(call, run, HTML), headers=_HEADERS, media_type="text/html")
+
+
+async def document(call: Call, run: str) -> Response:
+    headers = _HEADERS | saved("report.json")
+    text = await _text_of(call, run, JSON)
+    return Response(text, headers=headers, media_type="application/json")
+
+
+FILES = (
+    file_route("/pipelines/{run}/report", report),
+    file_route("/pipelines/{run}/report.json", document),
+)
 
 
 async def check(here: Opened, run: str = "") -> None:
     await here.deps.runs.ready()
 
 
-def draw(here: Opened, pipeline: str = "") -> None:
-    runs = here.deps.runs.runs
+def draw(here: Opened) -> None:
+    runs, pipeline = here.deps.runs.runs, here.query.get("pipeline", "")
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()
@@ -104,7 +107,7 @@ def draw(here: Opened, pipeline: str = "") -> None:
             grids.clear()
             if all_:
                 empty = "No run of this pipeline."
-                grids.append(Grid(_RUNS, rows, "id", empty, "Runs of pipelines", _HEIGHT))
+                grids.append(Grid(_RUNS, "id", empty, "Runs of pipelines", _HEIGHT))
             else:
                 _nothing(here)
 
@@ -127,21 +130,20 @@ def draw(here: Opened, pipeline: str = "") -> None:
 def _row(here: Opened, run: Run) -> Row:
     state, now_s = run.state, time.time()
     phase = here.deps.runs.runs.phase(run)
-    share, goes_on = done_share(state), phase in ("started", "running")
+    goes_on = phase in ("started", "running")
     told = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
     return row_of(
-        _RUNS, state, id=run.id, link=here.link("pipelines", run.id),
-        name=state.name or state.pipeline,
-        state=f"{_PHASES[phase]}{told}",
-        share=None if share is None else round(100 * share, 1),
+        here.link, _RUNS, state, id=run.id, state=f"{_PHASES[phase]}{told}",
+        state_level=_COLOURS.get(phase, "plain"),
         rate=round(state.rows_per_second, 1) if goes_on else None,
-        lag_seconds=None if state.lag_seconds is None else round(state.lag_seconds),
         left_seconds=round(state.left_seconds) if goes_on and state.left_seconds else None,
         committed_s=commit_age_s(run, now_s),
-        started=words.clock(state.started_s),
-        took_s=round(duration_s(state, phase, now_s)),
-        what=what_of(run),
+        took_s=round(duration_s(state, phase, now_s)), what=what_of(run),
     )  # fmt: skip
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def commit_age_s(run: Run, now_s: float) -> int | None:
@@ -244,7 +246,7 @@ class _Run:
         self._report = ui.element("div")
         self._logs = parts.section("How far each log is read")
         with self._logs:
-            self._grid = Grid(_LOGS, [], "key", "No log.", "Logs")
+            self._grid = Grid(_LOGS, "key", "No log.", "Logs")
         with parts.section("About this run"):
             self._facts = ui.element("div")
         with parts.section("Start it again"):
@@ -347,19 +349,16 @@ def _known(run: Run, phase: str, now_s: float) -> dict[str, tuple[str, str]]:
 
 
 _LOGS = [
-    linked("topic", "Topic", "link", flex=1, minWidth=140),
-    column("partition", "Partition", width=100),
-    numbers("at", "Read to", width=130),
-    numbers("end", "Ends at", width=130),
-    numbers("behind", "Behind", width=120),
+    to_topic(flex=1, minWidth=140),
+    column("partition", "Partition", of=lambda one: str(one.partition), width=100),
+    column("at", "Read to", "count", width=130),
+    column("end", "Ends at", "count", width=130),
+    column("behind", "Behind", "count", of=lambda one: max(0, one.end - one.at), width=120),
 ]
 
 
 def _log_row(here: Opened, one: LogPlace) -> Row:
-    return row_of(
-        _LOGS, one, key=f"{one.topic}/{one.partition}", link=here.link("topics", one.topic),
-        partition=str(one.partition), behind=max(0, one.end - one.at),
-    )  # fmt: skip
+    return row_of(here.link, _LOGS, one, key=f"{one.topic}/{one.partition}")
 
 
 def _facts(run: Run) -> dict[str, str]:

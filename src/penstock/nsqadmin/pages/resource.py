@@ -1,11 +1,12 @@
 """The frame of the pages about one thing: a topic, a channel, a node. Each has its name with the
-way to it, a state in a word, a sentence, and figures; topics and channels have buttons.
+way to it, a state in a word, a sentence, and figures; topics and channels have buttons. And the
+tables that such pages are made of, which follow the installation by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from nicegui import ui
 
@@ -13,7 +14,7 @@ from penstock import limits
 from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout, parts, states
-from penstock.nsqadmin.pages.grid import Row
+from penstock.nsqadmin.pages.grid import Column, Grid, Row, column
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
@@ -21,46 +22,73 @@ from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicS
 Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
 
 
-_KINDS = ("", "topic", "channel")
+_KINDS = ("node", "topic", "channel")
 
 
-class Head:
-    """The heading with its badges and buttons, and the tabs below it."""
+class Frame:
+    """The heading with its badges and buttons, the tabs below it, and what is there while the thing
+    is: a sentence, and figures. The rest goes into `place`."""
 
     def __init__(
-        self, name: str, trail: Sequence[tuple[str, str]], kind: str,
-        tabs: Sequence[tuple[str, str]], buttons: Callable[[], StateButtons] | None = None,
+        self, here: Opened, figures: Figures, place: str, *names: str,
+        gone: Callable[[], object] | None = None,
     ) -> None:  # fmt: skip
-        with parts.heading(name, *trail):
-            self._badges = [parts.Badge() for _ in range(1 if buttons is None else 2)]
-            if buttons is not None:
-                parts.grow()
-            self._buttons = buttons() if buttons is not None else None
-        parts.tabs(f"This {kind}", tabs, kind.capitalize())
+        """`place` is "topics" or "nodes", `names` the topic and channel, or the node. `gone` draws
+        what is said instead where it is not there."""
+        above = [(place.capitalize(), here.link(place))]
+        above += [(name, here.link(place, name)) for name in names[:-1]]
+        of = names if place == "topics" else ()
+        with parts.heading(names[-1], *above):
+            self._badges = [parts.Badge() for _ in range(2)]
+            parts.grow()
+            self._buttons = StateButtons(here, *of) if of else None
+        kind = _KINDS[len(of)]
+        about = dict(zip(("topic", "channel"), of, strict=False)) or {"node": names[0]}
+        ways = [(kind.capitalize(), here.link(place, *names))]
+        ways += [("Messages", here.link("messages", of[0]))] if of else []
+        ways += [("Connections", here.link("connections", **about))]
+        parts.tabs(f"This {kind}", ways, kind.capitalize())
+        with ui.element("div").classes("panel empty") as self._gone:
+            if gone is not None:
+                gone()
+        self.place = ui.element("div").classes("below")
+        with self.place:
+            self._saying = ui.label().classes("saying" if of else "bad")
+            with parts.row("tiles row") as self._figures:
+                self._tiles = {name: parts.Tile(name) for name in figures}
 
-    def show(self, snapshot: Snapshot, *badges: Badge) -> None:
+    def show(
+        self, snapshot: Snapshot, badges: Sequence[Badge], saying: str, figures: Figures,
+        is_there: bool = True, stale_s: float = 0.0,
+    ) -> None:  # fmt: skip
         for shown, (word, level) in zip(self._badges, badges, strict=False):
             shown.show(word, level)
         if self._buttons is not None:
             self._buttons.show(snapshot)
-
-
-class Body:
-    """What is there while the thing is: a sentence, and figures. The rest goes into `place`."""
-
-    def __init__(self, figures: Figures) -> None:
-        self.place = ui.element("div").classes("below")
-        with self.place:
-            self._writing_about = ui.label().classes("saying")
-            with parts.row("tiles row"):
-                self._tiles = {name: parts.Tile(name) for name in figures}
-
-    def show(self, is_there: bool, stale_s: float, saying: str, figures: Figures) -> None:
+        self._gone.set_visibility(not is_there)
         self.place.set_visibility(is_there)
-        parts.show_age(self.place, stale_s)
-        self._writing_about.set_text(saying)
-        for name, shown in figures.items():
-            self._tiles[name].show(*shown)
+        parts.show_age(self._figures if self._buttons is None else self.place, stale_s)
+        self._saying.set_text(saying)
+        self._saying.set_visibility(bool(saying))
+        for name, shown_now in figures.items():
+            self._tiles[name].show(*shown_now)
+
+
+def table(
+    here: Opened, label: str, columns: Sequence[Column], key: str, empty: str,
+    rows: Callable[[Snapshot], list[Row]], height: str = "", is_always: bool = True,
+) -> None:  # fmt: skip
+    """A section with a table that follows the installation. Not `is_always`: it is there only when
+    it has rows."""
+    with parts.section(label) as section:
+        grid = Grid(columns, key, empty, label, height)
+
+    def show(snapshot: Snapshot) -> None:
+        found = rows(snapshot)
+        section.set_visibility(is_always or bool(found))
+        grid.show(found)
+
+    layout.follow(here, show)
 
 
 class StateButtons:
@@ -108,41 +136,63 @@ class StateButtons:
     async def _empty(self) -> None:
         here, names = self._here, self._names
         question = f"Throw away all messages that wait in this {_KINDS[len(names)]}?"
-        if await layout.confirm(question, names[-1]):
-            await layout.do(here, here.deps.actions.act("empty", *names))
+        await layout.do(here, here.deps.actions.act("empty", *names), question, names[-1])
 
     async def _delete(self) -> None:
         here, names = self._here, self._names
         lost = lost_with(here.deps.watch.latest, *names)
-        if await layout.confirm(lost, names[-1]) and await layout.do(
-            here, here.deps.actions.delete(*names)
-        ):
+        if await layout.do(here, here.deps.actions.delete(*names), lost, names[-1]):
             parts.go(here.link("topics", *names[:-1]))
 
 
-def topic_on(here: Opened, node: NodeState, row: Mapping[str, Any]) -> Row:
-    name = str(row.get("topic_name", ""))
-    channels = row.get("channels") or ()
-    depth, backend = row.get("depth", 0), row.get("backend_depth", 0)
-    is_dead = dict(node.producer.topics).get(name, False)
-    return {
-        "topic": name,
-        "topic_link": here.link("topics", name),
-        "node": node.address,
-        "node_link": here.link("nodes", node.address),
-        "waits": sum(one.get("depth", 0) for one in channels),
-        "depth": depth,
-        "memory": depth - backend,
-        "disk": backend,
-        "messages": row.get("message_count", 0),
-        "stored": row.get("stored_bytes"),
-        "channels": len(channels),
-        "clients": sum(one.get("client_count") or len(one.get("clients") or ())
-                       for one in channels),
-        "durability": row.get("durability", ""),
-        "state": "tombstoned" if is_dead else states.silent(node),
-        "stale": bool(node.stale_s),
-    }  # fmt: skip
+# --- a topic or channel on one node ---
+
+
+class OnNode(NamedTuple):
+    node: NodeState
+    topic: str
+    row: Mapping[str, Any]  # of its `/stats`
+
+    @property
+    def channels(self) -> Sequence[Mapping[str, Any]]:
+        return self.row.get("channels") or ()
+
+    @property
+    def clients(self) -> int:
+        return sum(one.get("client_count") or len(one.get("clients") or ())
+                   for one in self.channels)  # fmt: skip
+
+    @property
+    def state(self) -> str:
+        is_dead = dict(self.node.producer.topics).get(self.topic, False)
+        return "tombstoned" if is_dead else states.silent(self.node)
+
+
+def told(field: str, words: str, kind: str = "count", none: int | None = 0, **more: Any) -> Column:
+    """A column of what the node says under this name."""
+    return column(field, words, kind, lambda one: one.row.get(field, none), **more)
+
+
+def memory(**more: Any) -> Column:
+    held = lambda one: one.row.get("depth", 0) - one.row.get("backend_depth", 0)  # noqa: E731
+    return column("memory", "In memory", "count", held, minWidth=105, **more)
+
+
+TOPIC_ON_NODE = [
+    column("waits", "In channels", "count", minWidth=105,
+           of=lambda one: sum(each.get("depth", 0) for each in one.channels),
+           headerTooltip="Messages that wait in the channels of the topic"),
+    told("depth", "Depth", at=500, headerTooltip="Those that wait for the first channel"),
+    memory(at=700),
+    told("backend_depth", "Behind", at=700),
+    told("message_count", "Messages", at=500, minWidth=95),
+    told("stored_bytes", "On disk", "bytes", None, at=600),
+    column("channels", "Channels", "count", at=600, of=lambda one: len(one.channels), minWidth=90),
+    column("clients", "Clients", "count", at=500),
+    column("durability", "Durability", at=800, of=lambda one: one.row.get("durability", ""),
+           width=110),
+    column("state", "State", at=450, width=125),
+]  # fmt: skip
 
 
 def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:

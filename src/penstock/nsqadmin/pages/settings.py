@@ -9,12 +9,11 @@ from nicegui import ui
 from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout, parts, static
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.settings import Setting, SettingValues
 
 Field = ui.input | ui.select
-_SHEET = static.text("settings.css")  # what was chosen here stands out from what is as everywhere
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
@@ -29,7 +28,6 @@ class _Panel:
         with parts.section("Settings"):
             self._note = parts.note("Asking …")
             self._place = ui.element("div").classes("settings")
-            ui.add_css(_SHEET)
             with parts.row():
                 self._save_button = ui.button("Save settings", on_click=self._save)
                 self._save_button.props("unelevated").set_visibility(False)
@@ -96,16 +94,12 @@ class _Panel:
 
     async def _apply(self, changes: dict[str, str]) -> None:
         here, about = self._here, self._about
-        role = settings.roles_of(about, changes)
-        if role >= Role.DESTROY:
-            name = about.get("channel") or about["topic"]
-            question = f"{settings.detail(changes)}: messages that are too old then are dropped."
-            if not await layout.confirm(question, name):
-                return
-        kind = "channel" if "channel" in about else "topic"
+        role, detail = settings.roles_of(about, changes), settings.detail(changes)
+        question = f"{detail}: messages that are too old then are dropped."
+        kind, name = list(about.items())[-1]
         run = partial(settings.write, here.deps.upstream, self._nodes(), about, changes)
-        detail = settings.detail(changes)
-        if await layout.change(here, role, f"configure_{kind}", about, run, detail):
+        if await layout.change(here, role, f"configure_{kind}", about, run, detail,
+                               question if role >= Role.DESTROY else "", name):  # fmt: skip
             await self._show()
 
     # --- what can't be changed here ---

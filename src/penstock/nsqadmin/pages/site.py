@@ -11,7 +11,6 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
@@ -57,18 +56,20 @@ PAGES = (
     Page("/pipelines/{run}", pipelines.title, pipelines.draw_run, pipelines.check),
     Page("/sql", "SQL", sql.Console, sql.check, Role.VIEW),  # its role hangs on what is masked
     Page("/diagnostics", "Diagnostics", diagnostics.Diagnostics),
-    Page("/audit", "Audit log", audit.draw),
+    Page("/audit", "Audit log", audit.AuditLog),
     Page("/users", "Users", people.Users),
     Page("/tokens", "Tokens", people.Tokens),
     Page("/account", "Your account", people.draw_account),
 )
 
 
+FILES = (*downloads.FILES, *audit.FILES, *lookup.FILES, *pipelines.FILES)
+
+
 def add(app: FastAPI, deps: Deps) -> None:
     for page in PAGES:
         page.add(deps)
-    for part in (login, downloads, audit, lookup, pipelines):
-        part.add(app, deps)
+    login.add(app, deps)
     _add_answers(deps)
     guard.watch_events()
     app_of_pages.on_delete(guard.Sweeper().on_page_left)
@@ -78,8 +79,6 @@ def add(app: FastAPI, deps: Deps) -> None:
         reconnect_timeout=limits.ADMIN_RECONNECT_S,
         gzip_middleware_factory=None,  # the application around it does that, more quickly
     )  # fmt: skip
-    if deps.base:
-        app.add_middleware(_RootOf, base=deps.base)
     app.add_middleware(guard.Guard, gate=deps.gate, base=deps.base)
 
 
@@ -115,21 +114,3 @@ def _add_answers(deps: Deps) -> None:
     }  # fmt: skip
     for error, answer in answers.items():
         app_of_pages.add_exception_handler(error, answer)
-
-
-class _RootOf:
-    """The page at the base path itself has no slash at its end, as official."""
-
-    def __init__(self, app: ASGIApp, base: str) -> None:
-        self._app = app
-        self._base = base
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path")
-        if scope["type"] == "http" and path == f"{self._base}/":
-            response: Response = RedirectResponse(self._base, 301)
-            await response(scope, receive, send)
-            return
-        if scope["type"] in ("http", "websocket") and path == self._base:
-            scope = {**scope, "path": f"{path}/", "raw_path": f"{path}/".encode()}
-        await self._app(scope, receive, send)

@@ -1,8 +1,6 @@
 """A small SQL console over topics and tables: one SELECT at a time, bounded in every way."""
 
 import asyncio
-import csv
-import io
 import json
 import re
 import time
@@ -18,33 +16,24 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.audit import NotDone
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.pages import parts, static
-from penstock.nsqadmin.pages.grid import Grid, column, numbers
+from penstock.nsqadmin.pages import layout, parts
+from penstock.nsqadmin.pages.grid import Column, Grid, column
 from penstock.nsqadmin.pages.layout import Opened
 
-# What the engine makes of a topic (`console.py`).
-_TOPIC_COLUMNS = (
-    ("topic", "VARCHAR"), ("partition", "INTEGER"), ("offset", "BIGINT"),
-    ("timestamp", "TIMESTAMP WITH TIME ZONE"), ("id", "VARCHAR"), ("attempts", "SMALLINT"),
-    ("body", "BLOB"), ("key", "BLOB"), ("headers", "MAP(VARCHAR, VARCHAR)"),
-)  # fmt: skip
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _RESERVED = frozenset(("offset", "order", "group", "table", "user", "select", "from", "where"))
 _LISTED_MAX = 200  # topics beside the statement: more is a search, which Ctrl+K does
 _ROWS_NOTE = f"the first {limits.ADMIN_SQL_ROWS:,} rows are shown"
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
-_SHEET = static.text("sql.css")
-_INSERT = static.text("sql_insert.js")
+_INSERT = "(e) => penstock.insert(e)"
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
-_RECENT, _REMEMBER = static.text("sql_recent.js"), static.text("sql_remember.js")
-_FORGET = "try { localStorage.removeItem('penstock.sql'); } catch { }"
+_RECENT, _REMEMBER, _FORGET = (
+    f"return penstock.{name}()" for name in ("recent", "remember", "forget")
+)
 
 
 async def check(here: Opened) -> None:
-    role = _role(here.deps)
-    if not here.may(role):
-        raise Forbidden(f"this page needs the role {role.name.lower()}")
+    here.deps.gate.check(here.caller, _role(here.deps))
     await here.deps.watch.ready()
 
 
@@ -54,14 +43,14 @@ def _role(deps: Deps) -> Role:
 
 
 class Console:
-    def __init__(self, here: Opened, topic: str = "") -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
+        topic = here.query.get("topic", "")
         self._topics = topics_of(here.deps)
         if topic and topic not in self._topics:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
         self._reply = Reply()
-        ui.add_css(_SHEET)
         parts.heading("SQL over topics and tables")
         count = limits.ADMIN_SQL_MESSAGES
         parts.soft(
@@ -80,7 +69,7 @@ class Console:
             parts.written("h3", "Topics")
             shown = self._topics[:_LISTED_MAX]
             for name in shown:
-                self._thing(name, _TOPIC_COLUMNS)
+                self._thing(name)
             if not shown:
                 parts.soft("No topic yet.")
             if len(shown) < len(self._topics):
@@ -89,16 +78,13 @@ class Console:
             self._tables = ui.element("div")
         ui.timer(0.05, self._show_tables, once=True)
 
-    def _thing(self, name: str, columns: tuple[tuple[str, str], ...] | None) -> None:
+    def _thing(self, name: str) -> None:
         with ui.element("div").classes("thing"):
             self._insert(name)
             with ui.element("details") as box:
                 summary = parts.written("summary", "columns")
                 parts.named(summary.classes("soft small"), f"Columns of {name}")
                 place = ui.element("ul")
-        if columns is not None:
-            self._list(place, columns)
-            return
 
         async def ask() -> None:
             if place.default_slot.children:
@@ -127,7 +113,7 @@ class Console:
         found = await tables_of(self._here.deps)
         with self._tables:
             for name in found:
-                self._thing(name, None)
+                self._thing(name)
             if not found:
                 lakes = ", ".join(self._here.deps.options.lake)
                 said = f"None below {lakes} yet." if lakes else "-lake names no tables."
@@ -175,8 +161,7 @@ class Console:
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
-        if not here.deps.gate.is_still(here.caller, _role(here.deps)):
-            self._note.set_text("You may not do this any more: open the page again.")
+        if not layout.may_still(here, _role(here.deps), "sql", {}):
             return
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
             self._note.set_text(f"At most {limits.ADMIN_SQL_STATEMENT_CHARS:,} characters, please.")
@@ -226,14 +211,12 @@ class Console:
             for number, row in enumerate(reply.rows)
         ]
         with self._place:
-            Grid(columns, rows, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
+            grid = Grid(columns, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
+            grid.show(rows)
 
     def _save_csv(self) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(self._reply.columns)
-        writer.writerows(self._reply.rows)
-        ui.download.content(text.getvalue(), "rows.csv", "text/csv")
+        text = parts.as_csv(self._reply.columns, self._reply.rows)
+        ui.download.content(text, "rows.csv", "text/csv")
 
     def _save_json(self) -> None:
         names = console.distinct(self._reply.columns)
@@ -242,10 +225,10 @@ class Console:
         ui.download.content(text, "rows.json", "application/json")
 
 
-def _column(name: str, shown: str, kind: str) -> dict[str, Any]:
+def _column(name: str, shown: str, kind: str) -> Column:
     words = f"{shown} ({_KINDS.get(kind, kind.lower())})" if kind else shown
     if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"):
-        return numbers(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
+        return column(name, words, "value", flex=1, minWidth=110, maxWidth=None, filter=False)
     return column(name, words, flex=2, minWidth=130, tooltipField=name)
 
 
@@ -301,10 +284,8 @@ def _below(lake: str) -> list[str]:
 
 
 async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
-    """Of a table, asked of the process that answers statements; () when it can't be read."""
-    sql = f"SELECT * FROM {quoted(table)} LIMIT 0"
-    question = Question(sql, [], list(deps.options.lake), rows_max=1)
-    reply = await console.ask(question)
+    """Of a table or topic; () when it can't be read."""
+    reply = await _ask(deps, f"SELECT * FROM {quoted(table)} LIMIT 0")
     return tuple(zip(reply.columns, reply.types, strict=True))
 
 

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level, findings
-from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.history import Sample
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
@@ -33,7 +33,6 @@ STUCK, GAINS, LOSES, HOLDS = "stuck", "gains", "loses", "holds"
 LATE = frozenset((PAUSED, UNREAD, STUCK, LOSES))  # those that somebody should look at
 
 LEVELS = {Level.BAD: "bad", Level.WARN: "warn", Level.NOTE: "soft"}
-_DEPTH, _OUT = FIELDS.index("depth"), FIELDS.index("out_rate")
 _NAMED_MAX = 4  # of channels in one sentence
 
 Badge = tuple[str, str]  # a word and its colour; two empty ones when there is nothing to say
@@ -162,7 +161,7 @@ def lag_of(channel: ChannelState, recent: Sequence[Sample]) -> Lag:
 
 def trend(recent: Sequence[Sample]) -> float:
     """Messages a second by which more wait; 0 when too little is known."""
-    known = [(one.time_s, one.values[_DEPTH]) for one in recent if one.values is not None]
+    known = [(one.time_s, one.values.depth) for one in recent if one.values is not None]
     span_s = known[-1][0] - known[0][0] if known else 0.0
     return (known[-1][1] - known[0][1]) / span_s if span_s >= limits.ADMIN_TREND_S else 0.0
 
@@ -170,7 +169,7 @@ def trend(recent: Sequence[Sample]) -> float:
 def _finishes_nothing(channel: ChannelState, recent: Sequence[Sample]) -> bool:
     known = [one.values for one in recent if one.values is not None]
     long_enough = len(known) > 1 and recent[-1].time_s - recent[0].time_s >= limits.ADMIN_TREND_S
-    return long_enough and not channel.finish_rate and not any(one[_OUT] for one in known)
+    return long_enough and not channel.finish_rate and not any(one.out_rate for one in known)
 
 
 # --- in a sentence ---

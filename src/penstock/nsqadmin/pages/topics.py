@@ -12,19 +12,8 @@ from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import bar, layout, parts, states
-from penstock.nsqadmin.pages.grid import (
-    FLASH,
-    Grid,
-    Row,
-    curves,
-    linked,
-    numbers,
-    row_of,
-    stated,
-    wide,
-)
+from penstock.nsqadmin.pages.grid import FLASH, Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
@@ -33,7 +22,6 @@ _HEIGHT_OF_MANY = "calc(100vh - 150px)"
 _COOKIE = "penstock_internal"  # "1": topics of Penstock's own are shown
 _CURVE_EVERY_S = 5.0
 _CURVE_POINTS = 24
-_DEPTH = FIELDS.index("depth")
 
 Told = Mapping[str, Sequence[Finding]]
 _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
@@ -59,9 +47,9 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 
 
 class Topics:
-    def __init__(self, here: Opened, q: str = "", state: str = "") -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._sought = q
+        self._sought, state = here.asked("q", "state").values()
         self._state = state if state in _STATES else ""
         self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client
@@ -75,9 +63,8 @@ class Topics:
             search = ui.input("Search", value=self._sought).props(
                 'clearable debounce=150 aria-label="Search topics"'
             )
-        latest = self._here.deps.watch.latest
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
-        self._grid = Grid(_COLUMNS, self._wanted(latest), "name", empty, "Topics", _HEIGHT_OF_MANY)
+        self._grid = Grid(_COLUMNS, "name", empty, "Topics", _HEIGHT_OF_MANY)
         self._grid.element.options["quickFilterText"] = self._sought
         internal.on_value_change(lambda event: self._show_internal(bool(event.value)))
         choice.on_value_change(lambda event: self._choose(str(event.value or "")))
@@ -122,21 +109,25 @@ class Topics:
 
 
 _COLUMNS = [
-    linked("name", "Topic", "link", flex=3, minWidth=130),
-    wide(420, numbers("in_rate", "In", "rate")),
-    wide(500, numbers("out_rate", "Out", "rate")),
-    numbers("backlog", "Depth"),
-    wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
-    wide(500, numbers("oldest", "Oldest", "age",
-                      headerTooltip="Age of the oldest unfinished message")),
-    wide(700, numbers("in_flight", "In flight")),
-    wide(1000, numbers("deferred", "Deferred", minWidth=88)),
-    wide(900, numbers("channels", "Channels", minWidth=90)),
-    wide(700, numbers("clients", "Clients", **FLASH)),
-    wide(1200, numbers("messages", "Messages", minWidth=100)),
-    wide(1000, numbers("stored", "On disk", "bytes", minWidth=88)),
-    wide(1400, numbers("nodes", "Nodes")),
-    stated("state", "State", width=125, **FLASH),  # what matters most, also on a phone
+    column("name", "Topic", "link", to=lambda link, one: link("topics", one.name), flex=3,
+           minWidth=130),
+    column("in_rate", "In", "rate", at=420),
+    column("finish_rate", "Out", "rate", at=500),
+    column("backlog", "Depth", "count"),
+    column("curve", "Lately", "curve", at=800, width=100,
+           headerTooltip="Depth in the last minutes"),
+    column("oldest", "Oldest", "age", at=500, of=lambda one: _rounded(one.oldest_s),
+           headerTooltip="Age of the oldest unfinished message"),
+    column("in_flight", "In flight", "count", at=700),
+    column("deferred", "Deferred", "count", at=1000, minWidth=88),
+    column("channels", "Channels", "count", at=900, of=lambda one: len(one.channels), minWidth=90),
+    column("clients", "Clients", "count", at=700, **FLASH),
+    column("messages", "Messages", "count", at=1200, minWidth=100),
+    column("stored", "On disk", "bytes", at=1000, minWidth=88,
+           of=lambda one: one.stored_bytes if one.tells_disk or not one.nodes else None),
+    column("nodes", "Nodes", "count", at=1400,
+           of=lambda one: len(one.nodes) or len(one.registered)),
+    column("state", "State", "state", width=125, **FLASH),
 ]  # fmt: skip
 
 
@@ -172,19 +163,10 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
 
 
 def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
-    known = drawn.rows.get(topic.name)
     state, level = states.topic_badge(topic, told)
     return row_of(
-        _COLUMNS, topic,
-        link=known["link"] if known else here.link("topics", topic.name),
-        in_rate=round(topic.in_rate, 1),
-        out_rate=round(topic.finish_rate, 1),
-        curve=drawn.curves.get(topic.name, ""),
-        oldest=_rounded(topic.oldest_s),
-        channels=len(topic.channels),
-        stored=topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
-        nodes=len(topic.nodes) or len(topic.registered),
-        stale=bool(topic.stale_s), state=state, level=level,
+        here.link, _COLUMNS, topic, curve=drawn.curves.get(topic.name, ""),
+        stale=bool(topic.stale_s), state=state, state_level=level,
     )  # fmt: skip
 
 
@@ -200,7 +182,7 @@ def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {
-        one.name: _curve([sample.values[_DEPTH] for sample in here.deps.history.recent(one.name)
+        one.name: _curve([sample.values.depth for sample in here.deps.history.recent(one.name)
                           if sample.values is not None])
         for one in waiting[: limits.ADMIN_CURVES]
     }  # fmt: skip

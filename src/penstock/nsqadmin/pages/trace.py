@@ -7,40 +7,36 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import lifeline, traces, words
-from penstock.nsqadmin.pages import parts, static
-from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
+from penstock.nsqadmin.pages import parts
+from penstock.nsqadmin.pages.grid import Grid, column, row_of
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.traces import Seeker, TracedEvent, contexts
 from penstock.trace.events import Event
 
 
-async def draw(
-    here: Opened, id: str = "", topic: str = "", partition: str = "", since: str = ""
-) -> None:
+async def draw(here: Opened) -> None:
     await here.deps.watch.ready()
-    _Lives(here, topic, partition, since).draw(id)
+    _Lives(here).draw()
 
 
 class _Lives:
-    def __init__(self, here: Opened, topic: str, partition: str, since: str) -> None:
+    def __init__(self, here: Opened) -> None:
         self._here = here
-        self._topic = topic
-        self._partition = partition
-        self._since = since
         self._search_count = 0
 
-    def draw(self, text: str) -> None:
-        ui.add_css(_SHEET)
+    def draw(self) -> None:
+        fields = self._here.asked("id", "topic", "partition", "since").values()
+        text, topic, partition, since = fields
         parts.heading("One message's life")
         with parts.row():
             self._id = ui.input("Message id, or trace:N", value=text)
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
-            self._only = ui.input("Only in topic", value=self._topic)
+            self._only = ui.input("Only in topic", value=topic)
             self._only.on("keydown.enter", self._search)
-            self._part = ui.input("Only in partition", value=self._partition)
+            self._part = ui.input("Only in partition", value=partition)
             self._part.props('inputmode="numeric"').style("width: 9rem")
             self._part.on("keydown.enter", self._search)
-            self._day = ui.input("Trace id: since day", value=self._since).props(
+            self._day = ui.input("Trace id: since day", value=since).props(
                 'placeholder="2026-05-01"'
             )
             self._day.on("keydown.enter", self._search)
@@ -74,15 +70,8 @@ class _Lives:
                 )
                 ui.link("Topics", self._here.link("topics"))
                 return
-            columns = [
-                linked("id", "Message", "link", width=190, cellClass="mono"),
-                column("topic", "Topic", flex=1, minWidth=110),
-                column("last", "Last event", flex=1, minWidth=130),
-                wide(700, column("time", "At (UTC)", width=215)),
-                wide(700, numbers("trace_id", "Trace id", "value")),
-            ]
-            rows = [_recent_row(self._here, one) for one in found]
-            Grid(columns, rows, "id", "None.", "Traced last", "calc(100vh - 330px)")
+            grid = Grid(_RECENT, "id", "None.", "Traced last", "calc(100vh - 330px)")
+            grid.show([row_of(self._here.link, _RECENT, one) for one in found])
 
     async def _search(self) -> None:
         """The log's part is shown as soon as it is there, then the table's with it."""
@@ -149,10 +138,8 @@ class _Lives:
 def _event(here: Opened, found: TracedEvent, passed_ns: int) -> None:
     event = found.event
     ui.label(words.moment(event.time_ns)).classes("mono soft")
-    parts.soft(f"+{lifeline.length(passed_ns)}")
-    ui.label(event.kind.label.replace("_", " ")).classes(
-        f"badge {_COLOURS.get(event.kind.label, 'soft')}"
-    )
+    parts.soft(f"+{words.fine(passed_ns / 1e9)}")
+    ui.label(_kind(event)).classes(f"badge {lifeline.LEVELS.get(event.kind, 'soft')}")
     place = (event.topic, event.channel) if event.channel else (event.topic,)
     ui.link("/".join(place), here.link("topics", *place))
     partition = f"partition {event.partition} " if event.partition else ""
@@ -167,24 +154,26 @@ def _event(here: Opened, found: TracedEvent, passed_ns: int) -> None:
     ui.label(f"from {found.sources}").classes("source soft")
 
 
-_COLOURS = {
-    "published": "good", "finished": "good", "timed_out": "warn", "requeued": "warn",
-    "dead_lettered": "bad", "skipped": "bad", "corrupt": "bad", "emptied": "warn",
-    "disconnected": "warn",
-}  # fmt: skip
+def _kind(event: Event) -> str:
+    return event.kind.label.replace("_", " ")
 
 
-def _recent_row(here: Opened, event: Event) -> Row:
-    id_ = f"{event.message_id:016x}"
-    where = f" in {event.channel}" if event.channel else ""
-    return {
-        "id": id_,
-        "link": here.link("trace", id=id_),
-        "topic": event.topic,
-        "last": f"{event.kind.label.replace('_', ' ')}{where}",
-        "time": words.moment(event.time_ns).removesuffix(" UTC"),
-        "trace_id": str(event.trace_id) if event.trace_id else "",
-    }
+def _id(event: Event) -> str:
+    return f"{event.message_id:016x}"
+
+
+_RECENT = [
+    column("id", "Message", "link", _id, to=lambda link, one: link("trace", id=_id(one)),
+           width=190, cellClass="mono"),
+    column("topic", "Topic", flex=1, minWidth=110),
+    column("last", "Last event",
+           of=lambda one: _kind(one) + (f" in {one.channel}" if one.channel else ""), flex=1,
+           minWidth=130),
+    column("time", "At (UTC)", at=700,
+           of=lambda one: words.moment(one.time_ns).removesuffix(" UTC"), width=215),
+    column("trace_id", "Trace id", "value", at=700,
+           of=lambda one: str(one.trace_id) if one.trace_id else ""),
+]  # fmt: skip
 
 
 def _run_line(here: Opened) -> None:
@@ -213,7 +202,8 @@ def _drawing(here: Opened, events: list[Event]) -> None:
     """A lane for the topic and each channel. Its points are in the list below, too."""
     shown = events[: limits.ADMIN_TRACE_DRAWN]
     drawing = lifeline.drawn(shown)
-    first, last = lifeline.clock(shown[0].time_ns), lifeline.clock(shown[-1].time_ns)
+    first, last = words.clock_of(shown[0].time_ns), words.clock_of(shown[-1].time_ns)
+    in_all_s = (shown[-1].time_ns - shown[0].time_ns) / 1e9
     with parts.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
         for lane in drawing.lanes:
             place = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
@@ -223,7 +213,7 @@ def _drawing(here: Opened, events: list[Event]) -> None:
         ui.element("span")
         with ui.element("div").classes("axis soft small"):
             ui.label(first)
-            ui.label(f"{lifeline.length(shown[-1].time_ns - shown[0].time_ns)} in all")
+            ui.label(f"{words.fine(in_all_s)} in all")
             ui.label(last)
     kinds = {event.kind for event in shown}
     with ui.element("div").classes("legend small"):
@@ -240,13 +230,13 @@ def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
         mark = ui.element("div").classes("cut small")
         mark.style(f"left: {cut.start:.2f}%; width: {cut.end - cut.start:.2f}%")
         with mark:
-            ui.label(lifeline.length(cut.length_ns))
+            ui.label(words.fine(cut.length_ns / 1e9))
     for bar in lane.bars:
         drawn = ui.element("div").classes(f"span {bar.level}")
         drawn.style(f"left: {bar.start:.2f}%; width: {max(bar.end - bar.start, 0.2):.2f}%")
     for point in lane.points:
         event = point.event
-        said = f"{event.kind.label.replace('_', ' ')} at {lifeline.clock(event.time_ns)}"
+        said = f"{_kind(event)} at {words.clock_of(event.time_ns)}"
         if event.attempts:
             said += f", attempt {event.attempts}"
         if event.client:
@@ -255,6 +245,3 @@ def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
         dot.style(f"left: {point.at:.2f}%").props('role="img"')
         dot.props["title"] = said
         parts.named(dot, said)
-
-
-_SHEET = static.text("trace.css")

@@ -50,7 +50,7 @@ function openFinder() {
 function ask() {
   going = moved = false;
   if (!window.did_handshake) { setTimeout(ask, 100); return; }
-  emitEvent('FIND', input.value);
+  emitEvent('penstock_find', input.value);
 }
 function onKey(event) {
   const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
