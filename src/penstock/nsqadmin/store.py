@@ -209,15 +209,17 @@ class Store:
 
     # --- users ---
 
-    def users(self) -> list[User]:
-        rows = self._db.execute("SELECT name, role, created_s FROM users ORDER BY name")
+    def users(self, where: str = "", *values: str) -> list[User]:
+        query = f"SELECT name, role, created_s FROM users {where} ORDER BY name"
+        rows = self._db.execute(query, values)
         return [User(name, ROLE_NAMES[role], created_s) for name, role, created_s in rows]
 
     def has_users(self) -> bool:
-        return bool(self.users())
+        return self._db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None
 
     def user(self, name: str) -> User | None:
-        return next((one for one in self.users() if one.name == name), None)
+        """It is asked with each request: not all of them are read."""
+        return next(iter(self.users("WHERE name = ?", name)), None)
 
     def put_user(self, name: str, password_hash: str, role: Role) -> None:
         """Make a user, or give them another password and role; their sessions end."""
