@@ -2,27 +2,19 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 
 from cases import each
 from e2e.daemon import Daemon
 from penstock import __version__
-from penstock.command.flags import Effect
 from penstock.errors import ConfigError
 from penstock.net.listener import ListenAddress
-from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
+from penstock.nsqd.options import default_node_id, read_options
 
 from .world import V2, mpub, ok
 
 MS, S = 1_000_000, 1_000_000_000
-
-
-def test_every_field_is_a_flag_and_every_flag_that_works_is_a_field() -> None:
-    names = {field.name for field in fields(Options)} - {"without_effect", "all_values"}
-    working = {flag.attribute for flag in FLAGS if flag.effect is Effect.NOW}
-    assert working - {"verbose"} == names
 
 
 def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:

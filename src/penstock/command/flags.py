@@ -13,10 +13,10 @@ is a `ConfigError` (exit code 1).
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock import limits
 from penstock.command.environment import PREFIX, check_names, nearest, unknown
@@ -88,6 +88,38 @@ class Flag:
 
     def _shown(self, value: Any) -> Any:
         return format_duration(value) if self.kind is Kind.DURATION and value else value
+
+
+# --- a daemon's options: a dataclass whose fields are the flags ---
+
+Options = TypeVar("Options")
+_KINDS = {
+    str: Kind.STRING, int: Kind.INT, float: Kind.FLOAT, bool: Kind.BOOL,
+    tuple[str, ...]: Kind.STRINGS, tuple[float, ...]: Kind.FLOATS,
+}  # fmt: skip
+
+
+def flag(default: Any, help: str, **more: Any) -> Any:
+    """A field that is a flag of the same name and kind; of a duration the name ends in `_ns`, which
+    the flag has not. `more` as `Flag` has it."""
+    return field(metadata={"flag": (default, help), "more": more})
+
+
+def flags_of(options: type) -> tuple[Flag, ...]:
+    found = []
+    for one in fields(options):
+        if "flag" in one.metadata:
+            is_duration = one.type is int and one.name.endswith("_ns")
+            kind = Kind.DURATION if is_duration else _KINDS[one.type]  # type: ignore[index]
+            name = one.name.removesuffix("_ns") if is_duration else one.name
+            flag = Flag(name.replace("_", "-"), kind, *one.metadata["flag"], **one.metadata["more"])
+            found.append(flag)
+    return tuple(found)
+
+
+def options_of(kind: type[Options], values: Mapping[str, Any], **more: Any) -> Options:
+    """`values`: by attribute. `more`: of fields that are no flags."""
+    return kind(**{flag.attribute: values[flag.attribute] for flag in flags_of(kind)}, **more)
 
 
 @dataclass

@@ -17,61 +17,38 @@ from typing import Any, NamedTuple, TypeVar
 from penstock import __version__, limits
 from penstock.command import logs
 from penstock.command import run as command_run
-from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, Kind, UsageError, usage
+from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, UsageError, flag, usage
 from penstock.command.run import EXIT_FATAL, EXIT_USAGE
 from penstock.errors import ConfigError
 
-
-def first_flags(program: str) -> tuple[Flag, ...]:
-    """Every daemon's help begins with them."""
-    return (
-        Flag("version", Kind.BOOL, False, "print version string"),
-        Flag("config", Kind.STRING, "", "path to a TOML config file"),
-        Flag("log-level", Kind.STRING, "info", "set log verbosity", choices=LOG_LEVELS),
-        Flag("log-prefix", Kind.STRING, f"[{program}] ", "log message prefix"),
-        Flag("log-format", Kind.STRING, "text", "log lines as text or json",
-             choices=("text", "json")),
-        Flag("verbose", Kind.BOOL, False, "deprecated; use -log-level"),
-    )  # fmt: skip
-
-
-def fetch_flags() -> tuple[Flag, ...]:
-    """Of daemons that ask others over HTTP."""
-    return (
-        Flag("http-client-connect-timeout", Kind.DURATION, limits.FETCH_CONNECT_NS,
-             "time to connect for an outgoing HTTP request", bounds=(limits.MS, None)),
-        Flag("http-client-request-timeout", Kind.DURATION, limits.FETCH_REQUEST_NS,
-             "time for an outgoing HTTP request, in all", bounds=(limits.MS, None)),
-    )  # fmt: skip
+# of daemons that ask others over HTTP
+CONNECT_TIMEOUT = flag(limits.FETCH_CONNECT_NS, "time to connect for an outgoing HTTP request",
+                       bounds=(limits.MS, None))  # fmt: skip
+REQUEST_TIMEOUT = flag(limits.FETCH_REQUEST_NS, "time for an outgoing HTTP request, in all",
+                       bounds=(limits.MS, None))  # fmt: skip
+# of those that are commanded over HTTP
+ALLOWED_HOST = flag((), "host name under which HTTP clients and web pages may send requests, "
+                    "besides this host's own; * for any (may be repeated)")  # fmt: skip
+SECRET_FILE = flag("", "file with the secret that HTTP requests must carry to change anything")
+# of those that follow a cluster
+ETCD_CA = flag("", "the authority that signs etcd's certificate (default: the system's)")
+PASSWORD_FILE = flag("", "file with the password of etcd's user")
 
 
-def gate_flags() -> tuple[Flag, ...]:
-    """Of daemons that are commanded over HTTP."""
-    return (
-        Flag("http-allowed-host", Kind.STRINGS, (), "host name under which HTTP clients and web "
-             "pages may send requests, besides this host's own; * for any (may be repeated)"),
-        Flag("http-secret-file", Kind.STRING, "", "file with the secret that HTTP requests must "
-             "carry to change anything"),
-    )  # fmt: skip
-
-
-def etcd_flags() -> tuple[Flag, ...]:
-    return (
-        Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate "
-             "(default: the system's)"),
-        Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
-    )  # fmt: skip
+def log_prefix(program: str) -> Any:
+    return flag(f"[{program}] ", "log message prefix")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
-    """Each field is the flag of the same name."""
+    """Every daemon's help begins with them."""
 
-    version: bool
-    config: str
-    log_level: str
-    log_prefix: str
-    log_format: str
+    version: bool = flag(False, "print version string")
+    config: str = flag("", "path to a TOML config file")
+    log_level: str = flag("info", "set log verbosity", choices=LOG_LEVELS)
+    log_prefix: str = log_prefix("penstock")
+    log_format: str = flag("text", "log lines as text or json", choices=("text", "json"))
+    verbose: bool = flag(False, "deprecated; use -log-level")
 
 
 Options = TypeVar("Options", bound=CommonOptions)

@@ -6,99 +6,24 @@ Unlike the official one it listens on the loopback interface unless it is told o
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.flags import Effect, Flag, Kind, check_bounds, resolve
-from penstock.command.program import CommonOptions, fetch_flags, first_flags
+from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.program import (
+    CONNECT_TIMEOUT,
+    REQUEST_TIMEOUT,
+    CommonOptions,
+    log_prefix,
+)
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
 CALLBACK = "/login/oidc/callback"  # where an OIDC provider sends the browser back to
 
-FLAGS: tuple[Flag, ...] = (
-    *first_flags("nsqadmin"),
-    Flag("http-address", Kind.STRING, "127.0.0.1:4171", "<addr>:<port> for HTTP clients; loopback"
-         " unless set otherwise"),
-    Flag("base-path", Kind.STRING, "/", "URL base path, for a reverse proxy"),
-    Flag("dev-static-dir", Kind.STRING, "", "accepted; there are no static files to replace",
-         effect=Effect.LATER),
-    Flag("lookupd-http-address", Kind.STRINGS, (), "<addr>:<port> of an nsqlookupd (may be given"
-         " several times)", key="nsqlookupd_http_addresses"),
-    Flag("nsqd-http-address", Kind.STRINGS, (), "<addr>:<port> of an nsqd (may be given several"
-         " times)", key="nsqd_http_addresses"),
-    Flag("admin-user", Kind.STRINGS, (), "user that may change things (may be given several times);"
-         " when there is none, everybody who is not held back otherwise", key="admin_users"),
-    Flag("acl-http-header", Kind.STRING, "X-Forwarded-User", "HTTP header with the user's name, set"
-         " by a proxy in front"),
-    Flag("acl-email-header", Kind.STRING, "", "HTTP header with the user's email address, such as"
-         " X-Forwarded-Email: for a proxy that sets it, or takes it off what comes from outside"),
-    Flag("acl-groups-header", Kind.STRING, "X-Forwarded-Groups", "HTTP header with the user's"
-         " groups, with commas between them; read only with -group-role, for such a proxy"),
-    Flag("group-role", Kind.STRINGS, (), "GROUP=ROLE: what the members of a group may do: view,"
-         " operate or destroy; *=ROLE for whoever has logged in (may be given several times)"),
-    Flag("logout-url", Kind.STRING, "", "where Log out leads when a proxy has logged the user in,"
-         " such as /oauth2/sign_out"),
-    Flag("oidc-issuer", Kind.STRING, "", "URL of an OIDC provider that logs people in; -group-role"
-         " says what they may do"),
-    Flag("oidc-client-id", Kind.STRING, "", "what that provider calls nsqadmin"),
-    Flag("oidc-client-secret-file", Kind.STRING, "", "file with the secret that it has given, if"
-         " it has"),
-    Flag("oidc-redirect-url", Kind.STRING, "", "where it sends people back:"
-         " https://<this nsqadmin>/login/oidc/callback"),
-    Flag("oidc-scopes", Kind.STRING, "openid email profile", "what it is asked for"),
-    Flag("oidc-groups-claim", Kind.STRING, "groups", "where its token has the user's groups; may"
-         " be inside another: realm_access.roles"),
-    Flag("oidc-root-ca-file", Kind.STRING, "", "authorities for its certificate"),
-    Flag("allow-config-from-cidr", Kind.STRING, "127.0.0.1/8", "network that may use /config; empty"
-         " for all"),
-    Flag("notification-http-endpoint", Kind.STRING, "", "URL to POST every action to"),
-    Flag("graphite-url", Kind.STRING, "", "URL of graphite"),
-    Flag("proxy-graphite", Kind.BOOL, False, "serve graphite's /render through nsqadmin"),
-    Flag("statsd-prefix", Kind.STRING, "nsq.%s", "prefix of nsqd's statsd keys; %s is the host"),
-    Flag("statsd-interval", Kind.DURATION, 60 * limits.SECOND, "interval at which nsqd reports to"
-         " statsd", bounds=(1, None)),
-    Flag("statsd-counter-format", Kind.STRING, "stats.counters.%s.count", "statsd's key of a"
-         " counter"),
-    Flag("statsd-gauge-format", Kind.STRING, "stats.gauges.%s", "statsd's key of a gauge"),
-    *fetch_flags(),
-    Flag("http-client-tls-insecure-skip-verify", Kind.BOOL, False, "accept any certificate of an"
-         " nsqd or nsqlookupd"),
-    Flag("http-client-tls-root-ca-file", Kind.STRING, "", "authorities for the certificates of"
-         " nsqds and nsqlookupds"),
-    Flag("http-client-tls-cert", Kind.STRING, "", "certificate to show to nsqds and nsqlookupds"),
-    Flag("http-client-tls-key", Kind.STRING, "", "key of that certificate"),
-    # --- ours ---
-    Flag("http-client-secret-file", Kind.STRING, "", "file with the secret that nsqds and"
-         " nsqlookupds want for changes (their -http-secret-file)"),
-    Flag("data-path", Kind.STRING, "", "directory for users, history and the audit log; by default"
-         " penstock/nsqadmin in the user's state directory"),
-    Flag("trusted-proxy-cidr", Kind.STRINGS, TRUSTED_BY_DEFAULT, "networks whose"
-         " -acl-http-header is believed (may be given several times); name your proxy where"
-         " somebody has to log in, or when it passes on its own host name"),
-    Flag("login", Kind.STRING, "auto", "auto: asked for once there are users; required; off",
-         choices=("auto", "required", "off")),
-    Flag("read-only", Kind.STRING, "auto", "auto: whoever has not logged in may only look, when"
-         " listening beyond loopback; true: nobody may change anything; false",
-         choices=("auto", "true", "false")),
-    Flag("secure-cookie", Kind.BOOL, False, "send the session only over HTTPS (a proxy in front"
-         " speaks it)"),
-    Flag("session-lifetime", Kind.DURATION, 12 * 3600 * limits.SECOND, "a log-in ends after this"
-         " long without use", bounds=(limits.SECOND, None)),
-    Flag("poll-interval", Kind.DURATION, limits.SECOND, "how often nsqds are asked, at most",
-         bounds=(limits.SECOND // 10, None)),
-    Flag("history-retention", Kind.DURATION, 48 * 3600 * limits.SECOND, "how long charts go back",
-         bounds=(60 * limits.SECOND, None)),
-    Flag("mask-field", Kind.STRINGS, (), "field of JSON messages, or header, whose value is not"
-         " shown (may be given several times)"),
-    Flag("lake", Kind.STRINGS, (), "directory with the tables of archive and trace (may be given"
-         " several times)"),
-    Flag("trace-table", Kind.STRINGS, (), "table of the pipeline trace, for lives that the log no"
-         " longer holds (may be given several times)"),
-)  # fmt: skip
 
 # What is told to nobody: of the program itself.
 UNTOLD = frozenset(("version", "config", "verbose", "dev-static-dir"))
@@ -106,51 +31,87 @@ UNTOLD = frozenset(("version", "config", "verbose", "dev-static-dir"))
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CommonOptions):
-    """Each field is the flag of the same name."""
+    # fmt: off
+    log_prefix: str = log_prefix("nsqadmin")
+    http_address: str = flag("127.0.0.1:4171", "<addr>:<port> for HTTP clients; loopback unless "
+        "set otherwise")
+    base_path: str = flag("/", "URL base path, for a reverse proxy")
+    dev_static_dir: str = flag("", "accepted; there are no static files to replace",
+        effect=Effect.LATER)
+    lookupd_http_address: tuple[str, ...] = flag((), "<addr>:<port> of an nsqlookupd (may be given "
+        "several times)", key="nsqlookupd_http_addresses")
+    nsqd_http_address: tuple[str, ...] = flag((), "<addr>:<port> of an nsqd (may be given several "
+        "times)", key="nsqd_http_addresses")
+    admin_user: tuple[str, ...] = flag((), "user that may change things (may be given several "
+        "times); when there is none, everybody who is not held back otherwise", key="admin_users")
+    acl_http_header: str = flag("X-Forwarded-User", "HTTP header with the user's name, set by a "
+        "proxy in front")
+    acl_email_header: str = flag("", "HTTP header with the user's email address, such as "
+        "X-Forwarded-Email: for a proxy that sets it, or takes it off what comes from outside")
+    acl_groups_header: str = flag("X-Forwarded-Groups", "HTTP header with the user's groups, with "
+        "commas between them; read only with -group-role, for such a proxy")
+    group_role: tuple[str, ...] = flag((), "GROUP=ROLE: what the members of a group may do: view, "
+        "operate or destroy; *=ROLE for whoever has logged in (may be given several times)")
+    logout_url: str = flag("", "where Log out leads when a proxy has logged the user in, such as "
+        "/oauth2/sign_out")
+    oidc_issuer: str = flag("", "URL of an OIDC provider that logs people in; -group-role says "
+        "what they may do")
+    oidc_client_id: str = flag("", "what that provider calls nsqadmin")
+    oidc_client_secret_file: str = flag("", "file with the secret that it has given, if it has")
+    oidc_redirect_url: str = flag("", "where it sends people back: https://<this "
+        "nsqadmin>/login/oidc/callback")
+    oidc_scopes: str = flag("openid email profile", "what it is asked for")
+    oidc_groups_claim: str = flag("groups", "where its token has the user's groups; may be inside "
+        "another: realm_access.roles")
+    oidc_root_ca_file: str = flag("", "authorities for its certificate")
+    allow_config_from_cidr: str = flag("127.0.0.1/8", "network that may use /config; empty for all")
+    notification_http_endpoint: str = flag("", "URL to POST every action to")
+    graphite_url: str = flag("", "URL of graphite")
+    proxy_graphite: bool = flag(False, "serve graphite's /render through nsqadmin")
+    statsd_prefix: str = flag("nsq.%s", "prefix of nsqd's statsd keys; %s is the host")
+    statsd_interval_ns: int = flag(60 * limits.SECOND, "interval at which nsqd reports to statsd",
+        bounds=(1, None))
+    statsd_counter_format: str = flag("stats.counters.%s.count", "statsd's key of a counter")
+    statsd_gauge_format: str = flag("stats.gauges.%s", "statsd's key of a gauge")
+    http_client_connect_timeout_ns: int = CONNECT_TIMEOUT
+    http_client_request_timeout_ns: int = REQUEST_TIMEOUT
+    http_client_tls_insecure_skip_verify: bool = flag(False, "accept any certificate of an nsqd or "
+        "nsqlookupd")
+    http_client_tls_root_ca_file: str = flag("", "authorities for the certificates of nsqds and "
+        "nsqlookupds")
+    http_client_tls_cert: str = flag("", "certificate to show to nsqds and nsqlookupds")
+    http_client_tls_key: str = flag("", "key of that certificate")
+    # --- ours ---
+    http_client_secret_file: str = flag("", "file with the secret that nsqds and nsqlookupds want "
+        "for changes (their -http-secret-file)")
+    data_path: str = flag("", "directory for users, history and the audit log; by default "
+        "penstock/nsqadmin in the user's state directory")
+    trusted_proxy_cidr: tuple[str, ...] = flag(TRUSTED_BY_DEFAULT, "networks whose "
+        "-acl-http-header is believed (may be given several times); name your proxy where somebody "
+        "has to log in, or when it passes on its own host name")
+    login: str = flag("auto", "auto: asked for once there are users; required; off",
+        choices=("auto", "required", "off"))
+    read_only: str = flag("auto", "auto: whoever has not logged in may only look, when listening "
+        "beyond loopback; true: nobody may change anything; false",
+        choices=("auto", "true", "false"))
+    secure_cookie: bool = flag(False, "send the session only over HTTPS (a proxy in front speaks "
+        "it)")
+    session_lifetime_ns: int = flag(12 * 3600 * limits.SECOND, "a log-in ends after this long "
+        "without use", bounds=(limits.SECOND, None))
+    poll_interval_ns: int = flag(limits.SECOND, "how often nsqds are asked, at most",
+        bounds=(limits.SECOND // 10, None))
+    history_retention_ns: int = flag(48 * 3600 * limits.SECOND, "how long charts go back",
+        bounds=(60 * limits.SECOND, None))
+    mask_field: tuple[str, ...] = flag((), "field of JSON messages, or header, whose value is not "
+        "shown (may be given several times)")
+    lake: tuple[str, ...] = flag((), "directory with the tables of archive and trace (may be given "
+        "several times)")
+    trace_table: tuple[str, ...] = flag((), "table of the pipeline trace, for lives that the log "
+        "no longer holds (may be given several times)")
+    # fmt: on
 
-    http_address: str
-    base_path: str
-    lookupd_http_address: tuple[str, ...]
-    nsqd_http_address: tuple[str, ...]
-    admin_user: tuple[str, ...]
-    acl_http_header: str
-    acl_email_header: str
-    acl_groups_header: str
-    group_role: tuple[str, ...]
-    logout_url: str
-    oidc_issuer: str
-    oidc_client_id: str
-    oidc_client_secret_file: str
-    oidc_redirect_url: str
-    oidc_scopes: str
-    oidc_groups_claim: str
-    oidc_root_ca_file: str
-    allow_config_from_cidr: str
-    notification_http_endpoint: str
-    graphite_url: str
-    proxy_graphite: bool
-    statsd_prefix: str
-    statsd_interval_ns: int
-    statsd_counter_format: str
-    statsd_gauge_format: str
-    http_client_connect_timeout_ns: int
-    http_client_request_timeout_ns: int
-    http_client_tls_insecure_skip_verify: bool
-    http_client_tls_root_ca_file: str
-    http_client_tls_cert: str
-    http_client_tls_key: str
-    http_client_secret_file: str
-    data_path: str
-    trusted_proxy_cidr: tuple[str, ...]
-    login: str
-    read_only: str
-    secure_cookie: bool
-    session_lifetime_ns: int
-    poll_interval_ns: int
-    history_retention_ns: int
-    mask_field: tuple[str, ...]
-    lake: tuple[str, ...]
-    trace_table: tuple[str, ...]
+
+FLAGS = flags_of(Options)
 
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -158,7 +119,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     values = resolve(FLAGS, arguments, environment).values
     values["base_path"] = normal_base(values["base_path"])
     values["data_path"] = values["data_path"] or default_data_path(environment)
-    options = Options(**{field.name: values[field.name] for field in fields(Options)})
+    options = options_of(Options, values)
     if not options.version:
         _check(options)
     return options

@@ -5,53 +5,51 @@ Unlike the official one it listens on the loopback interface unless it is told o
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from penstock import limits
-from penstock.command.flags import Flag, Kind, check_bounds, resolve
-from penstock.command.program import CommonOptions, etcd_flags, first_flags, gate_flags
+from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.program import (
+    ALLOWED_HOST,
+    ETCD_CA,
+    PASSWORD_FILE,
+    SECRET_FILE,
+    CommonOptions,
+    log_prefix,
+)
 from penstock.net.gate import check_allowed
-
-FLAGS: tuple[Flag, ...] = (
-    *first_flags("nsqlookupd"),
-    Flag("tcp-address", Kind.STRING, "127.0.0.1:4160", "<addr>:<port> or a unix socket path for"
-         " nsqd; loopback by default"),
-    Flag("http-address", Kind.STRING, "127.0.0.1:4161", "<addr>:<port> or a unix socket path for"
-         " HTTP clients; loopback by default"),
-    *gate_flags(),
-    Flag("broadcast-address", Kind.STRING, socket.gethostname(), "address advertised to nsqd, to"
-         " ask for channels over HTTP"),
-    Flag("inactive-producer-timeout", Kind.DURATION, limits.LOOKUP_INACTIVE_NS, "a producer that"
-         " was not heard from for this long is left out of answers", bounds=(1, None)),
-    Flag("tombstone-lifetime", Kind.DURATION, limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned"
-         " producer is left out of lookups of the topic", bounds=(0, None)),
-    Flag("cluster", Kind.STRING, "", "etcd://[user@]host:port[,host:port...][/name]: say what the"
-         " cluster of this name (default: penstock) has, whose metadata is in that etcd; etcds is"
-         " over TLS; empty: what nsqds register"),
-    *etcd_flags(),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CommonOptions):
-    """Each field is the flag of the same name."""
+    # fmt: off
+    log_prefix: str = log_prefix("nsqlookupd")
+    tcp_address: str = flag("127.0.0.1:4160", "<addr>:<port> or a unix socket path for nsqd; "
+        "loopback by default")
+    http_address: str = flag("127.0.0.1:4161", "<addr>:<port> or a unix socket path for HTTP "
+        "clients; loopback by default")
+    http_allowed_host: tuple[str, ...] = ALLOWED_HOST
+    http_secret_file: str = SECRET_FILE
+    broadcast_address: str = flag(socket.gethostname(), "address advertised to nsqd, to ask for "
+        "channels over HTTP")
+    inactive_producer_timeout_ns: int = flag(limits.LOOKUP_INACTIVE_NS, "a producer that was not "
+        "heard from for this long is left out of answers", bounds=(1, None))
+    tombstone_lifetime_ns: int = flag(limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned producer "
+        "is left out of lookups of the topic", bounds=(0, None))
+    cluster: str = flag("", "etcd://[user@]host:port[,host:port...][/name]: say what the cluster "
+        "of this name (default: penstock) has, whose metadata is in that etcd; etcds is over TLS; "
+        "empty: what nsqds register")
+    cluster_etcd_ca: str = ETCD_CA
+    cluster_password_file: str = PASSWORD_FILE
+    # fmt: on
 
-    tcp_address: str
-    http_address: str
-    http_allowed_host: tuple[str, ...]
-    http_secret_file: str
-    broadcast_address: str
-    inactive_producer_timeout_ns: int
-    tombstone_lifetime_ns: int
-    cluster: str
-    cluster_etcd_ca: str
-    cluster_password_file: str
+
+FLAGS = flags_of(Options)
 
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
-    values = resolve(FLAGS, arguments, environment).values
-    options = Options(**{field.name: values[field.name] for field in fields(Options)})
+    options = options_of(Options, resolve(FLAGS, arguments, environment).values)
     if not options.version:
         check_bounds(options, FLAGS)
         check_allowed(options.http_allowed_host)
