@@ -68,7 +68,6 @@ from penstock.replication.effects import (
 from penstock.replication.journal import HelloJournal
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
-    OFFSET_AND_CHAIN,
     SIDE_KINDS,
     ForwardFrame,
     FrameKind,
@@ -184,8 +183,7 @@ _KINDS = (
     FrameKind(2, ReportExtent, "a position", struct.Struct(">IQQQQQ"),
          lambda it: (it.epoch, it.replica, it.generation, it.committed, *it.extent[:2]),
          lambda _, session, rest, *numbers: _report_extent(session, rest, numbers), text=_epochs),
-    FrameKind(3, MatchAt, "a match", OFFSET_AND_CHAIN, lambda it: (it.end, *it.chain),
-         lambda node, session, _, end, *chain: MatchAt(node, session, end, Chain(*chain))),
+    flat(3, MatchAt, "a match", ">QIQI"),
     flat(4, BeginAt, "a beginning", ">Q"),
     flat(5, Matched, "an answer to a match", ">Q"),
     FrameKind(_ROW_KIND, RowFrame, "a row", _ROW,
@@ -193,8 +191,7 @@ _KINDS = (
          lambda _, session, batches, *numbers: _row(session, batches, numbers), "batches"),
     flat(_ACKNOWLEDGE_KIND, Acknowledge, "an acknowledgement", ">IQQQ"),
     flat(8, Refuse, "a refusal", ">I"),
-    FrameKind(32, Note, "a note", struct.Struct(""), lambda it: (),
-         lambda _, session, data: Note(session, data), text=lambda it: it.data),
+    flat(32, Note, "a note", "", "data", text=lambda it: it.data),
     *SIDE_KINDS,
 )  # fmt: skip
 _BY_TYPE: dict[type, FrameKind] = {kind.of: kind for kind in _KINDS}

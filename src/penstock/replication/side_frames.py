@@ -53,10 +53,8 @@ A position is generation u64 and sequence u64. A record is as in the leader's fi
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
-from penstock.log.fold import Position
 from penstock.replication.journal import (
     AcknowledgePosition,
     HelloJournal,
@@ -68,7 +66,6 @@ from penstock.replication.journal import (
 )
 from penstock.replication.matching import Chain
 
-OFFSET_AND_CHAIN = struct.Struct(">QIQI")
 _REASON_BYTES_MAX = 1024  # longer ones are cut
 
 
@@ -165,65 +162,6 @@ class FrameKind(NamedTuple):
     text: Callable[[Any], bytes] | None = None  # or as it is, of any length
 
 
-def flat(number: int, of: Any, name: str, layout: str) -> FrameKind:
-    """Its fields are the numbers behind its session."""
-    if of._fields[0] == "node":
-        return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(2, None)),
-                    lambda node, session, _, *numbers: of(node, session, *numbers))  # fmt: skip
-    return FrameKind(number, of, name, struct.Struct(layout), itemgetter(slice(1, None)),
-                lambda node, session, _, *numbers: of(session, *numbers))  # fmt: skip
-
-
-def _of_journal(
-    number: int, of: type, layout: str, numbers: Callable[[Any], Sequence[int]],
-    make: Callable[..., Any],
-) -> FrameKind:  # fmt: skip
-    return FrameKind(number, of, _journals(number), struct.Struct(layout), numbers, make)
-
-
-def _journals(number: int) -> str:
-    return f"a journal's frame of kind {number}"
-
-
-SIDE_KINDS = (
-    flat(9, HelloJournal, _journals(9), ">I"),
-    _of_journal(10, ReportPosition, ">I3Q", lambda it: (it.epoch, it.replica, *it.position),
-                lambda _, session, __, epoch, replica, *position:
-                ReportPosition(session, epoch, replica, Position(*position))),
-    flat(11, RequestSnapshot, _journals(11), ">I"),
-    _of_journal(12, AcknowledgePosition, ">I5Q",
-                lambda it: (it.epoch, it.replica, *it.written, *it.synced),
-                lambda _, session, __, epoch, replica, *two: AcknowledgePosition(
-                    session, epoch, replica, Position(*two[:2]), Position(*two[2:]))),
-    FrameKind(13, SendRecord, "a journal's record", struct.Struct(">I4Q"),
-         lambda it: (it.epoch, *it.position, *it.held),
-         lambda node, session, record, epoch, *two: SendRecord(
-             node, session, epoch, Position(*two[:2]), record, Position(*two[2:])), "record"),
-    _of_journal(14, SendHeld, ">I2Q", lambda it: (it.epoch, *it.held),
-                lambda node, session, _, epoch, *held:
-                SendHeld(node, session, epoch, Position(*held))),
-    _of_journal(16, RequestSync, ">I2Q", lambda it: (it.epoch, *it.position),
-                lambda node, session, _, epoch, *position:
-                RequestSync(node, session, epoch, Position(*position))),
-    FrameKind(17, SendTable, "a table of producers", struct.Struct(">IQ"),
-         lambda it: (it.epoch, it.end),
-         lambda _, session, table, epoch, end: SendTable(session, epoch, end, table), "table"),
-    flat(18, HasTable, "an answer to a table", ">IQQ"),
-    flat(19, RequestRange, "a question for a range", ">QQ"),
-    FrameKind(20, SendRange, "a range", OFFSET_AND_CHAIN, lambda it: (it.start, *it.previous),
-         lambda _, session, batches, start, *chain:
-         SendRange(session, start, Chain(*chain), batches), "batches"),
-    FrameKind(21, SendBatch, "a batch that is handed on", struct.Struct(">QB"),
-         lambda it: (it.number, it.moved),
-         lambda _, session, batch, number, moved: SendBatch(session, number, bool(moved), batch),
-         "batch"),
-    FrameKind(22, BatchAnswered, "an answer to a batch", struct.Struct(">QBQQ"), lambda it: it[1:5],
-         lambda _, session, reason, number, ending, offset, id: BatchAnswered(
-             session, number, Ending(ending), offset, id, _reason(reason)),
-         text=lambda it: _cut(it.reason)),
-)  # fmt: skip
-
-
 def _cut(text: str) -> bytes:
     """In UTF-8, without half a character at its end."""
     cut = text.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
@@ -235,3 +173,57 @@ def _reason(text: bytes) -> str:
     if len(text) > _REASON_BYTES_MAX:
         raise ValueError(f"a reason of {len(text)} bytes, at most {_REASON_BYTES_MAX} are sent")
     return text.decode("utf-8", "replace")
+
+
+def flat(
+    number: int, of: Any, name: str, layout: str, payload: str = "",
+    read: Callable[[bytes], Any] = bytes, text: Callable[[Any], bytes] | None = None,
+) -> FrameKind:  # fmt: skip
+    """Its fields are numbers, and tuples of them, as its type says. `node` and `session` stand
+    elsewhere, and what is called `payload` follows: in pieces, or made by `text` and read again."""
+    hints = get_type_hints(of)
+    shapes = [(one, hints[one], len(getattr(hints[one], "_fields", ())))
+              for one in of._fields if one not in ("node", "session", payload)]  # fmt: skip
+    has_node = of._fields[0] == "node"
+
+    def numbers(frame: Any) -> list[int]:
+        found: list[int] = []
+        for one, _, length in shapes:
+            value = getattr(frame, one)
+            found += value if length else (value,)
+        return found
+
+    def make(node: int, session: int, rest: bytes, *numbers: int) -> Any:
+        values: dict[str, Any] = {"session": session} | ({"node": node} if has_node else {})
+        at = 0
+        for one, kind, length in shapes:
+            values[one] = kind(*numbers[at : at + (length or 1)])
+            at += length or 1
+        if payload:
+            values[payload] = rest if text is None else read(rest)
+        return of(**values)
+
+    pieces = payload if text is None else ""
+    return FrameKind(number, of, name, struct.Struct(layout), numbers, make, pieces, text)
+
+
+def _of_journal(number: int, of: Any, layout: str) -> FrameKind:
+    return flat(number, of, f"a journal's frame of kind {number}", layout)
+
+
+SIDE_KINDS = (
+    _of_journal(9, HelloJournal, ">I"),
+    _of_journal(10, ReportPosition, ">I3Q"),
+    _of_journal(11, RequestSnapshot, ">I"),
+    _of_journal(12, AcknowledgePosition, ">I5Q"),
+    flat(13, SendRecord, "a journal's record", ">I4Q", "record"),
+    _of_journal(14, SendHeld, ">I2Q"),
+    _of_journal(16, RequestSync, ">I2Q"),
+    flat(17, SendTable, "a table of producers", ">IQ", "table"),
+    flat(18, HasTable, "an answer to a table", ">IQQ"),
+    flat(19, RequestRange, "a question for a range", ">QQ"),
+    flat(20, SendRange, "a range", ">QIQI", "batches"),
+    flat(21, SendBatch, "a batch that is handed on", ">QB", "batch"),
+    flat(22, BatchAnswered, "an answer to a batch", ">QBQQ", "reason",
+         _reason, lambda it: _cut(it.reason)),
+)  # fmt: skip
