@@ -45,9 +45,8 @@ from penstock.pipelines.replay_plan import (
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
-from penstock.spark import with_store
+from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
-from penstock.spark.source import PenstockSource
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if replayed:
         progress.say(f"{replayed:,} of {plan.messages:,} messages were replayed before")
     if settings.text("rejected-table"):
-        session.dataSource.register(with_store(PenstockSource, storage_options(settings)))
+        register(session, storage_options(settings))
     _write(source, plan, 0 if last is None else last + 1, kept, progress)
     return DONE
 
