@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.net.listener import ListenAddress, listen
 from penstock.tools.output import DONE
-from penstock.tools.utility import pause
+from penstock.tools.utility import Live, pause, until_signal
 
 ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
 _SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
@@ -159,9 +158,6 @@ class Programs:
             one.end()
 
 
-Live = Callable[[asyncio.Event], Coroutine[Any, Any, int]]  # until the event: somebody wants an end
-
-
 def run(programs: Programs, live: Live, ending: str = "s") -> int:
     """Starts them, and ends them after what lives beside them, also by a signal before there is a
     loop: nothing is left running. The exit code: that of `live`, 0 after a signal."""
@@ -169,20 +165,13 @@ def run(programs: Programs, live: Live, ending: str = "s") -> int:
         signal.signal(number, signal.default_int_handler)
     try:
         programs.start()
-        return asyncio.run(_until_signal(live))
+        return asyncio.run(until_signal(live, *_ENDINGS))
     except KeyboardInterrupt:
         return DONE
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
         programs.end(ending)
-
-
-async def _until_signal(live: Live) -> int:
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, *_ENDINGS):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    return await live(ended)
 
 
 async def show(ended: asyncio.Event, seconds: float, draw: Callable[[], Awaitable[bool]]) -> None:
