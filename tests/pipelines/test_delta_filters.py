@@ -123,7 +123,8 @@ def test_a_filter_of_spark_finds_what_is_there(
     from pyspark.sql import functions as F
 
     table = LakeTable(str(tables[state]))
-    whole, asked = frame_of(spark, table), list(truths(tables[state]))
+    data, asked = table.dataset(), list(truths(tables[state]))
+    whole = frame_of(spark, table.place, data)
     counts = [
         F.count_if(F.col(f"`{name}`").isNull() if value is None else F.col(f"`{name}`") == value)
         for name, value, _ in asked
@@ -131,7 +132,8 @@ def test_a_filter_of_spark_finds_what_is_there(
     assert list(whole.agg(*counts).collect()[0]) == [there for _, _, there in asked]
     for name, value, there in asked:
         if value is not None and name in ("topic", "offset", "message_id", "timestamp"):
-            assert frame_of(spark, table, [Among(name, [value])]).count() == there, name
+            found = frame_of(spark, table.place, data, [Among(name, [value])])
+            assert found.count() == there, name
 
 
 def test_the_check_finds_a_table_that_does_not_say_what_it_knows(

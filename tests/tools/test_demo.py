@@ -115,7 +115,7 @@ def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
     assert running.stdout is not None
     archived = ""
     for line in running.stdout:
-        if re.search(r"^table .* archived .* total +[1-9]", line):
+        if re.search(r"^table +[1-9][\d,]* rows, ", line):
             archived = line
             break
     running.send_signal(signal.SIGINT)

@@ -7,7 +7,6 @@ command that it prints works when it is pasted as it is.
 
 import asyncio
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ TABLE = "messages"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
 _SPARK = ("pyspark", "pyarrow", "deltalake")
 _QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_REPORT_BYTES = 4096  # of the archive's output: its last reports
+_SAID_BYTES = 4096  # of the archive's output: its last lines
 _READY_S_MAX = 3600.0  # an nsqd that has much to recover may take its time
 _ANSWER_S_MAX = 0.5
 
@@ -145,7 +144,7 @@ class Demo(Programs):
         self.archive = None if lacks_spark else daemon(
             "pipeline", "penstock.pipelines", path, "archive", f"--url=http://{http}",
             "--pattern=[A-Za-z0-9].*",  # not the topics that nsqd keeps for itself
-            f"--table={path / 'lake' / TABLE}", "--json", "--report-every=500ms",
+            f"--table={path / 'lake' / TABLE}", "--report-every=500ms",
             "--conf=spark.driver.memory=1g", f"--conf=spark.driver.extraJavaOptions={_QUICK_JVM}",
         )  # fmt: skip
         every = self.nsqd, self._web, self.archive
@@ -230,22 +229,10 @@ def _lines(traffic: Traffic, place: Demo) -> Iterator[str]:
 
 
 def archive_line(archive: Program) -> str:
-    """Of its last report."""
+    """What it said last."""
     with archive.said.open("rb") as said:
-        said.seek(max(0, said.seek(0, 2) - _REPORT_BYTES))
-        text = said.read().decode("utf-8", "replace")
-    if archive.state != "running":
-        last = (text.strip().splitlines() or ["without a word"])[-1]
-        return f"{'table':<9} stopped: {last}"
-    event, rows, rate, lag_s = "Spark is starting", None, 0.0, None
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):  # what Java says, or half of a line
-            report = json.loads(line)
-            if isinstance(report, dict):
-                event, rows = report.get("event", event), report.get("rows", rows)
-                rate = report.get("rows_per_second", rate)
-                lag_s = report["lag_seconds"] if "rows" in report else lag_s
-    if rows is None:
-        return f"{'table':<9} {event}"
-    behind = event if lag_s is None else f"lag {lag_s:.1f} s"
-    return f"{'table':<9} {'archived':<12} {rate:>7,.0f}/s  total {rows:>11,}  {behind}"
+        said.seek(max(0, said.seek(0, 2) - _SAID_BYTES))
+        lines = said.read().decode("utf-8", "replace").splitlines()
+    own = [line for line in lines if line.startswith(("archive: ", "penstock pipeline"))]
+    last = own[-1].removeprefix("archive: ") if own else "Spark is starting"
+    return f"{'table':<9} {last if archive.state == 'running' else f'stopped: {last}'}"
