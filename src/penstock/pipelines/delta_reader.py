@@ -127,10 +127,11 @@ class LakeTable:
 
     def dataset(self) -> ds.Dataset:
         if self._dataset is None:
-            self._dataset = self.dataset_of(self.files())
+            self._dataset = self.with_files(self.files())
         return self._dataset
 
-    def dataset_of(self, files: Sequence[LakeFile]) -> ds.Dataset:
+    def with_files(self, files: Sequence[LakeFile]) -> ds.Dataset:
+        """A dataset of these alone."""
         whole, system = self.delta.to_pyarrow_dataset(), self.place.files()
         fragments = [
             whole.format.make_fragment(

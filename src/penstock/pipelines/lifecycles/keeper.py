@@ -94,7 +94,7 @@ class LifeTable:
         added: list[Staged] = []
         removed: list[Replaced] = []
         with Engine() as engine:
-            engine.view("trace", trace.dataset_of(files))
+            engine.view("trace", trace.with_files(files))
             engine.run(
                 f"""CREATE TEMP TABLE batch AS SELECT {EVENT} FROM trace
                 WHERE trace_offset >= {version} AND trace_offset < {end}"""
@@ -136,7 +136,7 @@ class LifeTable:
                 continue
             replaced = files[number : number + 1]
             gone += replaced
-            engine.view("old", self._there().dataset_of(replaced))
+            engine.view("old", self._there().with_files(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
                 added += write(self._place, SHAPE, part.combine_chunks().to_batches())
