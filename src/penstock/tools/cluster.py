@@ -332,7 +332,11 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     # do not believe them: they serve on as they were, and nothing about who leads changes any more.
     # Each node says what it remembers; one of them compares that with etcd, and puts the newest
     # there.
-    members = at.members(changes=True)
+    members = at.nodes(changes=True)
+    node, answer = _first(members, ask_cluster)
+    named = {one.address for one in members}
+    others = at.others({node.address: answer}).values()
+    members += [one for one in others if one.address not in named]
     keys = "node", "records", "topics", "channels"
     answers = ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
     memories = {one["node"]: one for one in answers.good.values()}
@@ -342,7 +346,7 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     plan: Row = asked.post("/cluster/restore", query, body)
     if not as_json:
         print("\n".join(_plan_lines(plan, sorted(memories), answers.bad.values())), flush=True)
-    name = ask_cluster(asked)["cluster"]["name"]
+    name = answer["cluster"]["name"]
     confirm(yes, f"restore the metadata of cluster {name}", name)
     plan = asked.post("/cluster/restore", {**query, "apply": True}, body)
     done = "done: the nodes follow within seconds (penstock cluster status)"

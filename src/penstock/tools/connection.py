@@ -237,10 +237,10 @@ class Connection(Options):
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
 
-    def members(self, changes: bool = False) -> list[Node]:
+    def members(self) -> list[Node]:
         """The nodes, and the others of a cluster that one of them is in: any may lead what is asked
         about."""
-        nodes, tls = self.nodes(changes), self.where.tls()
+        nodes, tls = self.nodes(), self.where.tls()
         # One that hangs is waited for when it is asked what this is about, not here, too.
         asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
         return [*nodes, *self.others(ask_all(asked, ask_cluster).good).values()]
