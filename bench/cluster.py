@@ -27,7 +27,7 @@ from bench.machine import cores, pinned
 from bench.nats import Nats
 from bench.shape import PLAIN, Shape
 from bench.v2 import V2
-from penstock.tools.up_fleet import find_etcd
+from penstock.tools.up import find_etcd
 
 IN_SYNC_SECONDS_MAX = 60.0
 

@@ -147,7 +147,8 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
     names = ["offset", "body", "key", "headers"]
 
     def by_spark() -> list[Any]:
-        frame = frame_of(spark, LakeTable(str(made.table))).select(*names)
+        table = LakeTable(str(made.table))
+        frame = frame_of(spark, table.place, table.dataset()).select(*names)
         return [tuple(row) for row in frame.orderBy("offset").collect()]
 
     def by_delta() -> list[Any]:

@@ -19,8 +19,8 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipelines import archive, topic_logs
-from penstock.pipelines.delta_sink import LakeSink, StreamWriter
+from penstock.pipelines import delta_sink, topic_logs
+from penstock.pipelines.delta_sink import LakeSink, LakeWriter
 
 from .node import Node, numbered
 from .test_archive import Archive
@@ -35,11 +35,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWar
 write_topics = topic_logs._write
 
 
-class DyingWriter(StreamWriter):
+class DyingWriter(LakeWriter):
     """Its process dies at the step that a file beside the table names, once."""
 
     def _dies_at(self, step: str) -> None:
-        orders = Path(self._place.uri + ".dies")
+        orders = Path(self._target.place.uri + ".dies")
         if orders.exists() and orders.read_text() == step:
             orders.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -63,7 +63,7 @@ class DyingWriter(StreamWriter):
 
 class DyingSink(LakeSink):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return DyingWriter(self.options, schema, overwrite, self.store)
+        return DyingWriter(self.target, schema)
 
 
 STEPS = (
@@ -79,7 +79,7 @@ def test_a_process_dies_at_each_step(
     spark: SparkSession, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    monkeypatch.setattr(archive, "LakeSink", DyingSink)
+    monkeypatch.setattr(delta_sink, "LakeSink", DyingSink)
     made = Archive(spark, node, tmp_path / "lake")
     published = 0
     try:
@@ -93,4 +93,3 @@ def test_a_process_dies_at_each_step(
             assert made.rows('"offset"') == [(n,) for n in range(published)], step
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-        spark.dataSource.register(LakeSink)

@@ -10,15 +10,17 @@ import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.pipelines.delta_frames import Reading, read_table
-from penstock.pipelines.delta_reader import LakeTable, is_delta
+from penstock.pipelines.delta_frames import Reading, frame_of
+from penstock.pipelines.delta_reader import LakeTable, dataset_of, is_delta
 from penstock.pipelines.outages import outage_of
 from penstock.pipelines.settings import options_of, options_of_file
+from penstock.spark.delta_table import TableLocation
 
 from .store import REGION, SECRET, Store
 from .test_delta_reader import rows
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+EVERY = pc.scalar(True)
 
 
 def made(bucket: Store, name: str, *parts: pa.Table) -> str:
@@ -51,24 +55,26 @@ def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
         file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
         file.write(b"\xff" * chunk.total_compressed_size)
 
-    def read(**columns: pa.DataType) -> list[dict[str, object]]:
-        partition = {"topic": None, "date": "2026-01-01"}  # these are not asked for, either
-        batches = Reading({}, pa.schema(columns)).rows(str(tmp_path), str(path), partition)
-        return [row for batch in batches for row in batch.to_pylist()]
+    kinds = {"topic": pa.string(), "offset": pa.int64(), "body": pa.binary()}
 
-    assert read(offset=pa.int64()) == [{"offset": 1}, {"offset": 2}]
+    def read(*columns: str) -> list[dict[str, object]]:
+        reading = Reading(TableLocation(str(tmp_path), {}), pa.schema(kinds), columns, EVERY)
+        found = reading.rows(str(path), {"topic": "a"})  # which is not asked for, either
+        return [row for batch in found for row in batch.to_pylist()]
+
+    assert read("offset") == [{"offset": 1}, {"offset": 2}]
     with pytest.raises(OSError, match=r"(?i)page|thrift|deserial|corrupt"):
-        read(offset=pa.int64(), body=pa.binary())
+        read("offset", "body")
 
 
 def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
     pq.write_table(pa.table({"offset": [1, 2]}), path)
     columns = {"topic": pa.string(), "date": pa.date32(), "offset": pa.int64(), "key": pa.binary()}
-    reading = Reading({}, pa.schema(columns))
-    (batch,) = reading.rows(str(tmp_path), str(path), {"topic": None, "date": "2026-01-31"})
-    assert batch.schema.equals(reading.schema)
+    reading = Reading(TableLocation(str(tmp_path), {}), pa.schema(columns), tuple(columns), EVERY)
     day = dt.date(2026, 1, 31)
+    (batch,) = reading.rows(str(path), {"topic": None, "date": day})
+    assert batch.schema.equals(reading.schema)
     assert batch.to_pylist() == [
         {"topic": None, "date": day, "offset": n, "key": None} for n in (1, 2)
     ]
@@ -76,18 +82,18 @@ def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
-    path = made(bucket, "plans", rows("a", 0, 2))
-    frame = read_table(spark, path, options=bucket.options)
+    table = LakeTable(made(bucket, "plans", rows("a", 0, 2)), bucket.options)
+    frame = frame_of(spark, table.place, table.dataset())
+    assert frame.count() == 2
     plan = frame._jdf.queryExecution().toString()
     assert "mapinarrow" in plan.lower()
     assert SECRET not in plan
     assert REGION not in plan
 
 
-@pytest.mark.spark
-def test_what_is_no_table_is_refused(spark: SparkSession, bucket: Store) -> None:
+def test_what_is_no_table_is_refused(bucket: Store) -> None:
     with pytest.raises(TableUnreadable, match="no Delta table"):
-        read_table(spark, bucket.table("nothing"), options=bucket.options)
+        dataset_of(bucket.table("nothing"), bucket.options)
 
 
 def test_a_store_that_is_away_is_an_outage(bucket: Store) -> None:

@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark import cloudpickle
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from cases import each
 from penstock import limits
-from penstock.errors import ConfigError, LakeFailed, SchemaMismatch
+from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import checkpoints, maintenance
-from penstock.pipelines.delta_reader import Among, LakeTable
-from penstock.pipelines.delta_sink import LakeSink
+from penstock.pipelines.delta_reader import Among, LakeTable, pruned
+from penstock.pipelines.delta_sink import Target, sink_to
 from penstock.pipelines.settings import defaults
-from penstock.spark import with_store
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
 
@@ -282,7 +281,8 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
         (staged,) = write(place, shape, [rows(offsets, topic) for topic in topics])
         commit(place, shape, "app", version, [staged])
     table = LakeTable(place.uri)
-    assert [len(table.files([Among("topic", [one])])) for one in "abcd"] == [1, 1, 2, 1]
+    opened = [len(pruned(table.dataset(), [Among("topic", [one])]).files) for one in "abcd"]
+    assert opened == [1, 1, 2, 1]
     for _ in range(2):
         found = checkpoints.highest_offsets(place, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
@@ -308,38 +308,9 @@ def test_the_highest_offsets_of_each_nsqd(place: TableLocation) -> None:
     assert checkpoints.highest_offsets(place, {"a"}) == {("a", "", 0): 8}
 
 
-# --- what the sink refuses, without a session; what it writes is in test_archive.py ---
-
-
-SCHEMA = StructType().add("topic", StringType()).add("offset", LongType())
-GOOD = {"path": "/nowhere", "txnAppId": "a", "checkpointLocation": "/c", "queryName": "q"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"path": ""}, "option path"),
-        ({"txnAppId": ""}, "option txnAppId: .* a name for this query"),
-        ({"storageOptions": "{}"}, "option storageoptions"),  # secrets are no options of Spark
-        ({"partitionedBy": "topic"}, "option partitionedby: .* the options are path, partitionBy"),
-    ],
-)
-def test_options(changed: dict[str, Any], said: str) -> None:
-    LakeSink(GOOD).streamWriter(SCHEMA, overwrite=False)
-    with pytest.raises(ConfigError, match=said):
-        LakeSink(GOOD | changed).streamWriter(SCHEMA, overwrite=False)
-
-
 def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> None:
     known = {"AWS_SECRET_ACCESS_KEY": "geheim"}
-    bound = cloudpickle.loads(cloudpickle.dumps(with_store(LakeSink, known)))
-    writer = cloudpickle.loads(cloudpickle.dumps(bound(GOOD).streamWriter(SCHEMA, overwrite=False)))
-    assert writer._place.options == known
-    assert (bound.name(), LakeSink.store) == ("penstock_delta", {})
-
-
-def test_only_appending() -> None:
-    sink = LakeSink(GOOD)
-    for make in (sink.streamWriter, sink.writer):
-        with pytest.raises(ConfigError, match="rows are only added to the table: append"):
-            make(SCHEMA, overwrite=True)
+    sink = sink_to(Target(TableLocation("s3://lake", known), (), (), "app"))
+    bound = cloudpickle.loads(cloudpickle.dumps(sink))
+    writer = cloudpickle.loads(cloudpickle.dumps(bound({}).streamWriter(StructType(), False)))
+    assert writer._target.place.options == known

@@ -20,7 +20,6 @@ from penstock.tools import check
 from penstock.tools.channel import chosen
 from penstock.tools.main import VERBS, main
 from penstock.tools.reports import consumers, empty_s, with_rates
-from penstock.tools.stats import Look
 
 from .utilities import Run, as_json
 
@@ -156,21 +155,13 @@ def test_a_channel_that_keeps_up_is_empty_now_and_not_never() -> None:
     assert empty_s(state(depth=900, in_rate=10.0, finish_rate=100.0)) == 10
 
 
-ROW = {
-    "depth": 5,
-    "in_flight_count": 3,
-    "deferred_count": 2,
-    "message_count": 9,
-    "requeue_count": 0,
-    "timeout_count": 0,
-    "client_count": 1,
-    "paused": False,
-}
+COUNTS = {"depth": 5, "in_flight_count": 3, "deferred_count": 2, "message_count": 9,
+          "client_count": 1, "paused": False}  # fmt: skip
 
 
-def document_check(**topic: Any) -> dict[str, Any]:
-    channel = {**ROW, "channel_name": "c"}
-    row = {**ROW, "topic_name": "t", "channels": [channel], **topic}
+def checked_node(**topic: Any) -> dict[str, Any]:
+    channel = {**COUNTS, "channel_name": "c"}
+    row = {**COUNTS, "topic_name": "t", "channels": [channel], **topic}
     return {"health": "OK", "version": "1", "start_time": 0, "topics": [row]}
 
 
@@ -179,8 +170,13 @@ Found = Callable[..., list[tuple[str, str]]]
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Found:
-    def call(state: Look, *words: str) -> list[tuple[str, str]]:
-        monkeypatch.setattr(check, "look", lambda *_: state)
+    """`penstock check` on nodes that say this, or whose error is this."""
+
+    def call(nodes: dict[str, Any], *words: str) -> list[tuple[str, str]]:
+        states = {at: NodeState(at, NsqdAddress("", at, 0, 0, "")) for at in nodes}
+        for at, said in nodes.items():
+            setattr(states[at], "error" if isinstance(said, str) else "document", said)
+        monkeypatch.setattr(check, "look", lambda *_: make(0, states, (), (), Snapshot()))
         main(["check", *words, "--json"])
         findings = json.loads(capsys.readouterr().out)["findings"]
         return [(one["level"], one["text"]) for one in findings]
@@ -189,19 +185,18 @@ def found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_bounds_of_a_channel(found: Found) -> None:
-    state = Look({"a": document_check(), "b": document_check()}, {})  # sums over nodes
+    nodes = {"a": checked_node(), "b": checked_node()}  # sums over nodes
     above = "t/c: 10 waiting, above 9"
-    assert found(state, "--depth-warn=9") == [("WARNING", above)]
-    assert found(state, "--depth-warn=1", "--depth-crit=9") == [("CRITICAL", above)]
-    assert found(state, "--depth-warn=10", "--in-flight-crit=6", "--delayed-crit=4") == []
-    assert found(state, "--in-flight-warn=5") == [("WARNING", "t/c: 6 in flight, above 5")]
-    assert found(state, "--consumers=3") == [("CRITICAL", "t/c: 2 consumers, below 3")]
+    assert found(nodes, "--depth-warn=9") == [("WARNING", above)]
+    assert found(nodes, "--depth-warn=1", "--depth-crit=9") == [("CRITICAL", above)]
+    assert found(nodes, "--depth-warn=10", "--in-flight-crit=6", "--delayed-crit=4") == []
+    assert found(nodes, "--in-flight-warn=5") == [("WARNING", "t/c: 6 in flight, above 5")]
+    assert found(nodes, "--consumers=3") == [("CRITICAL", "t/c: 2 consumers, below 3")]
 
 
 def test_what_is_always_critical(found: Found) -> None:
-    sick = document_check(refusal="disk space", damaged=[{"from": 1}]) | {"health": "NOK - broken"}
-    findings = found(Look({"n": sick}, {"m": "no answer"}))
-    assert findings == [("CRITICAL", text) for text in (
+    sick = checked_node(refusal="disk space", damaged=[{"from": 1}]) | {"health": "NOK - broken"}
+    assert found({"m": "no answer", "n": sick}) == [("CRITICAL", text) for text in (
         "m: no answer",
         "n: NOK - broken",
         "n: topic t refuses publishes: disk space",
@@ -210,8 +205,8 @@ def test_what_is_always_critical(found: Found) -> None:
 
 
 def test_a_topic_that_is_not_there(found: Found) -> None:
-    empty = {**document_check(), "topics": None}
-    assert found(Look({"n": empty}, {}), "t", "c") == [("CRITICAL", "no topic t c")]
+    empty = {**checked_node(), "topics": None}
+    assert found({"n": empty}, "t", "c") == [("CRITICAL", "no topic t c")]
 
 
 # --- exit codes, as docs/tools.md lists them ---

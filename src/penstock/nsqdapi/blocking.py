@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from penstock.net.secret_file import authorization
 
@@ -22,6 +23,18 @@ class Address(NamedTuple):
     secure: bool = False
     prefix: str = ""  # of every path
     socket_path: str = ""  # of a unix socket, instead of host and port
+
+
+def address_of_url(url: str) -> Address | None:
+    """None where it is not that of an HTTP host."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        return None
+    return Address(parts.hostname, port, parts.scheme == "https", parts.path.rstrip("/"))
 
 
 class Answer(NamedTuple):

@@ -34,13 +34,12 @@ from penstock.pipelines.checkpoints import (
     checkpoint_of,
     place_of,
 )
-from penstock.pipelines.delta_sink import LakeSink, started
+from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
-from penstock.spark import with_store
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Shape, TableLocation, check_fits
 from penstock.spark.options import read_options
@@ -226,7 +225,6 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         check_fits(place, table, _shape_there(settings, value, table))
         place.add_columns(list(shape.schema))
         check_fits(place, place.open() or table, shape)
-    session.dataSource.register(with_store(LakeSink, place.options))
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     if table is None and shape.partition_by == SHARED and not settings.flag("share-files"):
@@ -291,17 +289,16 @@ def _start(
     # offsets count from 0 again in the same table.
     ignores = settings.text("on-topic-deleted") == "ignore"
     lets_in = is_of_several(settings) or ignores or not settings.flag("fail-on-data-loss")
-    return started(
-        frame,
-        settings,
-        settings.text("name"),
-        shape,
-        txnAppId=state.application,
-        logColumn=LOG,
-        brokerColumn=BROKER if BROKER in shape.schema.names else "",
-        logsOfTopic="many" if lets_in else "one",
-        checkpointLocation=checkpoint_of(settings),
+    target = Target(
+        place_of(settings),
+        shape.partition_by,
+        shape.statistics,
+        state.application,
+        LOG,
+        BROKER if BROKER in shape.schema.names else "",
+        only_one=not lets_in,
     )
+    return started(frame, settings, settings.text("name"), target, checkpoint_of(settings))
 
 
 def _source(

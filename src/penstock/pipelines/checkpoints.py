@@ -182,7 +182,7 @@ def highest_offsets(
         else:
             found[log] = max(int(file.most["offset"]), found.get(log, -1))
     with Engine() as engine:
-        engine.view("archived", table.dataset(unsure))
+        engine.view("archived", table.with_files(unsure))
         broker = "coalesce(broker, '')" if by_broker else "''"
         rows = engine.rows(
             f"""SELECT topic, {broker} AS broker, partition, max("offset") AS most

@@ -1,20 +1,19 @@
-"""Delta tables without the JVM's jars: which files a version has, and which of them may hold rows.
+"""Delta tables without the JVM's jars: one dataset of pyarrow, whoever reads it.
 
 delta-rs reads the table's log. What is not in the files is put back: partition columns (of the
 archive: topic and date) are in the log alone. Which rows of a file have been deleted (deletion
 vectors), and columns that were renamed (column mapping), is written there too. Reading around that
 would give wrong rows, so such tables are refused.
 
-Data skipping: every file's entry has the least and the greatest value of its columns, so a
-condition such as a span of offsets opens only the files that may hold such rows. A file that says
-nothing about a column is read.
+Data skipping: every file's entry has the least and the greatest value of its columns. A dataset
+says of each file what its rows have in common, so a condition such as a span of offsets opens only
+the files that may hold such rows. A file that says nothing about a column is read.
 
-Spark gets the rows as a frame (`delta_frames`), DuckDB and others as a dataset of pyarrow. A
-dataset says of each file what its rows have in common. delta-rs makes such a dataset too, but a
-bound that the table's log does not name becomes NULL there, and no row meets a filter on that
-column. Our own tables say which columns have bounds (`delta_table`), so every reader is right about
-them; tables of other writers may not. Here a column is left out where its bounds are not known.
-Only numbers and times are bounded: the bounds of long texts are cut off, and NaN has no order.
+DuckDB reads the dataset itself, Spark's tasks read its files (`delta_frames`). delta-rs makes such
+a dataset too, but a bound that the table's log does not name becomes NULL there, and no row meets a
+filter on that column. Our own tables say which columns have bounds (`delta_table`), so every reader
+is right about them; tables of other writers may not. Here a column is left out where its bounds are
+not known.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,45 +33,28 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from penstock.errors import ConfigError, TableUnreadable
-from penstock.spark.delta_table import (
-    NULL_DIRECTORY,
-    TableLocation,
-    cannot_open,
-    local_path,
-    partition_text,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from penstock.spark.delta_table import TableLocation, cannot_open, local_path
 
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
 # The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
 _CUT_OFF = timedelta(milliseconds=1)
+_TEXT_CHARS_CUT = 32  # a writer may cut off longer bounds, which are none then
+_BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)  # NaN has no order
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpan:
-    """Rows with `least` <= column < `below`; None is no bound."""
+    """Rows with `least` <= column < `below`; None is no bound, and one of them there is."""
 
     column: str
     least: Any = None
     below: Any = None
 
-    def may_hold(self, least: Any, most: Any) -> bool:
-        """Whether values between these two, both of them possible, can be in the span."""
-        if self.below is not None and least >= self.below:
-            return False
-        return self.least is None or most >= self.least
-
-    def condition(self) -> Column:
-        from pyspark.sql import functions as F
-
-        column, met = F.col(f"`{self.column}`"), F.lit(True)
-        if self.least is not None:
-            met = met & (column >= F.lit(self.least))
-        if self.below is not None:
-            met = met & (column < F.lit(self.below))
-        return met
+    def met(self, column: Any) -> Any:
+        """For a column of Spark or a field of pyarrow: these have the same operators."""
+        bounds = [column >= self.least] if self.least is not None else []
+        bounds += [column < self.below] if self.below is not None else []
+        return reduce(and_, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,50 +64,28 @@ class Among:
     column: str
     values: Collection[Any]
 
-    def may_hold(self, least: Any, most: Any) -> bool:
-        return any(least <= value <= most for value in self.values)
-
-    def condition(self) -> Column:
-        from pyspark.sql import functions as F
-
-        return F.col(f"`{self.column}`").isin(list(self.values))
+    def met(self, column: Any) -> Any:
+        return column.isin(list(self.values))
 
 
 Condition = ColumnSpan | Among
+
+
+def expression(conditions: Iterable[Condition]) -> ds.Expression:
+    met = (condition.met(pc.field(condition.column)) for condition in conditions)
+    return reduce(and_, met, pc.scalar(True))
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
     """One data file of a version of the table, and what the log says of it."""
 
-    uri: str
-    directories: tuple[str, ...]  # below the table's own
+    path: str  # below the table; of a clone it may be elsewhere on this machine
     size_bytes: int
     rows: int | None
     partition: Mapping[str, Any]
     least: Mapping[str, Any] = field(default_factory=dict)
     most: Mapping[str, Any] = field(default_factory=dict)
-
-    def may_hold(self, conditions: Iterable[Condition]) -> bool:
-        return all(self._may_meet(condition) for condition in conditions)
-
-    def _may_meet(self, condition: Condition) -> bool:
-        column = condition.column
-        if column in self.partition:
-            value = self.partition[column]
-            return value is not None and condition.may_hold(value, value)
-        least, most = self.least.get(column), self.most.get(column)
-        if least is None or most is None:
-            return True
-        return condition.may_hold(least, most + _CUT_OFF if isinstance(most, datetime) else most)
-
-    def partition_is_in_path(self) -> bool:
-        """Whether Spark reads this file's partition values from the names of its directories."""
-        texts = {name: partition_text(value) for name, value in self.partition.items()}
-        if {None, NULL_DIRECTORY} & set(texts.values()):  # a topic may be called so
-            return False
-        wanted = tuple(f"{name}={text}" for name, text in texts.items())
-        return tuple(map(unquote, self.directories)) == wanted
 
 
 class LakeTable:
@@ -136,15 +96,18 @@ class LakeTable:
         path: str,
         options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
     ) -> None:
-        self.path = path
-        self.options = dict(options or {})
-        found = TableLocation(path, self.options).open()
+        self.place = TableLocation(path, dict(options or {}))
+        found = self.place.open()
         if found is None:
             raise TableUnreadable(path, "it is no Delta table")
         self.delta = found
-        self.root = local_path(self.delta.table_uri)
         _refuse_unreadable(path, self.delta)
         self._files: list[LakeFile] | None = None
+        self._dataset: ds.Dataset | None = None  # of all files
+
+    @property
+    def path(self) -> str:
+        return self.place.uri
 
     @property
     def identity(self) -> str:
@@ -155,32 +118,30 @@ class LakeTable:
     def columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.delta.schema().fields)
 
-    def files(self, conditions: Iterable[Condition] = ()) -> list[LakeFile]:
+    def files(self) -> list[LakeFile]:
         if self._files is None:
             order = self.delta.metadata().partition_columns
             actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
-            self._files = [_file(self.root, order, action) for action in actions]
-        wanted = tuple(conditions)
-        return [file for file in self._files if file.may_hold(wanted)]
+            self._files = [_file(order, action) for action in actions]
+        return self._files
 
-    def dataset(self, files: Sequence[LakeFile] | None = None) -> ds.Dataset:
-        whole = self.delta.to_pyarrow_dataset()
+    def dataset(self) -> ds.Dataset:
+        if self._dataset is None:
+            self._dataset = self.with_files(self.files())
+        return self._dataset
+
+    def with_files(self, files: Sequence[LakeFile]) -> ds.Dataset:
+        """A dataset of these alone."""
+        whole, system = self.delta.to_pyarrow_dataset(), self.place.files()
         fragments = [
             whole.format.make_fragment(
-                file.uri.removeprefix(f"{self.root}/"),
-                filesystem=whole.filesystem,
+                self.place.full(file.path),
+                filesystem=system,
                 partition_expression=_common(file, whole.schema),
             )
-            for file in (self.files() if files is None else files)
+            for file in files
         ]
-        return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
-
-    def split(self, file: LakeFile) -> tuple[str, str]:
-        """A file's place and its path there; not all files are below the table."""
-        if file.uri.startswith(f"{self.root}/"):
-            return self.root, file.uri.removeprefix(f"{self.root}/")
-        place, _, name = file.uri.rpartition("/")
-        return place, name
+        return ds.FileSystemDataset(fragments, whole.schema, whole.format, system)
 
 
 def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
@@ -197,16 +158,26 @@ def is_remote(path: str) -> bool:
     return "://" in local_path(path)
 
 
-def dataset_of(path: str, options: Mapping[str, str] | None = None) -> ds.Dataset:
-    """A Delta table, or else a directory (or file) of Parquet."""
+def dataset_of(
+    path: str, options: Mapping[str, str] | None = None, conditions: Sequence[Condition] = ()
+) -> ds.Dataset:
+    """A Delta table, of its files those that may hold rows that meet the conditions; or else a
+    directory (or file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
-        return LakeTable(path, options=options).dataset()
+        return pruned(LakeTable(path, options).dataset(), conditions)
     if is_remote(path):
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     try:
-        return ds.dataset(path, format="parquet", partitioning="hive")
+        return ds.dataset(local_path(path), format="parquet", partitioning="hive")
     except (OSError, ValueError) as error:
         raise TableUnreadable(path, str(error)) from error
+
+
+def pruned(data: ds.Dataset, conditions: Sequence[Condition]) -> ds.Dataset:
+    if not conditions:
+        return data
+    found = list(data.get_fragments(expression(conditions)))
+    return ds.FileSystemDataset(found, data.schema, data.format, data.filesystem)
 
 
 def tables_below(directory: str) -> dict[str, str]:
@@ -239,12 +210,9 @@ def _refuse_unreadable(path: str, table: DeltaTable) -> None:
         raise TableUnreadable(path, reason)
 
 
-def _file(root: str, partition_columns: list[str], row: dict[str, Any]) -> LakeFile:
-    path = unquote(row["path"])  # in the log it is a URL
-    is_elsewhere = "://" in path or path.startswith("/")
+def _file(partition_columns: list[str], row: dict[str, Any]) -> LakeFile:
     return LakeFile(
-        uri=path if is_elsewhere else f"{root}/{path}",
-        directories=() if is_elsewhere else tuple(path.split("/")[:-1]),
+        path=unquote(row["path"]),  # in the log it is a URL
         size_bytes=row["size_bytes"],
         rows=row.get("num_records"),
         partition={name: row.get(f"partition.{name}") for name in partition_columns},
@@ -264,23 +232,23 @@ def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
     """What holds for each row of the file."""
-    parts = [constants({n: _typed(schema, n, value) for n, value in file.partition.items()})]
+    parts = [constants(file.partition, schema)]
     for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
-        kind = schema.field(name).type
-        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            most = file.most[name]
+        kind, most = schema.field(name).type, file.most[name]
+        is_text = pa.types.is_string(kind) and len(most) < _TEXT_CHARS_CUT
+        if is_text or any(is_kind(kind) for is_kind in _BOUNDED):
             most = most + _CUT_OFF if isinstance(most, datetime) else most
-            column = pc.field(name)
-            low = column >= _typed(schema, name, file.least[name])
-            high = column <= _typed(schema, name, most)
-            parts.append((low & high) | column.is_null())
+            column, null = pc.field(name), pc.field(name).is_null()
+            # each bound by itself: pyarrow looks into no other form
+            parts.append((column >= _typed(schema, name, file.least[name])) | null)
+            parts.append((column <= _typed(schema, name, most)) | null)
     return reduce(and_, parts)
 
 
-def constants(values: Mapping[str, pa.Scalar]) -> ds.Expression:
+def constants(values: Mapping[str, Any], schema: pa.Schema) -> ds.Expression:
     """Of columns that have one value, as those of a partition."""
     parts = (
-        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        pc.field(name).is_null() if value is None else pc.field(name) == _typed(schema, name, value)
         for name, value in values.items()
     )
     return reduce(and_, parts, pc.scalar(True))

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -45,9 +46,8 @@ from penstock.pipelines.replay_plan import (
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
-from penstock.spark import with_store
+from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
-from penstock.spark.source import PenstockSource
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ _CHUNK_MIN = 1000
 _OFFSETS = ("from-offset", "to-offset")
 _OPTIONAL = ("key", "headers")
 _LEAN = "topic string, partition int, offset bigint, timestamp timestamp, id string"
+_LEAN_COLUMNS = ("topic", "partition", "offset", "timestamp", "id", "broker")
 _NEEDED = ("topic", "partition", "offset", "timestamp", "id", "body")
 
 SETTINGS = (
@@ -123,13 +124,15 @@ def check(settings: Settings) -> None:
 
 
 def _table(settings: Settings) -> LakeTable:
-    return LakeTable(settings.text("table"), options=storage_options(settings))
+    return LakeTable(settings.text("table"), storage_options(settings))
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
     if settings.text("table") and not settings.text("broker"):
-        require_one_broker(settings.text("table"), source.wanted())  # each time: tables grow
+        require_one_broker(
+            settings.text("table"), source.wanted(lean=True)
+        )  # each time: tables grow
     if settings.flag("dry-run"):
         say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)
@@ -148,7 +151,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if replayed:
         progress.say(f"{replayed:,} of {plan.messages:,} messages were replayed before")
     if settings.text("rejected-table"):
-        session.dataSource.register(with_store(PenstockSource, storage_options(settings)))
+        register(session, storage_options(settings))
     _write(source, plan, 0 if last is None else last + 1, kept, progress)
     return DONE
 
@@ -200,13 +203,13 @@ class _Source:
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
         """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
-        is_lean = lean and not self.settings.text("where")  # that may be about any column
-        read = self._of_topics if self.table is None else self._of_table
-        frame = read(chunk, is_lean)
-        for condition in self._conditions():
-            frame = frame.where(condition.condition())
-        if self.settings.text("where"):
-            frame = frame.where(self.settings.text("where"))
+        where = self.settings.text("where")  # it may be about any column
+        if self.table is None:
+            frame = self._of_topics(chunk, lean and not where)
+        else:
+            columns = None if where else _LEAN_COLUMNS if lean else (*_NEEDED, *_OPTIONAL)
+            frame = self._of_table(self.table, chunk, columns)
+        frame = frame.where(where) if where else frame
         return frame.where(_within(chunk)) if chunk else frame
 
     def columns(self, frame: DataFrame) -> list[str]:
@@ -235,17 +238,16 @@ class _Source:
             found.append(Among("id", [each.lower() for each in settings.texts("ids")]))
         return found
 
-    def _of_table(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
-        if self.table is None:
-            raise TypeError("there is no table")
+    def _of_table(
+        self, table: LakeTable, chunk: tuple[Bucket, ...], columns: Sequence[str] | None
+    ) -> DataFrame:
         conditions = self._conditions()
         if chunk:
             conditions += [
                 Among("topic", sorted({bucket.topic for bucket in chunk})),
                 ColumnSpan("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
-        columns = [column.partition(" ")[0] for column in _LEAN.split(", ")] if is_lean else None
-        return frame_of(self.session, self.table, conditions, columns)
+        return frame_of(self.session, table.place, table.dataset(), conditions, columns)
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
@@ -260,7 +262,10 @@ class _Source:
             reader = reader.schema(_LEAN)
         else:
             reader = reader.options(includeKey="true", includeHeaders="true")
-        return reader.load()
+        frame = reader.load()
+        for condition in self._conditions():
+            frame = frame.where(condition.met(F.col(condition.column)))
+        return frame
 
 
 def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:

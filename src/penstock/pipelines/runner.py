@@ -134,9 +134,13 @@ class Pipeline:
 
 
 def run_by_name(
-    name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    name: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    place: Callable[[frozenset[str]], list[str]] = lambda explicit: [],
 ) -> int:
-    """`penstock pipeline run NAME ...`. Returns the exit code."""
+    """`penstock pipeline run NAME ...`. Returns the exit code. `place` gives arguments that say
+    where it reads, when it is known which settings somebody has set."""
     places = os.environ if environment is None else environment
     pipeline: Pipeline | None = None
     try:
@@ -144,6 +148,9 @@ def run_by_name(
         chosen = settings.choose(name, document, registry.PIPELINES)
         pipeline = registry.load(chosen)
         found = settings.resolve(name, pipeline.settings, arguments, places, document)
+        if more := place(found.explicit):
+            arguments = [*more, *arguments]
+            found = settings.resolve(name, pipeline.settings, arguments, places, document)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE

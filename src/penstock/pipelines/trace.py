@@ -34,7 +34,7 @@ from penstock.pipelines.checkpoints import (
     place_of,
 )
 from penstock.pipelines.delta_reader import LakeTable
-from penstock.pipelines.delta_sink import LakeSink, started
+from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.lives import latencies, slowest
@@ -44,7 +44,6 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
-from penstock.spark import with_store
 from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
@@ -104,7 +103,6 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if state is None:
         state = made
         checkpoint.make(identity, state)
-    session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=path)
     with ExitStack() as stack:
         beside: list[Beside] = [Care(place, settings, progress)]
@@ -120,8 +118,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
             for each in beside:
                 each.after_batches(batches)
 
-        names = {"txnAppId": state.application, "checkpointLocation": path}
-        query = started(_events(session, settings), settings, "trace", SHAPE, **names)
+        target = Target(place, PARTITION_BY, STATISTICS, state.application)
+        query = started(_events(session, settings), settings, "trace", target, path)
         follow(query, progress, each=after_batches)
     if settings.flag("report"):
         _report(settings, progress)

@@ -14,25 +14,17 @@ waits for it. A session with the settings that Python sources need is opened by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
-
-Source = TypeVar("Source", bound="DataSource")
 
 
 def register(spark: SparkSession, storage_options: Mapping[str, str] | None = None) -> None:
     """Make format("penstock") known to this session. `storage_options` are delta-rs's, for a table
-    of rejected rows in an object store."""
+    of rejected rows in an object store. Some are secret, and Spark keeps options in plans, which it
+    may show on its web pages and in logs; of a class that is registered it has bytes only."""
     from penstock.spark.source import PenstockSource
 
-    spark.dataSource.register(with_store(PenstockSource, storage_options or {}))
-
-
-def with_store(source: type[Source], store: Mapping[str, str]) -> type[Source]:
-    """A class of the same name whose attribute `store` has what delta-rs has to know of a table's
-    store. Some of that is secret, and Spark keeps options in plans, which it may show on its web
-    pages and in logs. Of a class that is registered it has bytes only."""
-    return type(source.__name__, (source,), {"store": dict(store)}) if store else source
+    store = {"store": dict(storage_options or {})}
+    spark.dataSource.register(type(PenstockSource.__name__, (PenstockSource,), store))

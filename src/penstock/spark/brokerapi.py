@@ -27,7 +27,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,7 +34,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
+from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link, address_of_url
 from penstock.nsqdapi.calls import (
     AnswerInvalid,
     Call,
@@ -363,13 +362,7 @@ def name_of(url: str) -> str:
 
 def _address(given: str) -> Address:
     rule = 'nsqd\'s HTTP address: "http://host:port", "https://host:port" or "host:port"'
-    try:
-        parts = urlsplit(given if "://" in given else f"http://{given}")
-        port = parts.port
-    except ValueError as error:
-        raise ConfigError("url", given, rule) from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+    found = address_of_url(given if "://" in given else f"http://{given}")
+    if found is None:
         raise ConfigError("url", given, rule)
-    secure = parts.scheme == "https"
-    prefix = parts.path.rstrip("/")
-    return Address(parts.hostname, port or (4152 if secure else 4151), secure, prefix)
+    return found._replace(port=found.port or (4152 if found.secure else 4151))

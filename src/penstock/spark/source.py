@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class PenstockSource(DataSource):
-    store: ClassVar[Mapping[str, str]] = {}  # of the table of rejected rows: `with_store`
+    store: ClassVar[Mapping[str, str]] = {}  # of the table of rejected rows: `register`
 
     @classmethod
     def name(cls) -> str:

@@ -32,7 +32,7 @@ from penstock.tools.connection import Http
 from penstock.tools.nodes import Answers, Node, ask_each
 from penstock.tools.output import Output, Row, confirm
 from penstock.tools.peek import given_time
-from penstock.tools.stats import Pace, look
+from penstock.tools.reports import Pace
 from penstock.tools.topic import Settings, Target, act, add_change, configure
 
 if TYPE_CHECKING:
@@ -57,13 +57,14 @@ app = group(
 @verb(app, "penstock channel list orders", name="list")
 def list_channels(topic: Topic, at: Http) -> Output:
     """List the channels of a topic."""
-    state = look(at.members(), topic)
-    if not state.rows:
-        raise PenstockError(state.reasons() or f"no such topic: {topic}")
-    found = state.as_json()
+    now = reports.look(at.members(), topic)
+    reports.need_answer(now)
+    found = reports.document(now)
+    if topic not in found["topics"]:
+        raise PenstockError(f"no such topic: {topic}")
     channels = found["topics"][topic]["channels"]
     document = {"nodes": found["nodes"], "topic": topic, "channels": channels}
-    return state.output(document, [channel for _, channel in sorted(state.rows) if channel])
+    return reports.names_output(now, document, channels)
 
 
 @verb(
@@ -87,14 +88,14 @@ def report(
     For one channel it lists partitions and consumers, too."""
     members = at.members()
 
-    def show(now: Snapshot, before: Snapshot) -> Output:
+    def show(now: Snapshot, before: Snapshot | None) -> Output:
         found = chosen(now, sort, limit)
         if topic and not found and not pace.goes_on:
             raise PenstockError(f"no such channel: {' '.join(filter(None, (topic, channel)))}")
         return reports.channels_output(now, before, found, bool(channel))
 
     take = partial(reports.look, members, topic, channel, bool(channel))
-    return reports.report(take, show, pace)
+    return pace.report(take, show)
 
 
 def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:

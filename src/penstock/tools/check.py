@@ -5,16 +5,21 @@ health that is not OK, a topic that refuses publishes and damaged data are alway
 and its like have bounds that the caller gives.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from penstock.command.terminal import span
 from penstock.errors import ConfigError, PenstockError
 from penstock.tools.app import OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
-from penstock.tools.output import Output, WrongUse
-from penstock.tools.stats import Look, look
+from penstock.tools.output import Output, Row, WrongUse
+from penstock.tools.reports import document, look
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.snapshot import Snapshot
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -59,9 +64,12 @@ def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel 
     def found() -> Iterator[Finding]:
         now = look(at.members(), topic, channel)
         yield from _about_nodes(now)
-        if topic and not now.rows and now.documents:
+        topics = document(now)["topics"]
+        if topic and not topics and any(not node.error for node in now.nodes.values()):
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
-        yield from _about_channels(now, vars(bounds))
+        for name, row in topics.items():
+            for below, of in row["channels"].items():
+                yield from _about_channel(f"{name}/{below}", of, vars(bounds))
 
     return verdict(found)
 
@@ -80,31 +88,28 @@ def verdict(judge: Callable[[], Iterable[Finding]]) -> Output:
     return Output({"status": WORDS[level], "findings": rows}, [line], level)
 
 
-def _about_channels(now: Look, bounds: Mapping[str, int | None]) -> Iterator[Finding]:
-    for (topic, channel), row in sorted(now.rows.items()):
-        if not channel:
-            continue
-        for name, (field, called) in _BOUNDED.items():
-            critical, warning = bounds[f"{name}_crit"], bounds[f"{name}_warn"]
-            text = f"{topic}/{channel}: {row[field]} {called}{_most(now, topic, channel, field)}"
-            if critical is not None and row[field] > critical:
-                yield Finding(CRITICAL, f"{text}, above {critical}")
-            elif warning is not None and row[field] > warning:
-                yield Finding(WARNING, f"{text}, above {warning}")
-        wanted = bounds["consumers"]
-        if wanted is not None and row["client_count"] < wanted:
-            has = f"{row['client_count']} consumers, below {wanted}"
-            yield Finding(CRITICAL, f"{topic}/{channel}: {has}")
+def _about_channel(name: str, row: Row, bounds: Mapping[str, int | None]) -> Iterator[Finding]:
+    for bound, (field, called) in _BOUNDED.items():
+        critical, warning = bounds[f"{bound}_crit"], bounds[f"{bound}_warn"]
+        text = f"{name}: {row[field]} {called}{_most(row, field)}"
+        if critical is not None and row[field] > critical:
+            yield Finding(CRITICAL, f"{text}, above {critical}")
+        elif warning is not None and row[field] > warning:
+            yield Finding(WARNING, f"{text}, above {warning}")
+    wanted = bounds["consumers"]
+    if wanted is not None and row["client_count"] < wanted:
+        has = f"{row['client_count']} consumers, below {wanted}"
+        yield Finding(CRITICAL, f"{name}: {has}")
 
 
-def _about_nodes(now: Look) -> Iterator[Finding]:
-    for address, reason in now.failures.items():
-        yield Finding(CRITICAL, f"{address}: {reason}")
-    for address, document in now.documents.items():
-        if document["health"] != "OK":
-            level = WARNING if document["health"].startswith("OK") else CRITICAL
-            yield Finding(level, f"{address}: {document['health']}")
-        for topic in document["topics"] or ():
+def _about_nodes(now: Snapshot) -> Iterator[Finding]:
+    for address, node in now.nodes.items():
+        if node.error:
+            yield Finding(CRITICAL, f"{address}: {node.error}")
+        elif node.health != "OK":
+            level = WARNING if node.health.startswith("OK") else CRITICAL
+            yield Finding(level, f"{address}: {node.health}")
+        for topic in node.document.get("topics") or ():
             name = f"{address}: topic {topic['topic_name']}"
             if topic.get("refusal"):
                 yield Finding(CRITICAL, f"{name} refuses publishes: {topic['refusal']}")
@@ -116,8 +121,7 @@ def _about_nodes(now: Look) -> Iterator[Finding]:
                     yield Finding(CRITICAL, f"{refuses}: {part['refusal']}")
 
 
-def _most(now: Look, topic: str, channel: str, field: str) -> str:
+def _most(row: Row, field: str) -> str:
     """ " (36 in partition 1)", where there are several: the one that has most."""
-    parts = now.parts.get((topic, channel), ())
-    most = max(parts, key=lambda part: int(part[field]), default=None)
+    most = max(row.get("partitions", ()), key=lambda part: int(part[field]), default=None)
     return f" ({most[field]} in partition {most['partition']})" if most else ""

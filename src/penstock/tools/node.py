@@ -12,7 +12,7 @@ from penstock.tools.app import arg, group, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import Column, Output, Row, columns_table, figures, size, texts
-from penstock.tools.stats import Pace
+from penstock.tools.reports import Pace
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
@@ -46,7 +46,7 @@ app = group(
 def list_nodes(at: Http, pace: Pace) -> int:
     """List the nsqds with their total."""
 
-    def output(now: Snapshot, before: Snapshot) -> Output:
+    def output(now: Snapshot, before: Snapshot | None) -> Output:
         rows = {address: _node_row(now, node) for address, node in now.nodes.items()}
         total = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMMED}
         total["topic_count"] = len(now.topics)  # the same topic on two nodes is one
@@ -57,7 +57,7 @@ def list_nodes(at: Http, pace: Pace) -> int:
         return Output(document, [*lines, *_lookupd_lines(lookupds)])
 
     members = at.nodes()
-    return reports.report(lambda: reports.look(members), output, pace, needs_answer=False)
+    return pace.watch(lambda: reports.look(members), output)
 
 
 def _node_row(now: Snapshot, node: NodeState) -> Row:
@@ -124,7 +124,7 @@ def show(
     """Show one nsqd with its topics."""
     member = _the_one(at.nodes(), node)
 
-    def output(now: Snapshot, before: Snapshot) -> Output:
+    def output(now: Snapshot, before: Snapshot | None) -> Output:
         info = member.document("/info")
         names = "hostname", "broadcast_address", "tcp_port", "http_port"
         row = {name: info.get(name) for name in names}
@@ -135,7 +135,7 @@ def show(
         table = columns_table(_TOPIC_COLUMNS, shown) if shown else ["no topics"]
         return Output({"node": member.address, **row, "topics": topics}, [*lines, "", *table])
 
-    return reports.report(lambda: reports.look([member]), output, pace)
+    return pace.report(lambda: reports.look([member]), output)
 
 
 def _topic_row(topic: TopicState) -> Row:

@@ -8,11 +8,10 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
-from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
+from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link, address_of_url
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
 from penstock.tools.output import DONE, FAILED, Output, Row
 
@@ -99,17 +98,13 @@ class Node:
 
 def _address(text: str) -> Address:
     if "://" in text:
-        parts = urlsplit(text)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise NodeFailed(text, "is neither http://host:port nor https://host:port")
-        if "@" in parts.netloc:  # it would stand in every message about the node
-            host = parts.netloc.rpartition("@")[2]
+        if "@" in text:  # it would stand in every message about the node
+            host = text.rpartition("@")[2]
             raise NodeFailed(host, "a URL with a user and a password is not supported")
-        return Address(parts.hostname, port, parts.scheme == "https")
+        found = address_of_url(text)
+        if found is None:
+            raise NodeFailed(text, "is neither http://host:port nor https://host:port")
+        return found
     if "/" in text:
         return Address("", None, socket_path=text)
     host, colon, number = text.rpartition(":")

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import random
 import sys
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
 
-from penstock.client import Consumer
+from penstock.client import Consumer, Message
 from penstock.command.flags import Flag, Kind
 from penstock.tools import utility
 from penstock.tools.envelopes import as_text, carried
@@ -31,23 +31,23 @@ FLAGS = (
 
 
 class Printer:
-    """Writes messages, and flushes once a turn of the loop: what is printed is in the pipe before
-    the loop waits again."""
+    """Writes lines, and flushes once a turn of the loop: what is printed is in the pipe before the
+    loop waits again."""
 
-    def __init__(self, out: BinaryIO, count_max: int, end: asyncio.Event) -> None:
-        self._out = out
+    def __init__(self, count_max: int, end: asyncio.Event) -> None:
+        self._out = sys.stdout.buffer
         self._left = count_max or -1
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self.error: OSError | None = None
 
-    def write(self, head: bytes, body: bytes) -> bool:
+    def write(self, line: bytes) -> bool:
         """False: enough has been printed, this one was not."""
         if self._left == 0 or self.error is not None:
             return False
         self._left -= 1
-        self._out.write(head + body + b"\n")
+        self._out.write(line + b"\n")
         if self._left == 0:
             self._flush()
             self._end.set()
@@ -65,6 +65,37 @@ class Printer:
             self._end.set()
 
 
+Lines = Callable[[Message], bytes]
+
+
+async def print_messages(
+    work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: asyncio.Event
+) -> int:
+    """Each as a line, as they come, until the stop, or until so many are printed (0: no end)."""
+    printer = Printer(count_max, stop)
+    async with contextlib.AsyncExitStack() as stack:
+        for consumer, _ in work:
+            await stack.enter_async_context(consumer)
+        printing = [asyncio.create_task(_print(*each, printer)) for each in work]
+        tasks = [asyncio.create_task(stop.wait()), *printing]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in (printer.error, *ends):
+        if isinstance(error, Exception):
+            raise error
+    return 0
+
+
+async def _print(consumer: Consumer, line_of: Lines, printer: Printer) -> None:
+    async for message in consumer:
+        if printer.write(line_of(message)):
+            message.fin()
+        else:
+            message.req()
+
+
 def _check(values: Values) -> None:
     values["channel"] = values["channel"] or f"tail{random.randrange(10**6):06d}#ephemeral"
     utility.need_names("topic", *values["topic"])
@@ -74,33 +105,13 @@ def _check(values: Values) -> None:
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
-    printer = Printer(sys.stdout.buffer, values["n"], stop)
-    async with contextlib.AsyncExitStack() as stack:
-        for topic in values["topic"]:
-            consumer = await stack.enter_async_context(utility.consumer(topic, values))
-            head = f"{topic} | ".encode() if values["print_topic"] else b""
-            task = asyncio.create_task(_print(consumer, head, values["print_headers"], printer))
-            stack.push_async_callback(_cancel, task)
-        await stop.wait()
-    if printer.error is not None:
-        raise printer.error
-    return 0
+    def line_of(message: Message) -> bytes:
+        head = f"{message.topic} | " if values["print_topic"] else ""
+        head += f"{as_text(carried(message))} | " if values["print_headers"] else ""
+        return head.encode("utf-8", "backslashreplace") + message.body
 
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _print(consumer: Consumer, head: bytes, headers: bool, printer: Printer) -> None:
-    async for message in consumer:
-        front = head
-        if headers:
-            front += f"{as_text(carried(message))} | ".encode("utf-8", "backslashreplace")
-        if printer.write(front, message.body):
-            message.fin()
-        else:
-            message.req()
+    work = [(utility.consumer(topic, values), line_of) for topic in values["topic"]]
+    return await print_messages(work, values["n"], stop)
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)

@@ -1,16 +1,13 @@
 """`penstock pipeline`: run a pipeline on Spark, list them, print a file with all their settings."""
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from penstock.command.flags import HelpWanted, UsageError
 from penstock.errors import PenstockError
-from penstock.pipelines import registry, settings
-from penstock.pipelines.runner import Pipeline, run_by_name
+from penstock.pipelines import registry
+from penstock.pipelines.runner import run_by_name
 from penstock.tools import connection
 from penstock.tools.app import arg, group, verb
 from penstock.tools.output import DONE, Output, WrongUse
@@ -35,16 +32,11 @@ def run(
 
     Its flags are its own, but for --context, which says where it reads."""
     context, rest = _without_context(ctx.args)
-    understood = _understood(name, rest)
-    if understood is None:
-        return run_by_name(name, rest)  # which says what is wrong, or prints the help
-    pipeline, explicit = understood
-    try:
-        place = [] if "url" in explicit and not context else _place(context)
-    except (PenstockError, OSError) as error:
-        print(f"penstock pipeline {name}: {error}", file=sys.stderr)
-        return pipeline.failed
-    return run_by_name(name, [*place, *rest])
+
+    def place(explicit: frozenset[str]) -> list[str]:
+        return [] if "url" in explicit and not context else _place(context)
+
+    return run_by_name(name, rest, place=place)
 
 
 @verb(app, "penstock pipeline list --json", name="list")
@@ -76,18 +68,6 @@ def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
         else:
             rest.append(word)
     return context, rest
-
-
-def _understood(name: str, words: Sequence[str]) -> tuple[Pipeline, frozenset[str]] | None:
-    """The pipeline, and which of its settings somebody has set."""
-    try:
-        document = settings.read_document(settings.config_path(name, words, os.environ))
-        chosen = settings.choose(name, document, registry.PIPELINES)
-        pipeline = registry.load(chosen)
-        found = settings.resolve(name, pipeline.settings, words, os.environ, document)
-    except (HelpWanted, UsageError, PenstockError, OSError):
-        return None
-    return pipeline, found.explicit
 
 
 def _place(context: str) -> list[str]:

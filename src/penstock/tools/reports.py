@@ -1,7 +1,9 @@
-"""Reports with rates: of channels and of a topic's partitions; those of nodes are in `node.py`.
+"""Reports on topics and channels: what is asked of the nodes, and how often; those of nodes are in
+`node.py`.
 
 The sums and rates are nsqadmin's (`snapshot`), so a figure on the command line is the one on its
-pages. A rate needs two looks; the first one is never shown.
+pages. For programs there is one document of topics and their channels; what people see are columns
+of it. A rate needs two looks.
 
     CHANNEL         DEPTH  IN FLIGHT  DELAYED  OLDEST  IN/s  OUT/s  EMPTY IN  CONN
     orders/billing  12k          100        0   3m12s   950   1.2k     48s       4
@@ -14,34 +16,41 @@ most waits and how many wait there.
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from penstock import limits
 from penstock.command import terminal
 from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
+from penstock.tools.app import Json, opt, switch
+from penstock.tools.connection import Options
 from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
-from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicPart, TopicState
 
 # What a snapshot has, under the names of /stats.
+COUNTS = {"depth": "depth", "in_flight_count": "in_flight", "deferred_count": "deferred",
+          "message_count": "messages", "requeue_count": "requeues", "timeout_count": "timeouts",
+          "client_count": "clients"}  # fmt: skip
 _STORED = {"depth": "depth", "message_count": "messages", "message_bytes": "message_bytes",
            "stored_bytes": "stored_bytes", "in_rate": "in_rate"}  # fmt: skip
-_FLOW = {"depth": "depth", "in_flight_count": "in_flight", "deferred_count": "deferred",
-         "requeue_count": "requeues", "timeout_count": "timeouts", "client_count": "clients",
-         "oldest_age_seconds": "oldest_s", "in_rate": "in_rate",
-         "out_rate": "finish_rate"}  # fmt: skip
+_FLOW = {"in_rate": "in_rate", "out_rate": "finish_rate"}
+_AGE = {"oldest_age_seconds": "oldest_s"}
 
 
 def fields(one: object, names: Mapping[str, str]) -> Row:
-    return {name: round(getattr(one, field), 3 if name == "oldest_age_seconds" else 1)
+    return {name: round(getattr(one, field), 3 if name in _AGE else 1)
             for name, field in names.items()}  # fmt: skip
+
+
+# --- looks ---
 
 
 def look(
@@ -73,27 +82,133 @@ def with_rates(now: Snapshot, before: Snapshot) -> Snapshot:
     return make(now.time_s, now.nodes, now.topics, (), before)
 
 
-def report(
-    take: Callable[[], Snapshot],
-    show: Callable[[Snapshot, Snapshot], Output],
-    pace: Pace,
-    needs_answer: bool = True,
-) -> int:
-    """The exit code: 1 when a node did not answer. Those are named above what others say."""
-
-    def rated(now: Snapshot, before: Snapshot | None) -> Output:
-        failed = [node for node in now.nodes.values() if node.error]
-        if needs_answer and len(failed) == len(now.nodes):
-            raise PenstockError("; ".join(f"{node.address}: {node.error}" for node in failed))
-        output = show(with_rates(now, before or now), before or now)
-        errors = [f"{node.address}  {terminal.painted(node.error, terminal.RED)}"
-                  for node in failed if needs_answer]  # fmt: skip
-        return output._replace(lines=[*errors, *output.lines], code=FAILED if failed else DONE)
-
-    return pace.watch(take, rated, take())
+def failures(now: Snapshot) -> Row:
+    """Why nodes did not answer, by address."""
+    return {address: node.error for address, node in now.nodes.items() if node.error}
 
 
-# --- channels ---
+def need_answer(now: Snapshot) -> None:
+    """PenstockError where nobody has answered."""
+    failed = failures(now)
+    if len(failed) == len(now.nodes):
+        raise PenstockError("; ".join(f"{address}: {why}" for address, why in failed.items()))
+
+
+Show = Callable[["Snapshot", "Snapshot | None"], Output]  # what is now, and what was before
+
+
+class Pace(Options):
+    """How often a report comes, and in which form."""
+
+    as_json: Json = False
+    goes_on: Annotated[bool, switch("--watch", "go on, until Ctrl-C")] = False
+    interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
+    count: Annotated[int, opt("N", "stop after N reports")] = 0
+
+    def watch(self, take: Callable[[], Snapshot], show: Show, at_once: bool = False) -> int:
+        """Show what is taken, once or until Ctrl-C. Rates are between two looks, and the first is
+        not shown, unless `at_once`: then it has none. The exit code: 1 when a node did not answer,
+        0 after Ctrl-C."""
+        before = None if at_once else take()
+        try:
+            for shown in itertools.count(1):
+                if before is not None:
+                    time.sleep(self.interval)
+                now = take() if before is None else with_rates(take(), before)
+                self._print(show(now, before))
+                code = FAILED if failures(now) else DONE
+                if not self.goes_on or shown == self.count:
+                    return code
+                before = now
+        except KeyboardInterrupt:
+            if not self.goes_on:
+                raise
+        return DONE  # it was meant to go on until then
+
+    def report(self, take: Callable[[], Snapshot], show: Show) -> int:
+        """With rates, and nodes that did not answer above what the others say."""
+
+        def below(now: Snapshot, before: Snapshot | None) -> Output:
+            need_answer(now)
+            output = show(now, before)
+            errors = [f"{address}  {terminal.painted(why, terminal.RED)}"
+                      for address, why in failures(now).items()]  # fmt: skip
+            return output._replace(lines=[*errors, *output.lines])
+
+        return self.watch(take, below)
+
+    def _print(self, output: Output) -> None:
+        if self.goes_on and not self.as_json and terminal.is_watched(sys.stdout):
+            sys.stdout.write("\x1b[H\x1b[2J")
+        output._replace(one_line=self.goes_on).print(self.as_json)
+
+
+def names_output(now: Snapshot, document: Row, names: Iterable[str]) -> Output:
+    """Of topics or channels."""
+    failed = failures(now)
+    errors = [f"{address}: {why}" for address, why in failed.items()]
+    return Output(document, names, FAILED if failed else DONE, errors)
+
+
+# --- topics and channels, for programs ---
+
+
+def document(
+    now: Snapshot, rated: bool = False, chosen: Iterable[ChannelState] | None = None
+) -> Row:
+    """`chosen`: only these channels. What follows from rates is there when these are."""
+    topics: dict[str, Row] = {}
+    if chosen is None:
+        topics = {name: _topic_row(now, topic) for name, topic in sorted(now.topics.items())}
+        chosen = sorted(now.channels(), key=lambda one: (one.topic, one.name))
+    for one in chosen:
+        above = topics.setdefault(one.topic, {"channels": {}})
+        above["channels"][one.name] = _channel_row(now, one, rated)
+    nodes = {address: node.error or node.health for address, node in now.nodes.items()}
+    return {"nodes": nodes, "topics": topics}
+
+
+def _topic_row(now: Snapshot, topic: TopicState) -> Row:
+    counts = {"depth": topic.depth, "message_count": topic.messages}
+    own = {"paused": topic.paused, "rate": round(topic.in_rate, 1), **_parts(now, topic.name)}
+    return {**dict.fromkeys(COUNTS, 0), **counts, **own, "channels": {}}
+
+
+def _channel_row(now: Snapshot, one: ChannelState, rated: bool) -> Row:
+    row = {**fields(one, COUNTS), "paused": one.paused, "rate": round(one.in_rate, 1)}
+    row |= {**fields(one, _AGE), "dead_letter_count": one.dead_letters, "nodes": one.nodes}
+    if rated:
+        left_s = empty_s(one)
+        row |= {**fields(one, _FLOW), "empty_seconds": None if left_s is None else round(left_s, 1)}
+    return {**row, **_parts(now, one.topic, one if rated else None, one.name)}
+
+
+def _parts(now: Snapshot, topic: str, rates: ChannelState | None = None, channel: str = "") -> Row:
+    """Its partitions on each node, where there are several: counts, and of a channel what it has of
+    `rates`."""
+    flows = {(part.node, part.partition): {**fields(part, _FLOW), **fields(part, _AGE)}
+             for part in (rates.partitions if rates else ())}  # fmt: skip
+    found = [
+        {"node": node.address, "partition": part["partition"],
+         **{name: part[name] for name in COUNTS if name in part},
+         **flows.get((node.address, part["partition"]), {})}
+        for node in now.nodes.values()
+        for part in (node.row(topic, channel) or {}).get("partitions") or ()
+    ]  # fmt: skip
+    return {"partitions": found} if found else {}
+
+
+def empty_s(channel: ChannelState) -> float | None:
+    """Until nothing waits at the present rates. None: never. One that keeps up is empty: what its
+    consumers have in hand is no backlog."""
+    left = channel.depth
+    if not left or (channel.finish_rate and left <= limits.ADMIN_KEEPS_UP_S * channel.in_rate):
+        return 0.0
+    gain = channel.finish_rate - channel.in_rate
+    return left / gain if gain > 0 else None
+
+
+# --- channels, for people ---
 
 _FLOWING = (*figures("depth", "in_flight_count", "deferred_count"), *texts(oldest="OLDEST"),
             *figures("in_rate", "out_rate"))  # fmt: skip
@@ -109,40 +224,11 @@ _CLIENT_COLUMNS = (
 )  # fmt: skip
 
 
-def empty_s(channel: ChannelState) -> float | None:
-    """Until nothing waits at the present rates. None: never. One that keeps up is empty: what its
-    consumers have in hand is no backlog."""
-    left = channel.depth
-    if not left or (channel.finish_rate and left <= limits.ADMIN_KEEPS_UP_S * channel.in_rate):
-        return 0.0
-    gain = channel.finish_rate - channel.in_rate
-    return left / gain if gain > 0 else None
-
-
 def channels_output(
-    now: Snapshot, before: Snapshot, found: Sequence[ChannelState], is_one: bool
+    now: Snapshot, before: Snapshot | None, found: Sequence[ChannelState], is_one: bool
 ) -> Output:
-    topics: dict[str, Row] = {}
-    for one in found:
-        topics.setdefault(one.topic, {"channels": {}})["channels"][one.name] = _channel_row(one)
-    nodes = {address: node.error or node.health for address, node in now.nodes.items()}
-    document = {"nodes": nodes, "topics": topics, "consumers": consumers(now, before)}
-    return Output(document, _channel_lines(document, found, is_one))
-
-
-def _channel_row(one: ChannelState) -> Row:
-    left_s = empty_s(one)
-    parts = [{"partition": part.partition, **fields(part, _FLOW), "node": part.node}
-             for part in one.partitions]  # fmt: skip
-    return {
-        **fields(one, _FLOW),
-        "message_count": one.messages,
-        "dead_letter_count": one.dead_letters,
-        "paused": one.paused,
-        "empty_seconds": None if left_s is None else round(left_s, 1),
-        "nodes": one.nodes,
-        **({"partitions": parts} if parts else {}),
-    }
+    shown = document(now, True, found) | {"consumers": consumers(now, before or now)}
+    return Output(shown, _channel_lines(shown, found, is_one))
 
 
 def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:

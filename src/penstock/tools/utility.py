@@ -153,6 +153,7 @@ SOURCE = (NSQD_TCP, LOOKUPD_HTTP, CONSUMER_OPT, CONNECT_TIMEOUT)  # where a cons
 
 Values = dict[str, Any]
 Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
+Live = Callable[[asyncio.Event], Coroutine[Any, Any, int]]  # until somebody wants an end
 
 
 def user_agent(program: str) -> str:
@@ -164,12 +165,6 @@ def entry(
 ) -> Callable[..., int]:
     """The `main` of a console script. `check` raises WrongUse; `main` gets the values of the flags
     by attribute name, and an event that a signal sets."""
-
-    async def until_signal(values: Values) -> int:
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await main(values, stop)
 
     def start(argv: Sequence[str] | None = None) -> int:
         try:  # they have never read the environment
@@ -191,7 +186,7 @@ def entry(
             return EXIT_FAILED
         handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
         try:
-            return run(lambda: until_signal(values))
+            return run(lambda: until_signal(lambda stop: main(values, stop)))
         except BrokenPipeError:
             sys.stderr.close()  # whoever read our output has seen enough
             return 0
@@ -202,6 +197,14 @@ def entry(
             logs.tear_down(handler)
 
     return start
+
+
+async def until_signal(live: Live, *others: int) -> int:
+    """`live` gets an event that SIGINT, SIGTERM and these set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, *others):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await live(stop)
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:

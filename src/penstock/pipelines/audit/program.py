@@ -24,13 +24,14 @@ from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules, Switch, Tracing, tracing
-from penstock.pipelines.delta_frames import read_table, require_one_broker
-from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, is_delta
-from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
+from penstock.pipelines.delta_frames import frame_of, require_one_broker
+from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, dataset_of
+from penstock.pipelines.lifecycles.engine import EVENT, Engine
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
+from penstock.spark.delta_table import TableLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +120,7 @@ def rules_of(settings: Settings) -> Rules:
     first, last, found = at(0), now, Tracing()
     with Engine() as engine:
         if trace or archive:
-            engine.view("whole", source_of(trace or archive, storage_options(settings)))
+            engine.view("whole", dataset_of(trace or archive, storage_options(settings)))
         if trace:
             extent = _extent(engine, "time")
             if extent is None:
@@ -167,38 +168,33 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
     trace, archive, topic = (settings.text(name) for name in ("trace", "archive", "topic"))
     options = storage_options(settings)
     if trace:
-        engine.view("trace", source_of(trace, options, _trace_span(trace, options, rules)))
+        span = ColumnSpan("time", *(at(us) for us in rules.traced))
+        engine.view("trace", dataset_of(trace, options, [span]))
     log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
     broker = settings.text("broker")
-    archived = _archive(session, archive, options, topic, rules, broker) if archive else None
+    place = TableLocation(archive, options)
+    archived = _archive(session, place, topic, rules, broker) if archive else None
     return Tables(engine if trace else None, settings.texts("channels"), archived, log, count)
-
-
-def _trace_span(path: str, options: Options, rules: Rules) -> list[ColumnSpan]:
-    first, last = (at(us) for us in rules.traced)
-    found = [ColumnSpan("time", first, last)]
-    if is_delta(path, options):
-        found.append(ColumnSpan("date", first.date(), last.date() + timedelta(days=1)))
-    return found
 
 
 _AS_ROWS = ("partition", "offset AS place", "id", "unix_micros(timestamp) AS us")
 
 
 def _archive(
-    session: SparkSession, path: str, options: Options, topic: str, rules: Rules, broker: str
+    session: SparkSession, place: TableLocation, topic: str, rules: Rules, broker: str
 ) -> DataFrame:
+    data = dataset_of(place.uri, place.options)
+    if broker and "broker" not in data.schema.names:
+        raise ConfigError("broker", broker, f"the archive {place.uri} has no column broker")
     conditions: list[Condition] = [
         Among("topic", (topic,)),
         ColumnSpan("timestamp", rules.since, rules.until),
     ]
-    frame = read_table(session, path, conditions, options)
-    if broker and "broker" not in frame.columns:
-        raise ConfigError("broker", broker, f"the archive {path} has no column broker")
-    if broker:
-        frame = frame.where(frame.broker == broker)
-    else:
-        require_one_broker(path, frame)
+    conditions += [Among("broker", (broker,))] if broker else []
+    columns = ("partition", "offset", "id", "timestamp", "topic", "broker")
+    frame = frame_of(session, place, data, conditions, columns)
+    if not broker:
+        require_one_broker(place.uri, frame)
     return frame.selectExpr(*_AS_ROWS)
 
 

@@ -1,34 +1,22 @@
 """DuckDB in this process, and the events of a trace table in it.
 
-What does not fit into its memory goes into a directory of its own, which is gone at the end. Files
-of this machine are read by DuckDB itself, those of an object store through pyarrow.
+What does not fit into its memory goes into a directory of its own, which is gone at the end.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from penstock import limits
-from penstock.pipelines.delta_reader import (
-    Condition,
-    LakeFile,
-    LakeTable,
-    dataset_of,
-    is_delta,
-    is_remote,
-)
 
 if TYPE_CHECKING:
     import duckdb
 
-Options = Mapping[str, str]  # of a table's store
-Source = Any  # paths of Parquet files; or a dataset, or a table, of Arrow
 INDEX_BITS = 20  # a body has fewer events than that: a message has at most some megabytes
 PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index"
 # Times are microseconds, and `place` is that of the event in `_trace` as one number.
@@ -36,20 +24,6 @@ EVENT = f"""event, epoch_us(time) AS us, topic, channel, partition, "offset",
     coalesce(messages, 0) AS messages, message_id, nullif(trace_id, 0) AS trace_id,
     coalesce(attempts, 0) AS attempts, client,
     {PLACE} AS place"""
-
-
-def source_of(path: str, options: Options, conditions: Sequence[Condition] = ()) -> Source:
-    """A Delta table, or a directory or file of Parquet, with all rows that meet the conditions."""
-    if is_delta(path, options):
-        table = LakeTable(path, options=options)
-        return files_of(table, table.files(conditions))
-    return dataset_of(path, options)
-
-
-def files_of(table: LakeTable, files: Sequence[LakeFile]) -> Source:
-    if files and not is_remote(table.root):
-        return [file.uri for file in files]
-    return table.dataset(files)
 
 
 def text(value: str) -> str:
@@ -92,12 +66,5 @@ class Engine:
     def arrow(self, sql: str) -> pa.Table:
         return self._connection.sql(sql).to_arrow_table()
 
-    def view(self, name: str, source: Source) -> None:
-        if isinstance(source, ds.Dataset | pa.Table):
-            self._connection.register(name, source)
-            return
-        files = ", ".join(map(text, source))
-        self.run(
-            f"CREATE OR REPLACE VIEW {name} AS"
-            f" SELECT * FROM read_parquet([{files}], hive_partitioning = false)"
-        )
+    def view(self, name: str, source: ds.Dataset | pa.Table) -> None:
+        self._connection.register(name, source)

@@ -29,8 +29,8 @@ from pyarrow.fs import FileSelector
 
 from penstock import limits
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.pipelines.delta_reader import Among, LakeFile, LakeTable
-from penstock.pipelines.lifecycles.engine import EVENT, Engine, files_of, text
+from penstock.pipelines.delta_reader import LakeFile, LakeTable
+from penstock.pipelines.lifecycles.engine import EVENT, Engine, text
 from penstock.pipelines.lifecycles.lives import (
     ENDED_RANGES,
     OF_MESSAGES,
@@ -94,7 +94,7 @@ class LifeTable:
         added: list[Staged] = []
         removed: list[Replaced] = []
         with Engine() as engine:
-            engine.view("trace", files_of(trace, files))
+            engine.view("trace", trace.with_files(files))
             engine.run(
                 f"""CREATE TEMP TABLE batch AS SELECT {EVENT} FROM trace
                 WHERE trace_offset >= {version} AND trace_offset < {end}"""
@@ -102,13 +102,10 @@ class LifeTable:
             (row,) = engine.rows(f"SELECT count(*) AS count FROM batch WHERE {OF_MESSAGES}")
             for topic in engine.rows("SELECT DISTINCT topic FROM batch ORDER BY topic"):
                 name = topic["topic"]
-                there = table.files([Among("topic", (name,))])
+                there = [file for file in table.files() if file.partition["topic"] == name]
                 parts, gone = self._merge(name, state, engine, there)
                 added += parts
-                removed += [
-                    Replaced("/".join(file.uri.split("/")[-2:]), file.size_bytes, {"topic": name})
-                    for file in gone
-                ]
+                removed += [Replaced(file.path, file.size_bytes, {"topic": name}) for file in gone]
         self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
@@ -139,7 +136,7 @@ class LifeTable:
                 continue
             replaced = files[number : number + 1]
             gone += replaced
-            engine.view("old", self._there().dataset(replaced))
+            engine.view("old", self._there().with_files(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
                 added += write(self._place, SHAPE, part.combine_chunks().to_batches())
@@ -153,7 +150,7 @@ def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, li
     """How far to go, and the files that have something of it."""
     for file in files:
         if "trace_offset" not in file.least or "trace_offset" not in file.most:
-            raise TableUnreadable(file.uri, "its transaction does not say which events it has")
+            raise TableUnreadable(file.path, "its transaction does not say which events it has")
     waiting = sorted(
         (file for file in files if file.most["trace_offset"] >= version),
         key=lambda file: int(file.most["trace_offset"]),

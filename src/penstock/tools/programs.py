@@ -1,0 +1,198 @@
+"""Daemons as processes of `penstock demo` and `penstock up`, each with a file for its output:
+started together, watched, and ended together.
+"""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.command import terminal
+from penstock.errors import PenstockError
+from penstock.net.listener import ListenAddress, listen
+from penstock.tools.output import DONE
+from penstock.tools.utility import Live, pause, until_signal
+
+ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
+_SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
+_STOP_S_MAX = 30.0
+_LINES_SHOWN = 8
+_WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
+STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
+
+
+class Program:
+    """A process that can be started again. What it says is in `said`."""
+
+    def __init__(self, name: str, command: Sequence[str], said: Path) -> None:
+        self.name, self.said = name, said
+        self._command = list(command)
+        self._asked = ""  # what was done to it
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._asked = ""
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True,  # Ctrl-C is ours to pass on
+            )  # fmt: skip
+
+    @property
+    def state(self) -> str:
+        code = None if self.process is None else self.process.poll()
+        if code is not None:
+            return self._asked or f"ended with code {code}"
+        return {"": "running", "stopped": "stopping"}.get(self._asked, self._asked)
+
+    def last_words(self) -> str:
+        lines = self.said.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
+        return "\n".join([f"{self.name} {self.state}:", *lines])
+
+    def do(self, key: str) -> None:
+        """To pause it again lets it go on."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        was_paused = self._asked == "paused"
+        goes_on = key == "p" and was_paused
+        self._asked = "" if goes_on else ASKED[key]
+        if not goes_on:
+            self.process.send_signal(_SIGNALS[key])
+        if was_paused:
+            self.process.send_signal(signal.SIGCONT)
+
+    def bring_back(self) -> None:
+        if self._asked == "paused":
+            self.do("p")
+        elif self.process is None or self.process.poll() is not None:
+            self.start()
+
+    def end(self) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def daemon(name: str, module: str, directory: Path, *flags: str) -> Program:
+    command = [sys.executable, "-m", module, *flags]
+    return Program(name, command, directory / f"{name}.log")
+
+
+def check_free(addresses: Sequence[ListenAddress], others: str) -> None:
+    """Raises PenstockError that names those that somebody has; `others`: how to choose others."""
+    found = []
+    for one in addresses:
+        try:
+            listen(one).close()
+        except OSError:
+            found.append(str(one))
+    if found:
+        asked = f"Is another nsqd running? Stop it, or choose other ports: {others}"
+        raise PenstockError(f"{' and '.join(found)}: taken. {asked}")
+
+
+def lacks_web() -> str:
+    """What nsqadmin lacks here, "" when nothing."""
+    if any(find_spec(name) is None for name in _WEB_PACKAGES):
+        return "its packages are not installed (the extra `admin`; `make run` installs them)"
+    return ""
+
+
+# --- all of them ---
+
+
+class Programs:
+    """The first one is what the others lean on: it ends last. Without the `needed` ones, all if
+    nobody says which, there is no start."""
+
+    def __init__(self, programs: Sequence[Program], needed: Sequence[Program] = ()) -> None:
+        self.programs = list(programs)
+        self._needed = list(needed) or self.programs
+
+    def start(self) -> None:
+        """All at once: most of the time goes into imports, which share the cores."""
+        for program in self.programs:
+            program.start()
+
+    async def until_ready(
+        self, ended: asyncio.Event, is_ready: Callable[[], bool], seconds_max: float
+    ) -> bool:
+        """False: somebody wants an end. PenstockError when one that is needed ends before, with its
+        last words, or it takes too long."""
+        begun_s, told = time.monotonic(), 0
+        while not await asyncio.to_thread(is_ready):
+            for program in self._needed:
+                if program.state != "running":
+                    raise PenstockError(program.last_words())
+            passed_s = time.monotonic() - begun_s
+            if passed_s > seconds_max:
+                logs = self.programs[0].said.with_name("*.log")
+                raise PenstockError(f"not ready after {seconds_max:.0f} s; look at {logs}")
+            if passed_s > STILL_STARTING_S * (told + 1):
+                told += 1
+                print(f"still starting, since {STILL_STARTING_S * told:.0f} s", flush=True)
+            if not await pause(ended, 0.05):
+                return False
+        return True
+
+    def end(self, key: str = "s") -> None:
+        """In order, or killed where nothing is kept."""
+        first, *others = self.programs
+        for one in others:
+            if one.state == "paused":
+                one.do("p")
+            one.do(key)
+        for one in (*others, first):
+            one.end()
+
+
+def run(programs: Programs, live: Live, ending: str = "s") -> int:
+    """Starts them, and ends them after what lives beside them, also by a signal before there is a
+    loop: nothing is left running. The exit code: that of `live`, 0 after a signal."""
+    for number in _ENDINGS:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        programs.start()
+        return asyncio.run(until_signal(live, *_ENDINGS))
+    except KeyboardInterrupt:
+        return DONE
+    finally:
+        for number in _ENDINGS:
+            signal.signal(number, signal.SIG_IGN)  # it ends already
+        programs.end(ending)
+
+
+async def show(ended: asyncio.Event, seconds: float, draw: Callable[[], Awaitable[bool]]) -> None:
+    """A picture a second, until somebody wants an end, the time is over, or `draw` says False."""
+    begun_s = time.monotonic()
+    while await pause(ended, 1.0) and await draw():
+        if seconds and time.monotonic() - begun_s >= seconds:
+            return
+
+
+Draw = Callable[[Sequence[str]], None]
+
+
+@contextmanager
+def screen() -> Iterator[Draw]:
+    """Lines that are drawn over the ones before, on a terminal."""
+    if not terminal.is_watched(sys.stdout):
+        yield lambda lines: print("\n".join(lines), flush=True)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False) as live:
+        yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
