@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.nsqd.options import FLAGS
 from penstock.wire.errors import Fault
 from penstock.wire.states import COMMANDS
 
@@ -38,7 +39,7 @@ def text_of(folder: str) -> str:
 
 def is_here(section: str, name: str) -> bool:
     if name.startswith("--"):
-        return f'Flag("{name[2:]}"' in text_of("nsqd")
+        return name[2:] in {flag.name for flag in FLAGS}
     if section == "Commands":
         return name.encode() in COMMANDS
     if section == "Errors":
