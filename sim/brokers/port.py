@@ -8,6 +8,7 @@ asked for may arrive all the same, though its process has ended meanwhile.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from penstock.clock import NEVER_NS
 from penstock.cluster.coordinator import (
     UNKNOWN,
     Changes,
@@ -25,7 +26,6 @@ from sim.memory import MemoryWatch
 from sim.store import Store
 
 ANSWER_NS = 2 * SECOND  # then the caller hears that it failed
-NEVER_NS = 1 << 62
 
 
 class Passage(NamedTuple):

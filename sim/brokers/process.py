@@ -7,8 +7,9 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
+from penstock.clock import NEVER_NS
 from penstock.kernel import Event
-from penstock.net.turn import NEVER_NS, TurnOrder
+from penstock.net.turn import TurnOrder
 from sim.clock import FakeClock
 from sim.threads import Threads
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 
 from penstock import kernel
+from penstock.clock import NEVER_NS
 from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused, StorageError
@@ -21,7 +22,7 @@ from sim.brokers.latecomers import Latecomers
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer, Publish
 from sim.brokers.passed import Cursors
-from sim.brokers.port import NEVER_NS, Passage
+from sim.brokers.port import Passage
 from sim.brokers.producers import Producer
 from sim.brokers.topics import PLANS, Topics
 from sim.store import Backup

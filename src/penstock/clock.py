@@ -24,6 +24,7 @@ _log = logging.getLogger("penstock.clock")
 
 STEP_NS_MAX = limits.SECOND  # what time servers correct in ordinary operation
 SLEW_SHIFT = 4  # of the time that passes: a jump of an hour is followed within 16 hours
+NEVER_NS = 1 << 62  # a time that no clock reaches
 FRESH_NS = limits.MS  # how long after a look at the system's clock none is needed
 
 

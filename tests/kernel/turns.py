@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from penstock.clock import NEVER_NS
 from penstock.kernel import Event, Source, TraceKind
-from penstock.net.turn import NEVER_NS, TurnOrder
+from penstock.net.turn import TurnOrder
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -144,7 +145,7 @@ class Store:
     """What a turn asks of the broker: batches are on the disk at once, and events of the flush are
     left to the test, as those of the poll are."""
 
-    records = SimpleNamespace(due_ns=NEVER_NS)
+    records = gathering = SimpleNamespace(due_ns=NEVER_NS)
 
     def __init__(self, side: Side) -> None:
         self._side = side

@@ -14,8 +14,9 @@ import pytest
 
 from cases import within
 from penstock import limits
+from penstock.clock import NEVER_NS
 from penstock.kernel import Event
-from penstock.net.turn import LOAD_ROUNDS_MAX, NEVER_NS, Soon, Turn, TurnOrder
+from penstock.net.turn import LOAD_ROUNDS_MAX, Soon, Turn, TurnOrder
 from sim.clock import FakeClock
 from sim.loop import FakeLoop
 
@@ -35,6 +36,7 @@ class Recorder:
         self.again: dict[Any, None] = {}
         self.wait_ns = 0
         self.records = SimpleNamespace(due_ns=NEVER_NS)
+        self.gathering = SimpleNamespace(due_ns=NEVER_NS)
         self.ticks = 0
         self.polls = 0
         self.done: deque[Any] = deque()
@@ -96,6 +98,10 @@ class Recorder:
 
     def journal(self, windows: list[Any]) -> None:
         self.notes.append(("journal", windows))
+
+    def write_gathered(self, mono_ns: int, wall_ns: int) -> None:
+        self.notes.append("write_gathered")
+        self.gathering.due_ns = NEVER_NS
 
     def write_trace(self) -> None:
         self.notes.append("write_trace")
@@ -373,6 +379,31 @@ def test_events_are_gathered_for_a_while(world: Recorder) -> None:
     world.trace_pending = True
     world.frozen_ns += limits.TRACE_GATHER_NS
     assert stored(world, 1) == 0  # the new ones begin a time of their own
+
+
+def test_rows_that_gather_are_written_and_answered_when_they_are_due(world: Recorder) -> None:
+    world.gathering.due_ns = NOW_NS + MS
+    world.order.run(NOW_NS)
+    assert "write_gathered" not in world.notes
+    world.notes.clear()
+    world.order.run(NOW_NS + MS)
+    assert world.notes.index("write_gathered") < world.notes.index("flush")
+
+
+def test_rows_that_gather_do_not_wait_for_the_next_tick(
+    world: Recorder, loop: FakeLoop, soon: Soon
+) -> None:
+    faults: list[Exception] = []
+    as_loop = cast(asyncio.AbstractEventLoop, loop)
+    turn = Turn(as_loop, soon, -1, world.order, world, faults.append)
+    world.gathering.due_ns = NOW_NS + limits.ROW_GATHER_NS
+    turn.start()
+    loop.run_ready()
+    world.frozen_ns += limits.ROW_GATHER_NS
+    loop.pass_ns(limits.ROW_GATHER_NS, loop.run_ready)
+    assert "write_gathered" in world.notes
+    assert "tick" not in world.notes
+    assert faults == []
 
 
 def test_records_that_gather_are_written_though_nothing_else_happens(world: Recorder) -> None:

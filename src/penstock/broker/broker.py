@@ -109,6 +109,7 @@ class Broker:
         self.commits = Commits(self.context, self.topics, self.path)
         self._growth = Growth(self.context, self.directories)
         self.records = ChannelRecords(self.context)
+        self.gathering = self.context.gathering
         self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
         self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
@@ -455,6 +456,11 @@ class Broker:
             tail.owner.group.write(wall_ns)
         if context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
+
+    def write_gathered(self, mono_ns: int, wall_ns: int) -> None:
+        """Rows that have waited for publishers long enough."""
+        for group in self.gathering.take(mono_ns):
+            group.write(wall_ns)
 
     def stay(self, tail: Tail) -> list[tuple[Any, ...]]:
         """After a turn that wrote to this partition alone: the publishes to it that follow at once,

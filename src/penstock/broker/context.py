@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
+from penstock.broker.partition.gathering import Gathering
 from penstock.broker.ports import Syncs
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.clock import Clock
@@ -59,6 +60,7 @@ class Context:
     disk_refusal: str = ""  # free disk is below the watermark
     reserved_bytes: int = 0  # of it, by commits that have begun
     headroom_bytes: int = 0  # may be written before free disk is looked at again
+    gathering: Gathering = field(default_factory=Gathering)
     touched: dict[Topic, None] = field(default_factory=dict)  # written to; housekeeping looks
     aging: dict[Topic, None] = field(default_factory=dict)  # their messages have a maximum age
     switched: Switched = lambda topic, channel: None  # a trace rate has changed

@@ -2,7 +2,7 @@
 
     poll     what the sockets brought; events that are no publishes go to `handle`
     synced   batches whose sync has ended are acknowledged
-    write    the open batches are sealed and written
+    write    the open batches are sealed and written, and those that waited for more publishers
     trace    events about traced messages are stored, when it is time
     flush    messages and answers go out; what the kernel lacks for them is loaded, and again
     stay     after publishes to one partition and nothing else: the next ones, without a turn
@@ -40,14 +40,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
-from penstock.clock import Clock
+from penstock.clock import NEVER_NS, Clock
 from penstock.kernel import Conn, Engine, Event
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-NEVER_NS = 1 << 62
 LOAD_ROUNDS_MAX = 8  # flushes in one turn: a deep backlog must not starve the sockets
 
 _NEED = Event.NEED
@@ -98,6 +97,8 @@ class TurnOrder:
                 broker.synced()
                 if self.stopped:
                     return False
+        if mono_ns >= broker.gathering.due_ns:
+            broker.write_gathered(mono_ns, wall_ns)
         if self.trace_due_ns != NEVER_NS and (engine.trace_full or mono_ns >= self.trace_due_ns):
             self.trace_due_ns = NEVER_NS
             broker.write_trace()
@@ -166,6 +167,11 @@ class TurnOrder:
             wait_ns = engine.tick(mono_ns, self._wall_ns())
         return more, self.due_ns(mono_ns + wait_ns if wait_ns else NEVER_NS)
 
+    @property
+    def gathers(self) -> bool:
+        """Rows wait for more publishers, within ROW_GATHER_NS."""
+        return self._broker.gathering.due_ns != NEVER_NS
+
     def due_ns(self, latest_ns: int) -> int:
         """When the next turn is due, at `latest_ns` or before."""
         due_ns = min(self.trace_due_ns, self._broker.records.due_ns, latest_ns)
@@ -195,6 +201,7 @@ class Turn:
         self._on_fault = on_fault
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
+        self._gathers = False  # a turn without a tick is due
         soon.begin(self._on_ready)
 
     def start(self) -> None:
@@ -241,6 +248,14 @@ class Turn:
         due_ns = order.due_ns(mono_ns + limits.TICK_NS)
         if due_ns < self._timer_ns:
             self._arm(due_ns)
+        if order.gathers and not self._gathers:
+            self._gathers = True
+            self._loop.call_later(limits.ROW_GATHER_NS / limits.SECOND, self._on_gathered)
+
+    def _on_gathered(self) -> None:
+        self._gathers = False
+        if not self.order.stopped:
+            self._on_ready()
 
     def _arm(self, due_ns: int) -> None:
         if self.order.stopped:

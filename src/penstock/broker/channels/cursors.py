@@ -26,6 +26,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.topics.settings import ChannelOrder
+from penstock.clock import NEVER_NS
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
 from penstock.log.fold import (
@@ -44,8 +45,6 @@ from penstock.log.fold import (
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")
-
-NEVER_NS = 1 << 62
 
 
 class Cursors:

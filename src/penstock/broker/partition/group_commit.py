@@ -28,6 +28,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
+from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Whole
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
@@ -55,8 +56,8 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_kept",
-        "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids", "_is_alone",
+        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
         "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "state", "stopped", "tail",
@@ -106,6 +107,7 @@ class GroupCommit:
         self._whole: deque[Whole] = deque()
         self._row = Row(log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
+        self._gathering = RowGathering(context.gathering, context.clock)
         self._waits_ns = 0  # since when publishes wait behind the same row
         self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
@@ -212,6 +214,8 @@ class GroupCommit:
         count = self.tail.open_count
         if not (count or self._whole) or not self.state.ready:
             return
+        if self._gathering.due_ns and self._waits_for_more(count):
+            return
         log = self.log
         # Times rise along a log, even when the clock steps back.
         wall_ns = max(wall_ns, log.last_timestamp_ns)
@@ -228,6 +232,10 @@ class GroupCommit:
         self._store(row, wall_ns)
         if self._whole:  # more than one row holds, or the row was refused
             self._write_whole(wall_ns)
+
+    def _waits_for_more(self, count: int) -> bool:
+        at_once = bool(self._whole) or self._context.exiting
+        return not at_once and self._gathering.waits(self, count, self.tail.open_bytes)
 
     def stay(self) -> list[tuple[Any, ...]]:
         """After `write` for publishers that wait for each answer: what they send next (see
@@ -293,6 +301,7 @@ class GroupCommit:
         self._row = row
         leadership, end = self.leadership, row.end
         if not self._is_alone:
+            self._gathering.wrote()
             leadership.row = row
             leadership.wrote(end)
         if self.state.wrote(end):
@@ -328,13 +337,15 @@ class GroupCommit:
         self._context.headroom_bytes -= row.length
 
     def _commit(self) -> None:
+        tail, row = self.tail, self._row
         if not self._is_alone:
             self.leadership.let_go()
-        self.tail.commit_to(self.tail.written_end)
+            self._gathering.committed(row.count, row.length, tail.open_count)
+        tail.commit_to(tail.written_end)
         if self.refused_bytes:
             self.note_writable()
-        if self._row.done:
-            self._row.answer(None)
+        if row.done:
+            row.answer(None)
 
     def note_writable(self) -> None:
         self.refused_bytes = 0

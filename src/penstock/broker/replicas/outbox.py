@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
+from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.partition.rows import PublishDone
 from penstock.broker.ports import Led
 from penstock.broker.replicas.forwarding import ForwardAnswer
@@ -68,6 +69,8 @@ class Outbox:
         self._row = b""  # sealed, and not answered; empty: there is none
         self._is_sent = False
         self._since_ns = 0  # since when something waits for a leader; 0: nothing does
+        self._gathering = RowGathering(context.gathering, context.clock)
+        self._row_count = 0  # messages
 
     cursors = None  # of channels: they are where the partition is led
 
@@ -103,6 +106,11 @@ class Outbox:
             self._wait()
             return
         if not self._row:
+            count, gathering = self.tail.open_count, self._gathering
+            if gathering.due_ns and gathering.waits(self, count, self.tail.open_bytes):
+                return
+            gathering.wrote()
+            self._row_count = count
             self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, may_be_short=False))
             self._open_done, self._row_done = [], self._open_done
         self._send(led)
@@ -125,10 +133,11 @@ class Outbox:
         if answer.ending is Ending.NOT_LED:
             self._wait()
             return
-        self._row = b""
+        row, self._row = self._row, b""
         error = answer.error(self.topic.name)
         if error is None:
             self.sealed_base, self.sealed_base_id = answer.offset, answer.id
+            self._gathering.committed(self._row_count, len(row), self.tail.open_count)
             self.tail.commit_to(self.tail.written_end)
         else:
             self.failure = answer.reason

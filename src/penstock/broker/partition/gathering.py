@@ -1,0 +1,83 @@
+"""Small rows gather, where a row costs messages to other nodes.
+
+When a row is committed, its publishers hear so and publish again, those who wait for each answer
+at once. If the next row were written with what others had published meanwhile, two halves of the
+publishers would wait for one another from then on, in twice as many rows. So a row waits until most
+of those who were answered have published again, at most for as long as the last row took, and
+ROW_GATHER_NS. Where they do not come, the next rows wait for nobody, twice as many each time.
+
+After a row of a few messages none waits: publishers at their own pace would only wait for one
+another. Nor does a large one, where what a row costs is little beside its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock import limits
+from penstock.clock import NEVER_NS, Clock
+
+
+class Writer(Protocol):
+    def write(self, wall_ns: int) -> None: ...
+
+
+class Gathering:
+    """Whose next row waits for more publishers. `due_ns`: until then."""
+
+    def __init__(self) -> None:
+        self.due_ns = NEVER_NS
+        self._writers: dict[Writer, int] = {}
+
+    def add(self, writer: Writer, due_ns: int) -> None:
+        self._writers[writer] = due_ns
+        self.due_ns = min(self.due_ns, due_ns)
+
+    def take(self, mono_ns: int) -> list[Writer]:
+        """Those that are due, once."""
+        due = [writer for writer, due_ns in self._writers.items() if due_ns <= mono_ns]
+        for writer in due:
+            del self._writers[writer]
+        self.due_ns = min(self._writers.values(), default=NEVER_NS)
+        return due
+
+
+class RowGathering:
+    """Of one writer of rows. `due_ns`: when its next is written, however few have come; 0: at
+    once."""
+
+    __slots__ = ("_clock", "_enough", "_gathering", "_skip", "_skips", "_wrote_ns", "due_ns")
+
+    def __init__(self, gathering: Gathering, clock: Clock) -> None:
+        self.due_ns = 0
+        self._gathering = gathering
+        self._clock = clock
+        self._wrote_ns = 0
+        self._enough = 0  # messages
+        self._skip = self._skips = 0
+
+    def wrote(self) -> None:
+        self._wrote_ns = self._clock.mono_ns()
+
+    def committed(self, count: int, length: int, waiting: int) -> None:
+        """A row of `count` messages in `length` bytes; `waiting` have come since."""
+        if count < limits.ROW_GATHER_COUNT_MIN or length >= limits.ROW_GATHER_BYTES_MAX:
+            return
+        if self._skip:
+            self._skip -= 1
+            return
+        mono_ns = self._clock.mono_ns()
+        self._enough = waiting + count - count // 8  # some have nothing more to say
+        self.due_ns = mono_ns + min(mono_ns - self._wrote_ns, limits.ROW_GATHER_NS)
+
+    def waits(self, writer: Writer, count: int, length: int) -> bool:
+        """Whether a row of `count` messages waits for more. Asked while `due_ns` is set."""
+        if length < limits.ROW_GATHER_BYTES_MAX and count < self._enough:
+            if self._clock.mono_ns() < self.due_ns:
+                self._gathering.add(writer, self.due_ns)
+                return True
+            self._skip = self._skips = min(2 * self._skips + 1, limits.ROW_GATHER_SKIPS_MAX)
+        else:
+            self._skips = 0
+        self.due_ns = 0
+        return False
