@@ -165,14 +165,15 @@ class JoinedCluster:
         self._put(keys.partition(name, partition), RECORD.encode(wanted))
 
     def restore_metadata(self, backup: Backup, more: Mapping[str, bytes] | None = None) -> None:
-        """As `restore-metadata` does: revisions begin again, with the records that nodes know."""
+        """As `cluster.restoration` does: revisions begin again, with the records that nodes know,
+        and the restoration is counted last."""
         records = dict(self.up()[0].view.partitions)
         self.store.restore(backup)
-        self._put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 1)))
         for key, value in (more or {}).items():
             self._put(key, value)
         for name, held in records.items():
             self._put(keys.partition(*name), RECORD.encode(held.document))
+        self._put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 1)))
 
     def restore_from_memories(self, backup: Backup) -> None:
         """By the plan of `cluster.restoration`; the coordinator's process begins again for that."""

@@ -156,6 +156,41 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
     cluster.until(lambda: replicated.replica.log.written_end == 1, 90)
 
 
+def test_a_record_that_is_put_back_while_an_empty_disk_is_up_makes_it_no_member(
+    cluster: JoinedCluster,
+) -> None:
+    """To that node the record is younger than its start."""
+    empty = cluster.store.backup()
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    topic = cluster.store.entries[keys.topic("orders")].value
+    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    replica = cluster.record("orders").member_on(other.number)
+    cluster.kill(other.number)
+    cluster.store.restore(empty)
+    wiped = cluster.wipe(other.number)
+    cluster.until(lambda: wiped.cluster_node.participant.registration.entered_revision)
+    cluster.restore_metadata(cluster.store.backup(), {keys.topic("orders"): topic})
+    cluster.until(lambda: wiped.replicated("orders", 0) is not None)
+    assert hosted_on(wiped).own.replica != replica.replica
+    cluster.until(lambda: hosted_on(wiped).replica.log.written_end == 1, 90)
+
+
+def test_a_node_that_sees_a_new_topic_late_has_the_replica_that_the_record_lists(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.away.add(2)
+    cluster.make("orders")
+    record = cluster.record("orders")
+    assert record.leader is not None
+    cluster.run(1)
+    cluster.away.clear()
+    cluster.until(lambda: cluster.nodes[2].replicated("orders", 0) is not None)
+    cluster.publish("orders", b"one")
+    assert cluster.record("orders") == record
+    assert hosted_on(cluster.nodes[2]).replica.log.written_end == 1
+
+
 def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedCluster) -> None:
     cluster.make("orders", replicas=2)
     cluster.publish("orders", b"one")

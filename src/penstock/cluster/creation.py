@@ -3,7 +3,7 @@
 | | compares | changes |
 |---|---|---|
 | `creation` | no topic, or its tombstone; the members' entries | topic, epoch floor, partitions |
-| `growth` | the topic as it was read; the members' entries | further partitions |
+| `growth` | the topic as it was read; the members' entries | epoch floor, further partitions |
 | `deletion` | the topic as it was read | a tombstone, the epoch floor |
 | `clearance` | the tombstone, and what goes | some of its partitions and channels |
 | `confirmation` | the same | this node has moved aside what it had |
@@ -11,7 +11,8 @@
 A first record has epoch *floor + 1* and no leader: its members elect one. Each member is named with
 the generation that its node has, and its entry is compared, so that a node that was started again
 meanwhile is not taken for the one that was meant (S6). The floor outlives the topic: epochs of a
-name never begin again (S5).
+name never begin again (S5). It is written with new partitions, also where it stays what it is: a
+record that was put back from a backup has none of its revision (`reconciler`).
 
 A transaction changes TRANSACTION_KEYS_MAX keys at most, so a topic with very many partitions is
 made with some of them, and grows. Its `hash_partitions` are those that it was asked to have.
@@ -111,9 +112,13 @@ def growth(
     if not missing:
         return None
     drawn = _Drawn(view, nodes, new_replica, members_min)
-    compares: list[Compare] = [RevisionIs(keys.topic(name), held.revision)]
-    epoch = _floor(view, name).epoch + 1
-    return drawn.transaction(missing, held.document, epoch, compares, [])
+    floor, floor_key = _floor(view, name), keys.epochs(name)
+    compares: list[Compare] = [
+        RevisionIs(keys.topic(name), held.revision),
+        RevisionIs(floor_key, _revision(view, name)),
+    ]
+    puts = [Put(floor_key, EPOCH_FLOOR.encode(floor))]
+    return drawn.transaction(missing, held.document, floor.epoch + 1, compares, puts)
 
 
 def _check(wanted: WantedTopic) -> None:

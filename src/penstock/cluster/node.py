@@ -93,8 +93,8 @@ class ClusterNode:
             )
         )  # fmt: skip
         self.reconciler = Reconciler(
-            own, broker, self.replica_host, self.participant.view, coordinator, send, new_replica,
-            self._report, self._start_held,
+            own, broker, self.replica_host, self.participant.view, coordinator, send,
+            self.participant.registration, new_replica, self._report, self._start_held,
         )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
         self._coordinator = coordinator

@@ -62,7 +62,7 @@ class Leaving(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """To a leader: this node has another replica of its partition now, to be greeted."""
+    """To a leader: this node has a replica of its partition only now, to be greeted."""
 
     name: PartitionName
 

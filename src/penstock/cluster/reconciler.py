@@ -10,11 +10,15 @@
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
 
-**An empty directory.** A record of the first epoch above its topic's floor, never changed since it
-was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
-the record, in sync. In any other record, one that was put back from a backup too, an id that has no
-directory here is one that was lost. The replica is made with a new id and copied; its leader leaves
-the lost one out (`replication.record`).
+**No directory is here** for a replica that a record lists. Its id is random, and no commit can do
+without it, so it is made with that id, in sync, where it cannot have been here before:
+
+* nobody has led: the record is of the first epoch above its topic's floor, and was never changed;
+* it was made later than this start of the node, which was late to see it: others elected a leader
+  meanwhile. Its topic's floor was written with it, so it was not put back from a backup.
+
+Any other one was lost. The replica is made with a new id and copied, and its leader leaves the lost
+one out (`replication.record`).
 """
 
 import logging
@@ -35,6 +39,7 @@ from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.participant import Message, Renewed
+from penstock.cluster.registration import Registration
 from penstock.cluster.view import Versioned, View, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import COORDINATOR_RETRY_NS, MS, REPLICA_RENEWED_NS
@@ -62,6 +67,7 @@ class Reconciler:
         view: View,
         coordinator: Coordinator,
         send: SendMessage,
+        registration: Registration,
         new_replica: Callable[[], int],
         report: Callable[[], None],
         start_held: Callable[[str, int, int, int], None],
@@ -78,6 +84,7 @@ class Reconciler:
         self.troubles: dict[str, str] = {}  # what could not be done, by topic
         self._coordinator = coordinator
         self._send = send
+        self._registration = registration
         self._new_replica = new_replica
         self._report = report
         self._start_held = start_held
@@ -85,6 +92,7 @@ class Reconciler:
         self._look_until_ns = self._rest_until_ns = 0
         self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
+        self._had: set[Target] = set()  # replicas that are or were here, since the start
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
 
     def look(self, now_ns: int) -> None:
@@ -232,13 +240,14 @@ class Reconciler:
             self._give_up(name, target, replicated)
             replicated = None
         if replicated is None:
-            is_new = self._is_new(name.topic, held)
+            is_new = self._is_new(name.topic, target, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
             clustered = cluster_topic(name.topic, topic, partitions)
             state: State = "in_sync" if is_new and entry is not None else "copying"
             self.replica_host.host(clustered, name.number, replica, state)
-            if not is_new and record.leader is not None:
+            if record.leader is not None:
                 self._send(record.leader.node, Renewed(name))
+        self._had.add(target)
         if self.targets.get(name) != target:
             self.targets[name], self.names[target] = target, name
             self.is_unchecked = True  # it may have been corrupt since the start, and rest by now
@@ -265,10 +274,14 @@ class Reconciler:
             "%s/%d is copied again: %s; its old data was moved to %s", *name, reason, moved_to
         )
 
-    def _is_new(self, topic: str, held: Versioned[PartitionRecord]) -> bool:
-        """The partition has had no leader yet, so that nothing was ever stored in it."""
+    def _is_new(self, topic: str, target: Target, held: Versioned[PartitionRecord]) -> bool:
+        """The replica that the record lists can't have been here before."""
         record, floor = held.document, self.view.epochs.get(topic)
-        if floor is None or held.revision != held.created or record.leader is not None:
+        if floor is None or target in self._had:
+            return False
+        if 0 < self._registration.entered_revision < held.created == floor.revision:
+            return True
+        if held.revision != held.created or record.leader is not None:
             return False
         return record.epoch == floor.document.epoch + 1
 
@@ -298,6 +311,7 @@ class Reconciler:
         is_over = held is not None and held.document.deleted
         if replicated is not None and is_over:
             self.replica_host.replication.epoch_ledger.forget(replicated.key)
+            self._had.discard(target)
         if self.names.pop(target, None) is not None:
             del self.targets[name]
 

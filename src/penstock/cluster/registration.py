@@ -213,8 +213,13 @@ class Registration(Leased):
         return known.generation > own.generation or is_taken
 
     def _is_entered(self) -> bool:
+        return bool(self.entered_revision)
+
+    @property
+    def entered_revision(self) -> int:
+        """At which this start is known to stand there, or later; 0: it does not."""
         held = self.view.memberships.get(self.own)
-        return held is not None and held.document == self.membership
+        return held.revision if held is not None and held.document == self.membership else 0
 
     def _enter(self) -> None:
         self.phase = Registering.ENTERING
