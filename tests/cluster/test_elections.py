@@ -119,6 +119,14 @@ def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
     assert desk.asked(FIRST_ELECTION_STEP_NS) is not None
 
 
+def test_a_new_partition_does_not_wait_for_a_node_that_is_about_to_stop() -> None:
+    desk = Desk()
+    desk.elections.leavers.add(1)
+    desk.revision = 2
+    desk.set_record(VACANT)
+    assert desk.asked(0) is not None
+
+
 def test_the_set_does_not_fall_below_its_minimum() -> None:
     """And who reaches too few to commit lets others go first."""
     desk = Desk()

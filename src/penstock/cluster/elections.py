@@ -9,10 +9,10 @@ A leadership is **vacant** when
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
-out that are missing or refuse connections. A member that reaches fewer members than a commit needs
-waits LEADERSHIP_TAKEN_NS longer, unless no other is left that might do better; so does one that has
-just given this leadership up. One whose log is corrupt lets sound ones go first
-(`failure_detector`). The coordinator's comparison decides between two that ask at once.
+out that are missing, refuse connections or are about to stop. A member that reaches fewer members
+than a commit needs waits LEADERSHIP_TAKEN_NS longer, unless no other is left that might do better;
+so does one that has just given this leadership up. One whose log is corrupt lets sound ones go
+first (`failure_detector`). The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replication.election`), each sends the
 others what it has, until all have reported; the one with the most asks for the leadership.
@@ -104,6 +104,7 @@ class Elections:
         self.batches = batches
         self.local = local
         self.is_leaving = False  # this process is about to stop
+        self.leavers: set[int] = set()  # nodes that are, until their links have ended
         self.now_ns = 0
         self.vacancies: dict[PartitionName, Vacancy] = {}
         self.out: list[Any] = []
@@ -239,7 +240,7 @@ class Elections:
         held, detector = self.view.nodes.get(node), self.failure_detector
         if held is not None and detector.is_refused(node, held.document.incarnation):
             return True
-        return detector.is_missing(node, self.now_ns)
+        return node in self.leavers or detector.is_missing(node, self.now_ns)
 
     def _is_first(self, name: PartitionName) -> bool:
         """Its replicas are being made, which takes a node a while: else whoever is done first would

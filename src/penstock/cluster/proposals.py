@@ -175,10 +175,12 @@ class Proposals:
         self.preferred_leaders.unlinked(node)
         self.corrupt_replicas.unlinked(node)
         self.evidence.lost(node)
+        self.elections.leavers.discard(node)
         self.elections.node_changed(node)
 
     def leaving(self, node: int) -> None:
         """It is about to stop: no commit waits for it, and no leadership goes there."""
+        self.elections.leavers.add(node)
         self.preferred_leaders.unlinked(node)
         self.members.leaving(node, self.now_ns)
 
