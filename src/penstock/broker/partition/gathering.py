@@ -1,4 +1,4 @@
-"""Small rows gather, where a row costs messages to other nodes.
+"""Small rows gather, where a row costs a sync, or messages to other nodes.
 
 When a row is committed, its publishers hear so and publish again, those who wait for each answer
 at once. If the next row were written with what others had published meanwhile, two halves of the

@@ -300,8 +300,9 @@ class GroupCommit:
             return
         self._row = row
         leadership, end = self.leadership, row.end
-        if not self._is_alone:
+        if self._takes_time:
             self._gathering.wrote()
+        if not self._is_alone:
             leadership.row = row
             leadership.wrote(end)
         if self.state.wrote(end):
@@ -336,10 +337,16 @@ class GroupCommit:
         )  # fmt: skip
         self._context.headroom_bytes -= row.length
 
+    @property
+    def _takes_time(self) -> bool:
+        """A row waits for its sync, or for other replicas."""
+        return self._rule.waits or not self._is_alone
+
     def _commit(self) -> None:
         tail, row = self.tail, self._row
         if not self._is_alone:
             self.leadership.let_go()
+        if self._takes_time:
             self._gathering.committed(row.count, row.length, tail.open_count)
         tail.commit_to(tail.written_end)
         if self.refused_bytes:
