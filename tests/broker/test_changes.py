@@ -2,7 +2,6 @@
 that it places, refused by whoever would make them here all the same."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -82,13 +81,6 @@ def own(start: Any) -> World:
     world: World = start()
     world.broker.topic("orders").channel("billing")
     return world
-
-
-@pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    cluster = Cluster(kernel)
-    cluster.place([0])
-    return cluster
 
 
 def topic_and_channel(world: World) -> tuple[Topic, Channel]:

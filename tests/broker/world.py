@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from penstock import kernel
 from penstock.log.disk import OsDisk
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
 from sim.brokers.clients import Consumer as Consumer
@@ -25,7 +25,6 @@ class World(Process):
     def __init__(
         self,
         path: Path,
-        kernel: ModuleType,
         family: list[World],
         disk: Any = None,
         clock: FakeClock | None = None,
@@ -44,8 +43,8 @@ class World(Process):
         )
 
     @classmethod
-    def start(cls, path: Path, kernel: ModuleType, family: list[World], **options: Any) -> World:
-        world = cls(path, kernel, family, **options)
+    def start(cls, path: Path, family: list[World], **options: Any) -> World:
+        world = cls(path, family, **options)
         world.broker.open()
         family.append(world)
         world.broker.validate()
@@ -96,7 +95,6 @@ class World(Process):
         chosen = {name: getattr(self.options, name) for name in self.options.__slots__}
         return World.start(
             path,
-            self.kernel,
             self.family,
             disk=self.disk,
             clock=self.clock,

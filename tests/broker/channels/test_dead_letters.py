@@ -1,7 +1,6 @@
 """Messages that a channel gives up on, and their way back."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -213,9 +212,7 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
 # --- A dead letter whose message is corrupt on a leader of several replicas ---
 
 
-def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
-    cluster = Cluster(kernel)
-    cluster.place([0])
+def test_it_is_sent_when_the_message_was_repaired(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     channel: Channel = node.topic.find_channel("billing")
     channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 
@@ -264,9 +263,9 @@ HOUR_NS = 3600 * limits.SECOND
 
 
 @pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
+def cluster() -> Cluster:
     """Two delayed messages, a batch each, and no channel that has been given them."""
-    cluster = Cluster(kernel, channels=())
+    cluster = Cluster(channels=())
     cluster.place([0])
     for word in (b"first", b"second"):
         cluster.publish(0, word, due_ns=cluster.clock.wall_ns() + HOUR_NS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import kernel, limits
+from penstock import limits
 from sim.clock import FakeClock
 from sim.threads import SlowThreads
 
@@ -53,7 +53,6 @@ class Writer:
     def open(self) -> World:
         world = World(
             Path("/data"),
-            kernel,
             [],
             disk=self.disk,
             clock=self.clock,

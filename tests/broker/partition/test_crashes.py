@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
-from penstock import kernel, limits
+from penstock import limits
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
@@ -68,7 +68,6 @@ class History:
     def begin(self) -> None:
         self.world = World(
             Path("/data"),
-            kernel,
             [],
             disk=self.disk,
             clock=self.clock,

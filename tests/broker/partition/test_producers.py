@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
-from penstock import kernel, limits
+from penstock import limits
 from penstock.broker.health import Health
 from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
 from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
@@ -209,7 +209,6 @@ class Retrier:
     def run(self, upto: int) -> None:
         world = World(
             Path("/data"),
-            kernel,
             [],
             disk=self.disk,
             clock=self.clock,
@@ -300,14 +299,14 @@ def test_the_table_never_knows_more_than_the_log(
     disk.mkdir("/data")
     disk.sync_directory("/")
     options = {"durability": "os", "sync_timeout_ns": 3 * limits.SECOND}
-    world = World(Path("/data"), kernel, [], disk=disk, **options)
+    world = World(Path("/data"), [], disk=disk, **options)
     world.broker.open()
     for number in range(rng.randrange(12)):
         send(world, number, b"%d" % number)
         if rng.random() < 0.7:
             world.pass_ns(limits.SECOND)
     disk.crash(rng)
-    again = World(Path("/data"), kernel, [], disk=disk, **options)
+    again = World(Path("/data"), [], disk=disk, **options)
     again.broker.open()
     with pytest.raises(SequenceGap) as gap:
         send(again, 100, b"x")

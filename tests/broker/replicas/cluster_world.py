@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from penstock.broker.channels.channel import Channel
@@ -59,7 +58,7 @@ class Node(World):
         self.is_up = False
         self.started: list[tuple[int, int]] = []  # partition and channel, as they were confirmed
         super().__init__(
-            PATH, cluster.kernel, [], disk=disk, clock=cluster.clock, node_id=number,
+            PATH, [], disk=disk, clock=cluster.clock, node_id=number,
             retain_age_ns=cluster.retain_age_ns, segment_bytes_max=cluster.segment_bytes_max,
         )  # fmt: skip
         ledger = Ledger.open(disk, str(PATH))
@@ -142,13 +141,11 @@ class Node(World):
 class Cluster:
     def __init__(
         self,
-        kernel: ModuleType,
         clustered: ClusterTopic = ORDERS,
         channels: Sequence[ClusterChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,
         segment_bytes_max: int = 1 << 20,
     ) -> None:
-        self.kernel = kernel
         self.clustered = clustered
         self.channels = list(channels)
         self.retain_age_ns = retain_age_ns

@@ -1,7 +1,6 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
 import errno
-from types import ModuleType
 
 import pytest
 
@@ -17,13 +16,6 @@ from sim.disk import Fault
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
-
-
-@pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    cluster = Cluster(kernel)
-    cluster.place([0])
-    return cluster
 
 
 def finish(cluster: Cluster, consumer: Consumer, *wanted: bytes) -> None:
@@ -204,9 +196,9 @@ HOUR_NS = 3600 * limits.SECOND
 QUIET = Permits(acts=False, delivers=False, publishes=True)
 
 
-def small(kernel: ModuleType) -> Cluster:
+def small() -> Cluster:
     """Segments of a few messages, none of which is kept once it is consumed."""
-    cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
+    cluster = Cluster(retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0])
     return cluster
 
@@ -230,10 +222,8 @@ def consume_much(cluster: Cluster) -> None:
         cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
 
 
-def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(
-    kernel: ModuleType,
-) -> None:
-    cluster = small(kernel)
+def test_nothing_is_removed_before_every_member_knows_where_the_log_begins() -> None:
+    cluster = small()
     consume_much(cluster)
     cluster.cut.add(2)
     cluster.pass_ns(2 * HOUR_NS)
@@ -263,8 +253,8 @@ def starts(cluster: Cluster) -> list[int]:
     return found
 
 
-def test_without_authority_nothing_is_removed(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_without_authority_nothing_is_removed() -> None:
+    cluster = small()
     consume_much(cluster)
     permit(cluster, QUIET)
     cluster.pass_ns(2 * HOUR_NS)
@@ -274,10 +264,8 @@ def test_without_authority_nothing_is_removed(kernel: ModuleType) -> None:
     assert leader.clean(cluster.clock.wall_ns(), 0) == 0
 
 
-def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
-    kernel: ModuleType,
-) -> None:
-    cluster = small(kernel)
+def test_without_authority_nothing_is_delivered_and_publishing_goes_on() -> None:
+    cluster = small()
     consumer = cluster.nodes[0].consume()
     permit(cluster, QUIET)
     cluster.publish(0, b"waits")
@@ -286,15 +274,15 @@ def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
     assert bodies(consumer.take()) == [b"waits"]
 
 
-def test_a_lone_leader_that_may_not_publish_says_why(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_a_lone_leader_that_may_not_publish_says_why() -> None:
+    cluster = small()
     permit(cluster, NO_PERMITS)
     with pytest.raises(Refused, match="it is not known whether this node still leads"):
         cluster.nodes[0].put(b"x")
 
 
-def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_authority_is_by_the_clock_and_what_was_heard() -> None:
+    cluster = small()
     node = cluster.nodes[0]
     for other in (1, 2):
         node.evidence.answered(other, cluster.clock.mono_ns())
@@ -309,8 +297,8 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     assert node.topic.silent == {0}
 
 
-def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_authority_that_a_publish_has_found_again_is_passed_on() -> None:
+    cluster = small()
     node = cluster.nodes[0]
     cluster.clock.pass_ns(3 * limits.SECOND)
     node.replica_host.tick(cluster.clock.mono_ns())
@@ -323,9 +311,9 @@ def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleTyp
     assert node.leader().acts
 
 
-def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -> None:
+def test_housekeeping_leaves_no_topic_with_a_row_in_flight() -> None:
     """By that the cluster finds leaderships that commit nothing."""
-    cluster = small(kernel)
+    cluster = small()
     node = cluster.nodes[0]
     for other in cluster.nodes[1:]:
         cluster.unlink(other)
@@ -342,9 +330,9 @@ def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -
     assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
 
 
-def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
+def test_without_authority_a_gap_is_none() -> None:
     """The process may have stood still, and nothing has looked at the time since."""
-    cluster = small(kernel)
+    cluster = small()
     node = cluster.nodes[0]
     for other in (1, 2):
         node.evidence.answered(other, cluster.clock.mono_ns())
@@ -357,9 +345,9 @@ def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     assert not isinstance(raised.value, SequenceGap)
 
 
-def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> None:
+def test_messages_do_not_grow_too_old_without_authority() -> None:
     aging = ORDERS._replace(settings=TopicSettings(max_age_ns=HOUR_NS))
-    cluster = Cluster(kernel, aging)
+    cluster = Cluster(aging)
     cluster.place([0])
     cluster.publish(0, b"old")
     permit(cluster, QUIET)
@@ -371,8 +359,8 @@ def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> N
     assert channel.expired_count == 1
 
 
-def test_dead_letters_wait_for_authority(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_dead_letters_wait_for_authority() -> None:
+    cluster = small()
     node = cluster.nodes[0]
     entry = cluster.channels[0].entry
     settings = type(entry.settings)(max_attempts=1)
@@ -392,8 +380,8 @@ def test_dead_letters_wait_for_authority(kernel: ModuleType) -> None:
     assert "orders.billing.dead" in node.broker.topics
 
 
-def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -> None:
-    cluster = small(kernel)
+def test_what_must_survive_is_answered_when_the_set_has_it() -> None:
+    cluster = small()
     cluster.publish(0, b"a", b"b")
     node = cluster.nodes[0]
     consumer = node.consume()

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -155,12 +154,12 @@ def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str
 
 
 @pytest.fixture
-def worlds(kernel: ModuleType) -> Callable[[SimDisk], World]:
+def worlds() -> Callable[[SimDisk], World]:
     """Brokers on a simulated disk."""
     clock = FakeClock()
 
     def begin(disk: SimDisk) -> World:
-        world = World(Path("/data"), kernel, [], disk=disk, clock=clock)
+        world = World(Path("/data"), [], disk=disk, clock=clock)
         world.broker.open()
         world.broker.validate()
         return world
