@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each, seeds
-from penstock import limits
+from penstock import kernel, limits
 from penstock.kernel import Filter, Rule, Section, Stray, TraceKind
 from penstock.log.fold import fold_entries
 
@@ -124,10 +123,8 @@ def should_pass(wanted: Filter, sections: dict[int, Any] | None) -> bool:
 
 
 @given(wanted=filters(), said=MESSAGES, rdy=st.integers(1, 40), sizes=st.integers(1, 7))
-def test_an_oracle_says_the_same(
-    kernel: ModuleType, wanted: Filter, said: list[Any], rdy: int, sizes: int
-) -> None:
-    side = Side(kernel)
+def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, sizes: int) -> None:
+    side = Side()
     try:
         tail = side.tail()
         window = side.window(tail)
@@ -225,8 +222,8 @@ def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     side.validate()
 
 
-def test_it_survives_a_restart(kernel: ModuleType) -> None:
-    side = Side(kernel)
+def test_it_survives_a_restart() -> None:
+    side = Side()
     try:
         tail = side.tail()
         window = side.window(tail)
@@ -307,8 +304,8 @@ class Story:
     """Consumers come and go and finish or requeue what they hold, and messages come in; each
     message that is sent is for whom it was sent to."""
 
-    def __init__(self, kernel: ModuleType, seed: int) -> None:
-        self.side = Side(kernel)
+    def __init__(self, seed: int) -> None:
+        self.side = Side()
         self.dice = random.Random(seed)
         self.tail = self.side.tail()
         self.window = self.side.window(self.tail)
@@ -389,7 +386,7 @@ class Story:
     def tag_at(self, offset: int) -> bytes:
         at = 0
         for data in self.side.written[b"t"]:
-            found = self.side.kernel.decode_bodies(data, 0)
+            found = kernel.decode_bodies(data, 0)
             if offset < at + len(found):
                 body = bytes(found[offset - at])
                 return b"" if body[:1] == b"-" else body[:1]
@@ -434,8 +431,8 @@ class Story:
 
 
 @each("seed", seeds(2, 15))
-def test_an_oracle_says_the_same_of_tags(kernel: ModuleType, seed: int) -> None:
-    story = Story(kernel, seed)
+def test_an_oracle_says_the_same_of_tags(seed: int) -> None:
+    story = Story(seed)
     try:
         for _ in range(120):
             story.step()

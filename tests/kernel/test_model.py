@@ -2,13 +2,12 @@
 
 Every delivery has to be one that the model allows at that instant. After every step the counts
 agree, and no message waits while a consumer has room for it. In the end all is drained, and nothing
-is missing. A history is a seed: a failure names it, and `History(kernel, seed).play()` shows it.
+is missing. A history is a seed: a failure names it, and `History(seed).play()` shows it.
 """
 
 import os
 import random
 import time
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,9 +37,9 @@ ANSWERS = {
 class History:
     """One tail, one or two channels on it, and up to four consumers of each."""
 
-    def __init__(self, kernel: ModuleType, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
-        self.side = Side(kernel, seed=seed)
+        self.side = Side(seed=seed)
         start = dice.choice((0, 7))
         self.tail = self.side.tail(b"t", start, memory=dice.choice((0, 300, 1 << 20)))
         self.tail.sealed_max = SEALED_MAX
@@ -322,27 +321,27 @@ class History:
                 assert rounds < 500, f"{len(channel.copies)} messages never come"
 
 
-def play(kernel: ModuleType, seed: int) -> None:
+def play(seed: int) -> None:
     try:
-        History(kernel, seed).play()
+        History(seed).play()
     except BaseException:
         print(f"seed {seed}")
         raise
 
 
-def play_for(kernel: ModuleType, seconds: float) -> int:
+def play_for(seconds: float) -> int:
     end = time.monotonic() + seconds
     dice = random.Random(fresh_seed())
     played = 0
     while played < 10 or time.monotonic() < end:
-        play(kernel, dice.getrandbits(48))
+        play(dice.getrandbits(48))
         played += 1
     return played
 
 
 @pytest.mark.timeout(LONG_S + 300)
-def test_histories(kernel: ModuleType) -> None:
+def test_histories() -> None:
     """Some that are always the same, and fresh ones."""
     for seed in seeds(10, 20):
-        play(kernel, seed)
-    print(play_for(kernel, LONG_S if IS_LONG else RUN_S), "histories")
+        play(seed)
+    print(play_for(LONG_S if IS_LONG else RUN_S), "histories")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cases import examples
 from kernel.turns import SECOND, Side
-from penstock import kernel
 from penstock.broker.partition.journal import Journal
 from penstock.kernel import Held
 from penstock.log.disk import OsDisk
@@ -242,7 +241,7 @@ class Bench:
     """One window with one consumer, and what its journal has said."""
 
     def __init__(self) -> None:
-        self.side = Side(kernel)
+        self.side = Side()
         self.tail = self.side.tail()
         self.window = self.side.window(self.tail)
         self.journal = b""
