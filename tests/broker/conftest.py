@@ -9,6 +9,7 @@ from sim.disk import SimDisk
 from unsynced import unsynced as unsynced
 
 from .replicas.cluster_world import Cluster
+from .staging import empty
 from .world import LIVE, World
 
 
@@ -31,11 +32,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def disk() -> SimDisk:
-    """With an empty data path, for `staging.on`."""
-    disk = SimDisk()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    return disk
+    return empty(SimDisk())
 
 
 @pytest.fixture

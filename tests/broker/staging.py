@@ -14,7 +14,15 @@ from sim.disk import SimDisk
 from .world import World
 
 T = TypeVar("T")
+Disk = TypeVar("Disk", bound=SimDisk)
 TURNS_MAX = 400
+
+
+def empty(disk: Disk) -> Disk:
+    """With an empty data path, for `on`."""
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    return disk
 
 
 def on(disk: SimDisk, **options: object) -> World:

@@ -1,6 +1,5 @@
 """The topic `_trace`: what is kept, for how long, and what a kill leaves of it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ from penstock.trace.events import (
 )
 
 from .partition.test_leader import damage
-from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
-
-Start = Callable[..., World]
+from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, Start, World
 
 
 def events(world: World) -> list[Event]:

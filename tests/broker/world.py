@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock import kernel
+from penstock import kernel, limits
 from penstock.log.disk import OsDisk
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
 from sim.brokers.clients import Consumer as Consumer
@@ -55,6 +56,16 @@ class World(Process):
         self.turn()
         self.turn()
 
+    def release(self) -> None:
+        """Jobs of the sync threads that were held end, and what follows from that happens."""
+        self.threads.held = False
+        self.threads.run()
+        self.turns()
+
+    def pass_seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.pass_ns(limits.SECOND)
+
     def pass_ns(self, ns: int) -> None:
         """Time goes by, and the second's housekeeping with it."""
         self.clock.pass_ns(ns)
@@ -100,3 +111,6 @@ class World(Process):
             clock=self.clock,
             **{**chosen, **options},
         )
+
+
+Start = Callable[..., World]  # the fixture `start`

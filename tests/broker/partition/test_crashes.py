@@ -8,7 +8,6 @@ writes in any order, and at the end everybody must have got what was promised.
 """
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,8 @@ from penstock import limits
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
-from ..world import Consumer, Message, Outcome, World
+from ..staging import empty, on
+from ..world import Consumer, Message, Outcome
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -48,9 +48,7 @@ STEPS = st.lists(
 
 class History:
     def __init__(self, durability: str) -> None:
-        self.disk = SimDisk()
-        self.disk.mkdir("/data")
-        self.disk.sync_directory("/")
+        self.disk = empty(SimDisk())
         self.clock = FakeClock()
         self.durability = durability
         self.published: list[bytes] = []
@@ -66,19 +64,10 @@ class History:
         self.world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
 
     def begin(self) -> None:
-        self.world = World(
-            Path("/data"),
-            [],
-            disk=self.disk,
-            clock=self.clock,
-            durability=self.durability,
-            segment_bytes_max=600,
-            journal_bytes_max=500,
-            retain_age_ns=0,
-            retain_bytes=0,
-        )
-        self.world.broker.open()
-        self.world.broker.validate()
+        self.world = on(
+            self.disk, clock=self.clock, durability=self.durability, segment_bytes_max=600,
+            journal_bytes_max=500, retain_age_ns=0, retain_bytes=0,
+        )  # fmt: skip
 
     def connect(self) -> None:
         topic = self.world.broker.topic("t")

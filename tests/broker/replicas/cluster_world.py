@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
@@ -294,6 +295,10 @@ class Cluster:
             while node.broker.search():
                 node.turn()
         self.run()
+
+    def pass_seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.pass_ns(limits.SECOND)
 
     def publish(self, number: int, *bodies: bytes, due_ns: int = 0) -> None:
         """One that is answered OK."""

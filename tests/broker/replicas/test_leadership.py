@@ -3,7 +3,6 @@ them; what was sent is never said not to be stored."""
 
 import errno
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,9 +39,8 @@ from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
-from ..world import World
+from ..world import Start, World
 
-Start = Callable[..., World]
 EPOCH = 5
 LEADER_ID = LeaderId(1, 11, 101)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))

@@ -89,15 +89,13 @@ def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Clus
     follower = cluster.nodes[1]
     cluster.publish(0, b"1")
     fault = follower.disk.inject(Fault("write", errno.EIO, "/mark", times=0))
-    for _ in range(10):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(10)
     assert "the write failed" in follower.broker.health
     assert follower.role() == "follower"
     cluster.publish(0, b"2")
     assert "the write failed" in follower.broker.health  # this heals nothing
     follower.disk.faults.remove(fault)
-    for _ in range(10):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(10)
     assert follower.broker.health == "OK"
 
 
@@ -184,8 +182,7 @@ def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) ->
     for offset in (0, 2):
         with pytest.raises(StorageError):
             log.read(offset, 1)
-    for _ in range(3 * limits.REPAIR_PATIENCE):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(3 * limits.REPAIR_PATIENCE)
     assert [damage[:2] for damage in log.damaged] == [(0, 1)]
 
 
@@ -325,8 +322,7 @@ def test_housekeeping_leaves_no_topic_with_a_row_in_flight() -> None:
     for other in cluster.nodes[1:]:
         cluster.link(other)
     cluster.run()
-    for _ in range(5):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(5)
     assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
 
 

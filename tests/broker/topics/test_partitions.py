@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
 from ..faults import FaultyDisk
-from ..world import MESSAGE_TIMEOUT_NS, World
-
-Start = Callable[..., World]
+from ..world import MESSAGE_TIMEOUT_NS, Start, World
 
 
 def several(world: World, count: int = 3) -> Topic:
@@ -106,10 +103,9 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
 
 
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, durability="os")
+    world = start(disk=FaultyDisk(), durability="os")
     several(world, 2)
-    disk.fail.add(("write", "topics/t/1/"))
+    world.disk.fail.add(("write", "topics/t/1/"))
     assert [world.publish("t", b"%d" % number).stored for number in range(4)] == [
         True,
         False,
@@ -118,7 +114,7 @@ def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
     ]
     assert "t/1: " in world.broker.health
     world.broker.delete_topic("t")
-    disk.fail.clear()
+    world.disk.fail.clear()
     assert world.broker.health == "OK"
 
 
