@@ -51,6 +51,8 @@ class Copy:
     deadline_ns: int = 0  # mono
     key: bytes = b""  # with an order: what comes one after the other
     offset: int = 0
+    is_scheduled: bool = False  # it was published with a delay
+    has_turn: bool = False  # with an order: it was sent, and nothing else is until it is done
 
 
 @dataclass(slots=True)
@@ -108,12 +110,12 @@ class ChannelModel:
         """Is it its turn? A message has its turn until it is done, also while it is delayed by a
         REQ. One that was published with a delay has no place among those that were never sent."""
         others = self.beside(copy)
-        if copy.attempts:
+        if copy.has_turn:
             return not any(one.state is State.IN_FLIGHT for one in others)
-        if any(one.attempts for one in others):
+        if any(one.has_turn for one in others):
             return False
-        return copy.due_ns > 0 or not any(
-            one.state is State.WAITING and not one.due_ns and one.offset < copy.offset
+        return copy.is_scheduled or not any(
+            one.state is State.WAITING and not one.is_scheduled and one.offset < copy.offset
             for one in others
         )
 
@@ -125,7 +127,9 @@ class ChannelModel:
         if body in self.copies:
             raise Forbidden(f"{self.name}: {body!r} came twice from its topic")
         state = State.DELAYED if due_ns > wall_ns else State.WAITING
-        self.copies[body] = Copy(body, state, due_ns=due_ns, key=key, offset=offset)
+        self.copies[body] = Copy(
+            body, state, due_ns=due_ns, key=key, offset=offset, is_scheduled=due_ns > 0
+        )
 
     def wait(self, copy: Copy) -> None:
         """It is to be sent again, unless it was sent often enough."""
@@ -175,7 +179,7 @@ class ChannelModel:
             raise Forbidden(f"{what}: attempts {attempts}, expected {copy.attempts + 1}")
         if not self.may_go(copy):
             raise Forbidden(f"{what}: others come before it; {copy}, {self.beside(copy)}")
-        copy.state = State.IN_FLIGHT
+        copy.state, copy.has_turn = State.IN_FLIGHT, True
         copy.attempts = attempts
         copy.owner = number
         copy.delivered_ns = mono_ns
@@ -215,9 +219,12 @@ class ChannelModel:
         return answer
 
     def restart(self) -> None:
-        """Consumers are gone and counters begin again; copies and their attempts stay."""
+        """Consumers are gone and counters begin again; copies and their attempts stay. Whose turn
+        it is, offsets say, but for what is delayed by a REQ."""
         self.consumers.clear()
         self.requeues = self.timeouts = 0
+        for copy in self.copies.values():
+            copy.has_turn &= copy.state is State.DELAYED
         for copy in self.in_state(State.IN_FLIGHT):
             self.wait(copy)
 
@@ -351,8 +358,15 @@ class TailModel:
     def hand(self, channels: Iterable[ChannelModel], wall_ns: int) -> None:
         if not self.handing:
             return
-        for place in range(self.handed, len(self.log)):
-            body, due_ns, key = self.log[place]
-            for channel in channels:
-                channel.accept(body, due_ns, wall_ns, key, self.start + place)
+        for channel in channels:
+            self._give(channel, self.handed, len(self.log), wall_ns)
         self.handed = len(self.log)
+
+    def seek(self, channel: ChannelModel, offset: int, wall_ns: int) -> None:
+        """All from there on comes again, and nothing else."""
+        channel.empty()
+        self._give(channel, offset - self.start, self.handed, wall_ns)
+
+    def _give(self, channel: ChannelModel, first: int, end: int, wall_ns: int) -> None:
+        for place, (body, due_ns, key) in enumerate(self.log[first:end], first):
+            channel.accept(body, due_ns, wall_ns, key, self.start + place)

@@ -1,8 +1,9 @@
 """Random histories of the kernel against the model of tails and channels (`model.py`).
 
 Every delivery has to be one that the model allows at that instant. After every step the counts
-agree, and no message waits while a consumer has room for it. In the end all is drained, and nothing
-is missing. A history is a seed: a failure names it, and `History(seed).play()` shows it.
+agree, no message waits while a consumer has room for it, and what a window has written to its
+journal amounts to what it is: a start goes on from that. In the end all is drained, and nothing is
+missing. A history is a seed: a failure names it, and `History(seed).play()` shows it.
 """
 
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from cases import IS_LONG, fresh_seed, seeds
 from penstock.kernel import Event, Held, Order, Section
+from penstock.log.fold import fold_entries
 
 from .model import Answer, ChannelModel, ConsumerModel, Forbidden, State, Stored, TailModel
 from .turns import MS, SECOND, Message, Side, fin, log_name, messages
@@ -48,11 +50,13 @@ class History:
         self.consumers: dict[int, tuple[Any, Any, ChannelModel]] = {}
         self.seen: dict[tuple[str, bytes], int] = {}  # channel and body: id
         self.published = 0
+        self.journals: dict[str, bytes] = {}  # by channel
         for name in ("one", "two")[: dice.choice((1, 1, 2))]:
             window = self.side.window(self.tail)
             window.order = order = dice.choice(list(Order))
             window.touch_max_ns = TOUCH_MAX_NS
             self.channels.append((window, ChannelModel(name, order=order)))
+            self.journals[name] = b""
 
     def play(self) -> None:
         steps = (
@@ -209,7 +213,9 @@ class History:
     def trouble(self) -> None:
         window, channel = self.dice.choice(self.channels)
         found = self.someone()
-        kind = self.dice.choice(("pause", "unpause", "hand", "hand", "empty", "close", "hang up"))
+        kind = self.dice.choice(
+            ("pause", "unpause", "hand", "hand", "empty", "seek", "close", "hang up", "restart")
+        )
         if kind in ("pause", "unpause"):
             window.paused = channel.paused = kind == "pause"
         elif kind == "hand":
@@ -219,6 +225,12 @@ class History:
         elif kind == "empty":
             window.empty()
             channel.empty()
+        elif kind == "seek":
+            offset = self.dice.randint(self.model.start, self.model.ends[0])
+            window.seek(offset)
+            self.model.seek(channel, offset, self.side.wall_ns)
+        elif kind == "restart" and window.order is not Order.KEY:  # `test_keyorder.py` has those
+            self.restart(window, channel)
         elif found is not None and kind == "close":
             found[0].closing = True
             found[2].consumers[found[0].serial].closing = True
@@ -230,6 +242,29 @@ class History:
         conn, _, channel = self.consumers.pop(serial)
         conn.close()
         del channel.consumers[serial]
+
+    def restart(self, window: Any, channel: ChannelModel) -> None:
+        """Another window begins with what the journal of the one before amounts to."""
+        for serial in list(channel.consumers):
+            self.leave(serial)
+        self.settle()
+        self.note(window, channel)
+        state = fold_entries(self.journals[channel.name])
+        self.side.engine.forget_window(window)
+        self.side.windows.remove(window)
+        again = self.side.window(self.tail, state.low)
+        again.order, again.touch_max_ns, again.paused = window.order, TOUCH_MAX_NS, window.paused
+        again.restore(state.low, state.next, state.finished, state.strays)
+        again.searched = window.searched
+        self.channels[self.channels.index((window, channel))] = again, channel
+        channel.restart()
+        assert fold_entries(self.journals[channel.name] + again.take_journal()) == state
+        self.journals[channel.name] = again.snapshot()
+
+    def note(self, window: Any, channel: ChannelModel) -> None:
+        self.journals[channel.name] += window.take_journal()
+        written = fold_entries(self.journals[channel.name])
+        assert written == fold_entries(window.snapshot()), channel.name
 
     # --- what the kernel did ---
 
@@ -244,6 +279,7 @@ class History:
         assert ends == self.model.ends
         for window, channel in self.channels:
             self.compare(window, channel)
+            self.note(window, channel)
 
     def settle(self) -> list[tuple[Any, ...]]:
         """Turns, with blocks loaded and delayed messages searched, until nothing is left to do."""
