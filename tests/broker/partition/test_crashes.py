@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 
 class History:
-    def __init__(self, durability: str) -> None:
+    def __init__(self, durability: str, partitions: int) -> None:
         self.disk = empty(SimDisk())
         self.clock = FakeClock()
         self.durability = durability
@@ -59,7 +59,7 @@ class History:
         self.certain: dict[str, set[bytes]] = {name: set() for name in CHANNELS}  # ... and synced
         self.begin()
         for name in CHANNELS:
-            self.world.broker.topic("t").channel(name)
+            self.world.broker.topic("t", partitions).channel(name)
         self.connect()
         self.world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
 
@@ -103,7 +103,8 @@ class History:
         count = value // len(self.consumers) + 1
         chosen, self.held[name] = self.held[name][:count], self.held[name][count:]
         if kind == "finish":
-            flying = {record[1] for record in consumer.channel.windows[0].in_flight_records(1000)}
+            windows = consumer.channel.windows.values()
+            flying = {record[1] for one in windows for record in one.in_flight_records(1000)}
             done = [message for message in chosen if int(message.id, 16) in flying]
             consumer.finish(*done)
             self.finished[name].update(message.body for message in done)
@@ -193,12 +194,12 @@ SWITCHES = st.just(list[int]()) | st.lists(st.integers(0, 50), max_size=8)
 
 
 @settings(max_examples=examples(430), deadline=None)
-@given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]))
+@given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]), st.sampled_from([1, 1, 3]))
 def test_what_was_promised_is_kept_whatever_the_durability(
-    steps: list[tuple[str, int]], switches: list[int], durability: str
+    steps: list[tuple[str, int]], switches: list[int], durability: str, partitions: int
 ) -> None:
     """What was answered with OK on `disk`, and what was answered before it got there, survives."""
-    history = History(durability)
+    history = History(durability, partitions)
     mixed = list(steps)
     for place in switches:
         mixed.insert(place % (len(mixed) + 1), ("switch", 0))
