@@ -69,6 +69,14 @@ def everything(world: World) -> dict[str, list[Record]]:
     return found
 
 
+def served(disk: Any, path: str = PATH, **options: Any) -> dict[str, list[Record]]:
+    """The same, by a broker that is opened for that."""
+    world = open_world(disk, path, **options)
+    found = everything(world)
+    world.close()
+    return found
+
+
 def expected(queues: Queues) -> dict[str, list[Record]]:
     """The same by the rules: what a topic holds goes to all its channels."""
     topics = {name.partition(":")[0] for name in queues}

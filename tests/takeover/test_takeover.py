@@ -21,7 +21,7 @@ from sim.clock import START_WALL_NS, FakeClock
 from sim.disk import Call, Fault, SimDisk
 
 from .olddata import joined, record, records, write_file, write_old_path, write_queue
-from .oldworld import PATH, everything, expected, open_world, tree
+from .oldworld import PATH, everything, expected, open_world, served, tree
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -103,9 +103,7 @@ def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk) -> None:
 
 def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk) -> None:
     disk.unlink(f"{PATH}/nsqd.dat")
-    world = open_world(disk)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
 
 
 def test_bad_bytes_are_reported(disk: SimDisk) -> None:
@@ -127,9 +125,7 @@ def test_sorting_with_files_and_small_segments(
     told: list[Progress] = []
     take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=told.append)
     assert told[-1].bytes_done == told[-1].bytes_total
-    world = open_world(disk)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
 
 
 def test_a_second_data_path_is_left_as_it_is(disk: SimDisk) -> None:
@@ -137,9 +133,7 @@ def test_a_second_data_path_is_left_as_it_is(disk: SimDisk) -> None:
     disk.mkdir("/q")
     Takeover(disk, PATH, "/q", settings_of()).run()
     assert tree(disk, PATH) == before
-    world = open_world(disk, "/q")
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk, "/q") == expected(SEVERAL)
 
 
 # --- what is refused ---
@@ -164,9 +158,7 @@ def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk) -> None:
     """It has left an nsqd.dat without topics."""
     open_world(disk).close()
     write_file(disk, PATH, "nsqd.dat", b'{"topics":[],"version":"1.3.0"}')
-    world = open_world(disk)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
     assert "nsqd.dat" in disk.listdir(PATH)
 
 
@@ -206,9 +198,7 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
         if not fault.failed:
             break
         disk.faults.clear()
-        world = open_world(disk)
-        assert everything(world) == expected(SEVERAL)
-        world.close()
+        assert served(disk) == expected(SEVERAL)
     assert refused >= 3
 
 
@@ -282,9 +272,7 @@ def test_the_link_that_nsqd_1_0_leaves(tmp_path: Path) -> None:
             ended = False
         else:
             ended = True
-        world = open_world(OsDisk(), str(path), disk_free_bytes_min=0)
-        assert everything(world) == {"t:a": records([1, 2])}
-        world.close()
+        assert served(OsDisk(), str(path), disk_free_bytes_min=0) == {"t:a": records([1, 2])}
         assert (path / "nsqd-old" / "nsqd.617.dat").is_symlink()
         if ended:
             break
@@ -314,9 +302,7 @@ def test_any_data(
         if data.draw(st.booleans()):
             tail = data.draw(st.sampled_from([b"\0\0", joined([record(99)])[:39], bytes(70)]))
             write_file(disk, PATH, f"{name}.diskqueue.000099.dat", tail)
-    world = open_world(disk)
-    found = everything(world)
-    world.close()
+    found = served(disk)
     for name, wanted in expected(queues).items():
         topic = name.partition(":")[0]
         own = {one.id for one in queues.get(topic, ())}
