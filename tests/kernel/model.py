@@ -51,6 +51,7 @@ class Copy:
     deadline_ns: int = 0  # mono
     key: bytes = b""  # with an order: what comes one after the other
     offset: int = 0
+    tag: bytes = b""  # whose consumers get it, if there are any
     is_scheduled: bool = False  # it was published with a delay
     has_turn: bool = False  # with an order: it was sent, and nothing else is until it is done
 
@@ -61,6 +62,7 @@ class ConsumerModel:
     timeout_ns: int
     rdy: int = 0
     closing: bool = False
+    tag: bytes = b""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,16 @@ class ChannelModel:
         if consumer.closing:
             return 0
         return consumer.rdy - len(self.held_by(consumer.number))
+
+    def is_for(self, copy: Copy, consumer: ConsumerModel) -> bool:
+        """Those of its tag, or where there are none those without one."""
+        present = {one.tag for one in self.consumers.values()}
+        return consumer.tag == (copy.tag if copy.tag in present else b"")
+
+    def has_room(self, copy: Copy) -> bool:
+        """Could a consumer have it now?"""
+        consumers = self.consumers.values()
+        return any(self.is_for(copy, one) and self.room_of(one) > 0 for one in consumers)
 
     def waits(self, mono_ns: int, wall_ns: int) -> list[int]:
         """How long until each timeout and each release."""
@@ -122,13 +134,19 @@ class ChannelModel:
     # --- what happens to copies ---
 
     def accept(
-        self, body: bytes, due_ns: int, wall_ns: int, key: bytes = b"", offset: int = 0
+        self,
+        body: bytes,
+        due_ns: int,
+        wall_ns: int,
+        key: bytes = b"",
+        offset: int = 0,
+        tag: bytes = b"",
     ) -> None:
         if body in self.copies:
             raise Forbidden(f"{self.name}: {body!r} came twice from its topic")
         state = State.DELAYED if due_ns > wall_ns else State.WAITING
         self.copies[body] = Copy(
-            body, state, due_ns=due_ns, key=key, offset=offset, is_scheduled=due_ns > 0
+            body, state, due_ns=due_ns, key=key, offset=offset, tag=tag, is_scheduled=due_ns > 0
         )
 
     def wait(self, copy: Copy) -> None:
@@ -177,6 +195,8 @@ class ChannelModel:
             raise Forbidden(f"{what}: beyond its RDY of {consumer.rdy}")
         if attempts != copy.attempts + 1:
             raise Forbidden(f"{what}: attempts {attempts}, expected {copy.attempts + 1}")
+        if not self.is_for(copy, consumer):
+            raise Forbidden(f"{what}: it is for others; {copy}, {consumer}")
         if not self.may_go(copy):
             raise Forbidden(f"{what}: others come before it; {copy}, {self.beside(copy)}")
         copy.state, copy.has_turn = State.IN_FLIGHT, True
@@ -325,6 +345,7 @@ class Stored(NamedTuple):
     body: bytes
     due_ns: int
     key: bytes
+    tag: bytes
 
 
 @dataclass(slots=True)
@@ -368,5 +389,5 @@ class TailModel:
         self._give(channel, offset - self.start, self.handed, wall_ns)
 
     def _give(self, channel: ChannelModel, first: int, end: int, wall_ns: int) -> None:
-        for place, (body, due_ns, key) in enumerate(self.log[first:end], first):
-            channel.accept(body, due_ns, wall_ns, key, self.start + place)
+        for place, (body, due_ns, key, tag) in enumerate(self.log[first:end], first):
+            channel.accept(body, due_ns, wall_ns, key, self.start + place, tag)

@@ -24,6 +24,7 @@ STEPS = 60
 CONSUMERS_MAX = 4
 SEALED_MAX = 3
 KEYS = (b"", b"a", b"b", b"c")
+TAGS = (b"", b"x", b"y")
 DELAYS_NS = (0, 0, 0, 0, 70 * MS, SECOND, 6 * SECOND)
 TIMEOUTS_NS = (700 * MS, 2 * SECOND, 7 * SECOND + 1)
 TOUCH_MAX_NS = 3 * SECOND  # below the longest timeout
@@ -51,9 +52,10 @@ class History:
         self.seen: dict[tuple[str, bytes], int] = {}  # channel and body: id
         self.published = 0
         self.journals: dict[str, bytes] = {}  # by channel
+        self.tags = dice.choice((TAGS, (b"",), (b"",)))  # of messages and consumers
         for name in ("one", "two")[: dice.choice((1, 1, 2))]:
             window = self.side.window(self.tail)
-            window.order = order = dice.choice(list(Order))
+            window.order = order = Order.NONE if len(self.tags) > 1 else dice.choice(list(Order))
             window.touch_max_ns = TOUCH_MAX_NS
             self.channels.append((window, ChannelModel(name, order=order)))
             self.journals[name] = b""
@@ -62,7 +64,8 @@ class History:
         steps = (
             [self.publish] * 4
             + [self.settle_sealed, self.ready, self.finish, self.finish, self.finish]
-            + [self.requeue, self.touch, self.connect, self.wait, self.wait, self.trouble]
+            + [self.requeue, self.touch, self.wait, self.wait, self.trouble]
+            + [self.connect] * len(self.tags)
         )
         try:
             self.connect()
@@ -85,8 +88,12 @@ class History:
             self.published += 1
             delay_ns = self.dice.choice(delays_ns)
             due_ns = self.side.wall_ns + delay_ns if delay_ns else 0
-            one = Stored(b"%d" % self.published, due_ns, self.dice.choice(KEYS))
-            self.tail.append(one.body, due_ns, {Section.KEY: one.key} if one.key else None)
+            key, tag = self.dice.choice(KEYS), self.dice.choice(self.tags)
+            sections: dict[int, int | bytes] = {Section.KEY: key} if key else {}
+            if tag:
+                sections[Section.HEADERS] = b'{"##client_dispatch_tag":"%b"}' % tag
+            one = Stored(b"%d" % self.published, due_ns, key, tag)
+            self.tail.append(one.body, due_ns, sections)
             batch.append(one)
         self.side.seal(self.tail)
         self.model.seal(batch)
@@ -113,15 +120,19 @@ class History:
 
     def connect(self) -> None:
         window, channel = self.dice.choice(self.channels)
-        if len(channel.consumers) == CONSUMERS_MAX:
-            return
+        if len(channel.consumers) < CONSUMERS_MAX:
+            timeout_ns, tag = self.dice.choice(TIMEOUTS_NS), self.dice.choice(self.tags)
+            conn = self.join(window, channel, timeout_ns, tag)
+            self.set_rdy(conn, channel, self.dice.choice((0, 1, 2, 20)))
+
+    def join(self, window: Any, channel: ChannelModel, timeout_ns: int, tag: bytes) -> Any:
         conn = self.side.connect()
         self.settle()
-        conn.timeout_ns = self.dice.choice(TIMEOUTS_NS)
+        conn.timeout_ns, conn.tag = timeout_ns, tag
         conn.subscribe(window)
-        channel.consumers[conn.serial] = ConsumerModel(conn.serial, conn.timeout_ns)
+        channel.consumers[conn.serial] = ConsumerModel(conn.serial, timeout_ns, tag=tag)
         self.consumers[conn.serial] = conn, window, channel
-        self.set_rdy(conn, channel, self.dice.choice((0, 1, 2, 20)))
+        return conn
 
     def set_rdy(self, conn: Any, channel: ChannelModel, rdy: int) -> None:
         conn.feed(b"RDY %d\n" % rdy)
@@ -229,7 +240,7 @@ class History:
             offset = self.dice.randint(self.model.start, self.model.ends[0])
             window.seek(offset)
             self.model.seek(channel, offset, self.side.wall_ns)
-        elif kind == "restart" and window.order is not Order.KEY:  # `test_keyorder.py` has those
+        elif kind == "restart" and channel.order is not Order.KEY:  # `test_keyorder.py` has those
             self.restart(window, channel)
         elif found is not None and kind == "close":
             found[0].closing = True
@@ -323,10 +334,9 @@ class History:
         counts = (window.depth, window.delayed, window.in_flight)
         assert counts == (len(waiting), len(delayed), len(flying))
         assert (window.requeue_count, window.timeout_count) == (channel.requeues, channel.timeouts)
-        if channel.paused or all(channel.room_of(one) <= 0 for one in channel.consumers.values()):
-            return
-        stuck = [copy for copy in waiting if channel.may_go(copy)]
-        assert stuck == [], "a consumer has room"
+        if not channel.paused:
+            stuck = [copy for copy in waiting if channel.may_go(copy) and channel.has_room(copy)]
+            assert stuck == [], "a consumer has room"
 
     def drain(self) -> None:
         """All that was committed comes, sooner or later, until it is finished."""
@@ -338,19 +348,15 @@ class History:
             window.paused = channel.paused = False
         self.look()
         for window, channel in self.channels:
-            conn = self.side.connect()
-            self.settle()
-            conn.timeout_ns = SECOND
-            conn.subscribe(window)
-            channel.consumers[conn.serial] = ConsumerModel(conn.serial, SECOND)
-            self.consumers[conn.serial] = conn, window, channel
-            self.set_rdy(conn, channel, 50)
+            for conn in [self.join(window, channel, SECOND, tag) for tag in self.tags]:
+                self.set_rdy(conn, channel, 50)
             rounds = 0
             while channel.copies:
                 self.look()
-                for copy in channel.held_by(conn.serial):
-                    conn.feed(fin(self.seen[channel.name, copy.body]))
-                    channel.finish(conn.serial, copy.body)
+                for conn, _, _ in self.consumers.values():
+                    for copy in channel.held_by(conn.serial):
+                        conn.feed(fin(self.seen[channel.name, copy.body]))
+                        channel.finish(conn.serial, copy.body)
                 self.look()
                 self.side.pass_time(SECOND)
                 rounds += 1
