@@ -324,12 +324,10 @@ def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> 
     assert desk.handed == [(0, 3)]
 
 
-@each(
+@pytest.mark.parametrize(
     "change",
-    [
-        lambda desk: desk.generation(3, 2),  # it was started again since it became a member
-        lambda desk: desk.view.nodes.pop(3),  # it is not registered
-    ],
+    [lambda desk: desk.generation(3, 2), lambda desk: desk.view.nodes.pop(3)],
+    ids=["started again since", "not registered"],
 )
 def test_not_to_a_member_whose_node_is_another_or_gone(
     change: Callable[[WishesDesk], object],
