@@ -279,6 +279,3 @@ def test_everything_that_can_happen_to_a_message(
     sent = [line for line in lines if line[:2] == ["sent", "orders/mail"]]
     assert [line[line.index("attempt") + 1] for line in sent] == ["1", "2", "3", "4"]
     assert ["emptied", "orders/gone", "offsets", "0", "to", "0"] in lines
-
-
-# --- publishes with trace ids: what is stored, and where their publishers are sent ---

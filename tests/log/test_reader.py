@@ -72,9 +72,6 @@ def test_a_stretch_outlives_the_removal_of_its_file(log: PartitionLog) -> None:
         os.fstat(stretch.descriptor)
 
 
-# --- blocks ---
-
-
 # --- places by bytes ---
 
 
