@@ -125,6 +125,7 @@ def written(
         (None, "disk", PARTITIONS),  # of one topic: they show it together
         (5, "os", PARTITIONS),
     ],
+    ids=["killed", "power", "killed os", "power os", "partitions killed", "partitions power os"],
 )
 def test_ended_at_every_step_and_begun_again(
     seed: int | None, durability: str, places: tuple[Place, ...]

@@ -235,6 +235,7 @@ def retried(steps: Sequence[int], seed: int | None, durability: str = "disk") ->
 @pytest.mark.parametrize(
     ("seed", "durability", "least"),
     [(None, "disk", 60), (1, "disk", 60), (2, "disk", 60), (3, "disk", 60), (None, "os", 40)],
+    ids=["killed", "power 1", "power 2", "power 3", "killed os"],
 )
 def test_ended_at_every_step_and_begun_again(
     seed: int | None, durability: str, least: int, monkeypatch: pytest.MonkeyPatch
