@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -122,8 +123,7 @@ def should_pass(wanted: Filter, sections: dict[int, Any] | None) -> bool:
 
 @given(wanted=filters(), said=MESSAGES, rdy=st.integers(1, 40), sizes=st.integers(1, 7))
 def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, sizes: int) -> None:
-    side = Side()
-    try:
+    with closing(Side()) as side:
         tail = side.tail()
         window = side.window(tail)
         for start in range(0, len(said), sizes):
@@ -143,8 +143,6 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
         side.settle()
         assert window.low == window.next == len(said)
         side.validate()
-    finally:
-        side.close()
 
 
 # --- messages of load tests ---
@@ -220,24 +218,17 @@ def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     side.validate()
 
 
-def test_it_survives_a_restart() -> None:
-    side = Side()
-    try:
-        tail = side.tail()
-        window = side.window(tail)
-        a = consumer_tagged(side, window, b"a")
-        publish_tagged(side, tail, "a", None, "a", "b")
-        assert taken(side, a) == [b"a0", b"a2"]
-        state = fold_entries(window.take_journal())
-        again = side.window(tail, 0)
-        again.restore(state.low, state.next, state.finished, state.strays)
-        assert again.depth == 4
-        a, plain = consumer_tagged(side, again, b"a"), consumer_tagged(side, again)
-        assert taken(side, a) == [b"a0", b"a2"]
-        assert taken(side, plain) == [b"-1", b"b3"]
-        side.validate()
-    finally:
-        side.close()
+def test_it_survives_a_restart(side: Side, tail: Any, window: Any) -> None:
+    a = consumer_tagged(side, window, b"a")
+    publish_tagged(side, tail, "a", None, "a", "b")
+    assert taken(side, a) == [b"a0", b"a2"]
+    state = fold_entries(window.take_journal())
+    again = side.window(tail, 0)
+    again.restore(state.low, state.next, state.finished, state.strays)
+    assert again.depth == 4
+    a, plain = consumer_tagged(side, again, b"a"), consumer_tagged(side, again)
+    assert taken(side, a) == [b"a0", b"a2"]
+    assert taken(side, plain) == [b"-1", b"b3"]
 
 
 def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
