@@ -215,7 +215,6 @@ def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     assert window.depth == bound + 2
     side.said(a, b"RDY 2\n")
     assert taken(side, plain) == [b"-2"]
-    side.validate()
 
 
 def test_it_survives_a_restart(side: Side, tail: Any, window: Any) -> None:
@@ -270,7 +269,6 @@ def test_emptying_and_seeking_forget_what_waits(side: Side, tail: Any, window: A
     window.seek(0)
     side.settle()
     assert (window.depth, taken(side, a)) == (2, [])
-    side.validate()
 
 
 def test_a_tag_is_set_before_subscribing(side: Side) -> None:
