@@ -88,6 +88,13 @@ def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) 
     cursor.journal.close()
 
 
+def empty_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    return disk
+
+
 STEPS = st.lists(
     st.sampled_from(
         ["move", "move", "move", "sync", "rest", "kill", "crash", "bad write", "bad sync"]
@@ -102,9 +109,7 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
     """After a power loss all that was synced is there; after a kill all that was written, unless
     the disk failed in between; and what is there is never more than was said."""
     rng = random.Random(seed)
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
+    disk = empty_disk()
     cursor = Cursor(disk, "/p")
     synced = 0
     write_failed = False
@@ -154,13 +159,6 @@ def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
     handed_end = followed.folding.handed_end
     cursor.journal = Journal(followed.files, BYTES_MAX, epoch, handed_end)
     return cursor.journal, cursor
-
-
-def empty_disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
-    return disk
 
 
 def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed() -> None:
