@@ -1,15 +1,15 @@
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-import penstock.kernel
 from sim.disk import SimDisk
 from unsynced import unsynced as unsynced
 
+from .replicas.cluster_world import Cluster
+from .staging import empty
 from .world import LIVE, World
 
 
@@ -32,27 +32,18 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def disk() -> SimDisk:
-    """With an empty data path, for `staging.on`."""
-    disk = SimDisk()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    return disk
-
-
-@pytest.fixture(scope="session")
-def kernel() -> ModuleType:
-    return penstock.kernel
+    return empty(SimDisk())
 
 
 @pytest.fixture
-def start(tmp_path: Path, kernel: ModuleType) -> Iterator[Callable[..., World]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., World]]:
     """Starts a broker on an empty directory; closes it and all that were started after it."""
     family: list[World] = []
 
     def begin(**options: Any) -> World:
         path = tmp_path / "data"
         path.mkdir()
-        return World.start(path, kernel, family, **options)
+        return World.start(path, family, **options)
 
     yield begin
     for world in family:
@@ -62,3 +53,11 @@ def start(tmp_path: Path, kernel: ModuleType) -> Iterator[Callable[..., World]]:
 @pytest.fixture
 def world(start: Callable[..., World]) -> World:
     return start()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Three nodes with a replica of the topic `orders` each. Node 0 leads it."""
+    cluster = Cluster()
+    cluster.place([0])
+    return cluster

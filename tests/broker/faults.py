@@ -1,7 +1,6 @@
 """The real disk, with faults on demand."""
 
 import errno
-from collections.abc import Sequence
 from typing import Any
 
 from penstock.log.disk import File, OsDisk
@@ -45,6 +44,9 @@ class FaultyDisk(OsDisk):
         return super().free_bytes(path) if self.free is None else self.free
 
 
+CALLS = {"pwritev": "write", "allocate": "write", "pread_into": "read", "fdatasync": "sync"}
+
+
 class _File:
     def __init__(self, disk: FaultyDisk, file: File) -> None:
         self._disk = disk
@@ -53,24 +55,13 @@ class _File:
         self.pinned = False
         self.fd = -1
 
-    def pin(self) -> None:
-        self._file.pin()
-
-    def pwritev(self, buffers: Sequence[Any], position: int, length: int) -> None:
-        self._disk.check("write", self.path)
-        self._file.pwritev(buffers, position, length)
-
-    def pread_into(self, buffer: Any, position: int) -> int:
-        self._disk.check("read", self.path)
-        return self._file.pread_into(buffer, position)
-
-    def allocate(self, position: int, length: int) -> None:
-        self._disk.check("write", self.path)
-        self._file.allocate(position, length)
-
-    def fdatasync(self) -> None:
-        self._disk.check("sync", self.path)
-        self._file.fdatasync()
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+        call = getattr(self._file, name)
+        if name not in CALLS:
+            return call
+
+        def checked(*arguments: Any) -> Any:
+            self._disk.check(CALLS[name], self.path)
+            return call(*arguments)
+
+        return checked

@@ -39,15 +39,15 @@ class Wire:
     """Peers: what was sent, as the other end reads it."""
 
     def __init__(self) -> None:
-        self.frames: list[tuple[int, Any]] = []
+        self.sent: list[tuple[PeerLane, Any]] = []
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         reader = Frames(3)
         for parts in frames:
-            self.frames += [(node, frame) for _, frame in reader.feed(b"".join(parts))]
+            self.sent += [(lane, frame) for _, frame in reader.feed(b"".join(parts))]
 
     def take(self) -> list[Any]:
-        taken, self.frames = self.frames, []
+        taken, self.sent = self.sent, []
         return [frame for _, frame in taken]
 
 
@@ -134,6 +134,12 @@ class Lab:
             self.syncs.settle()
         self.followed.validate()
         return self.wire.take()
+
+    def release(self) -> list[Any]:
+        """Jobs that were held end. Returns what was sent then."""
+        self.threads.held = False
+        self.threads.run()
+        return self.turn()
 
     def send(self, frame: Any, node: int = LEADER) -> list[Any]:
         """A row stands in a link's buffer, which is used again."""

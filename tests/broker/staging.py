@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import kernel
 from penstock.broker.commits.apps import NOBODY, Ref
 from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
@@ -15,12 +14,20 @@ from sim.disk import SimDisk
 from .world import World
 
 T = TypeVar("T")
+Disk = TypeVar("Disk", bound=SimDisk)
 TURNS_MAX = 400
+
+
+def empty(disk: Disk) -> Disk:
+    """With an empty data path, for `on`."""
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    return disk
 
 
 def on(disk: SimDisk, **options: object) -> World:
     """A broker on what that disk has in /data."""
-    return World.start(Path("/data"), kernel, [], disk=disk, **options)
+    return World.start(Path("/data"), [], disk=disk, **options)
 
 
 def block(name: str, *said: bytes, batch_max: int = 2, partition: int = 0) -> Block:

@@ -12,18 +12,15 @@ from penstock.broker.health import Health, Trouble
 from penstock.errors import Refused
 
 from .faults import FaultyDisk
-from .world import Outcome, World, bodies
-
-Start = Callable[..., World]
+from .world import Outcome, Start, World, bodies
 
 
 def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, disk_free_bytes_min=1000)
+    world = start(disk=FaultyDisk(), disk_free_bytes_min=1000)
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     topic = world.broker.find_topic("news")
-    disk.free = 999
+    world.disk.free = 999
     world.pass_ns(limits.SECOND)
     assert topic.leader().tail.refusing
     assert "disk almost full: 999 bytes free" in topic.refusal
@@ -33,7 +30,7 @@ def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> 
     assert world.broker.topic("other").leader().tail.refusing  # new topics as well
     assert bodies(consumer.take()) == [b"1"]  # consumers go on
 
-    disk.free = 1000
+    world.disk.free = 1000
     world.pass_ns(limits.SECOND)
     assert not topic.leader().tail.refusing
     assert world.broker.health == "OK"
@@ -56,11 +53,10 @@ def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: S
 
 
 def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2", b"3")
-    disk.fail.add(("write", "channels."))
+    world.disk.fail.add(("write", "channels."))
     consumer.finish(*consumer.take())
     assert "the state of the channels cannot be stored" in world.broker.health
     world.publish("news", b"4")
@@ -68,7 +64,7 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
 
     world.pass_ns(limits.SECOND)
     assert "the state of the channels" in world.broker.health
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)  # without any change in the channel
     assert world.broker.health == "OK"
     world = world.killed()
@@ -77,16 +73,15 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
 
 
 def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2")
     got = consumer.take()
     consumer.finish(got[0])
-    disk.fail.add(("sync", "channels."))
+    world.disk.fail.add(("sync", "channels."))
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert "the state of the channels" in world.broker.health
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.broker.health == "OK"
@@ -120,17 +115,17 @@ def test_a_stop_waits_for_syncs_and_answers_what_is_open(world: World) -> None:
 
 
 def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     consumer.take()
-    disk.fail |= {("write", ".log"), ("write", "mark"), ("write", "channels"), ("sync", "channels")}
+    world.disk.fail |= {("write", part) for part in (".log", "mark", "channels")}
+    world.disk.fail.add(("sync", "channels"))
     outcome = Outcome()
     world.broker.topic("news").publish([b"2"], 0, outcome)
     world.close()
     assert [type(error).__name__ for error in outcome.told] == ["WriteRefused"]
-    disk.fail.clear()
+    world.disk.fail.clear()
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
@@ -189,8 +184,7 @@ def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> Non
 
 
 def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.broker.topic("t").channel("ch")
     assert world.publish("t", b"a").stored
     partition = world.path / "topics" / "t" / "0"
@@ -198,7 +192,7 @@ def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
     orphan = index.replace("0" * 8, "9" * 8, 1)
     for name in ("spare-0.log", orphan):
         (partition / name).write_bytes(b"old")
-    disk.fail |= {("unlink", "spare-0.log"), ("unlink", orphan)}
+    world.disk.fail |= {("unlink", "spare-0.log"), ("unlink", orphan)}
     world = world.restart()
     said = world.broker.health
     assert said.startswith("OK - warning: topic t: ")
@@ -206,7 +200,7 @@ def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
     assert f"{orphan} cannot be removed: Input/output error" in said
     assert bodies(world.consumer("t", "ch").take()) == [b"a"]
     assert world.publish("t", b"b").stored
-    disk.fail.clear()
+    world.disk.fail.clear()
     world = world.restart()  # it is tried again
     assert not (partition / "spare-0.log").exists()
     assert not (partition / orphan).exists()
@@ -214,12 +208,11 @@ def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
 
 
 def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, segment_bytes_max=4096)
+    world = start(disk=FaultyDisk(), segment_bytes_max=4096)
     topic = world.broker.topic("t")
     topic.channel("ch")
     log = topic.leader().log
-    disk.fail |= {("create", ".index"), ("open", ".index")}
+    world.disk.fail |= {("create", ".index"), ("open", ".index")}
     while not log.index_failures:
         assert world.publish("t", b"x" * 1000).stored
     world.pass_ns(limits.SECOND)
@@ -227,7 +220,7 @@ def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
     assert said.startswith("OK - warning: topic t: ")
     assert ".index cannot be written: Input/output error" in said
     failures = log.index_failures
-    disk.fail.clear()
+    world.disk.fail.clear()
     segments = len(log.segments)
     while len(log.segments) == segments:
         assert world.publish("t", b"x" * 1000).stored

@@ -2,7 +2,6 @@
 that it places, refused by whoever would make them here all the same."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,20 +10,10 @@ from penstock.broker import changes
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import ANY, Skipped
 from penstock.broker.topics.topic import Topic
-from penstock.errors import PenstockError, Refused
+from penstock.errors import Refused
 
 from .replicas.cluster_world import Cluster
-from .world import World
-
-
-class Answers:
-    """What `done` hears."""
-
-    def __init__(self) -> None:
-        self.told: list[PenstockError | None] = []
-
-    def __call__(self, error: PenstockError | None) -> None:
-        self.told.append(error)
+from .world import Outcome, World
 
 
 class Metadata:
@@ -72,7 +61,7 @@ CHANGES: dict[str, tuple[Callable[..., None], type, list[Any], str, Any]] = {
 }
 
 
-def make(change: str, world: World, answers: Answers) -> None:
+def make(change: str, world: World, answers: Outcome) -> None:
     function, kind, arguments, *_ = CHANGES[change]
     function(topic_and_channel(world)[kind is Channel], *arguments, answers)
 
@@ -82,13 +71,6 @@ def own(start: Any) -> World:
     world: World = start()
     world.broker.topic("orders").channel("billing")
     return world
-
-
-@pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    cluster = Cluster(kernel)
-    cluster.place([0])
-    return cluster
 
 
 def topic_and_channel(world: World) -> tuple[Topic, Channel]:
@@ -114,7 +96,7 @@ def test_a_topic_of_this_node_has_changed_when_the_function_returns(
     if change == "unpause channel":
         channel.pause()
     before = state(topic, channel)
-    answers = Answers()
+    answers = Outcome()
     make(change, own, answers)
     assert answers.told == [None]
     assert state(topic, channel) != before
@@ -122,7 +104,7 @@ def test_a_topic_of_this_node_has_changed_when_the_function_returns(
 
 def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: World) -> None:
     topic, _ = topic_and_channel(own)
-    answers = Answers()
+    answers = Outcome()
     changes.ask_for_channel(topic, "new", answers)
     changes.delete_channel(topic, "billing", answers)
     assert answers.told == [None, None]
@@ -139,7 +121,7 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     metadata = metadata_of(node)
     topic, channel = topic_and_channel(node)
     before = state(topic, channel)
-    answers = Answers()
+    answers = Outcome()
     make(change, node, answers)
     _, kind, _, verb, said = CHANGES[change]
     names = ("orders", "billing") if kind is Channel else ("orders",)
@@ -151,7 +133,7 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
 
 
 def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster: Cluster) -> None:
-    answers = Answers()
+    answers = Outcome()
     topic, _ = topic_and_channel(own)
     changes.grow_topic(own.broker, topic, 3, False, answers)
     assert topic.partition_count == 3
@@ -175,7 +157,7 @@ def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> Non
     node = cluster.nodes[0]
     metadata = metadata_of(node)
     node.broker.exiting = True
-    answers = Answers()
+    answers = Outcome()
     changes.ask_for_channel(node.topic, "new", answers)
     assert [str(error) for error in answers.told] == ["exiting"]
     assert metadata.asked == []

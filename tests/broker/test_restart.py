@@ -13,9 +13,8 @@ from penstock.log.disk import OsDisk
 from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
-from .world import World, bodies
+from .world import Start, World, bodies
 
-Start = Callable[..., World]
 HOUR_NS = 3600 * limits.SECOND
 
 both_ways = pytest.mark.parametrize("again", [World.restart, World.killed])
@@ -197,15 +196,14 @@ def test_the_node_id_may_change(start: Start) -> None:
 
 
 def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     for name in ("a", "b", "c"):
         world.publish(name, b"1")
     world.close()
-    disk.fail.add(("open", "topics/b/0/"))
+    world.disk.fail.add(("open", "topics/b/0/"))
     with pytest.raises(StorageError):
         world.restart()
-    disk.fail.clear()
+    world.disk.fail.clear()
     assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
 
 

@@ -1,6 +1,5 @@
 """The topic `_trace`: what is kept, for how long, and what a kill leaves of it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ from penstock.trace.events import (
 )
 
 from .partition.test_leader import damage
-from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
-
-Start = Callable[..., World]
+from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, Start, World
 
 
 def events(world: World) -> list[Event]:
@@ -282,6 +279,3 @@ def test_everything_that_can_happen_to_a_message(
     sent = [line for line in lines if line[:2] == ["sent", "orders/mail"]]
     assert [line[line.index("attempt") + 1] for line in sent] == ["1", "2", "3", "4"]
     assert ["emptied", "orders/gone", "offsets", "0", "to", "0"] in lines
-
-
-# --- publishes with trace ids: what is stored, and where their publishers are sent ---

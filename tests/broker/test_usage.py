@@ -1,15 +1,12 @@
 """Who is deleted for not being used, and who is not."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
 
 from .faults import FaultyDisk
-from .world import World
+from .world import Start
 
-Start = Callable[..., World]
 SECOND = limits.SECOND
 
 
@@ -18,20 +15,16 @@ def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptur
     world = start(idle_channel_delete_ns=10 * SECOND)
     used = world.consumer("t", "used")
     world.broker.topic("t").channel("unused")
-    for _ in range(9):
-        world.pass_ns(SECOND)
+    world.pass_seconds(9)
     assert set(world.broker.topics["t"].channels) == {"used", "unused"}
-    for _ in range(3):
-        world.pass_ns(SECOND)
+    world.pass_seconds(3)
     assert set(world.broker.topics["t"].channels) == {"used"}
     assert ("CHANNEL_DELETED", "t", "unused") in world.changes
     assert "t:unused: no consumer for 10s: it is deleted" in caplog.text
     used.leave()
-    for _ in range(9):
-        world.pass_ns(SECOND)
+    world.pass_seconds(9)
     assert set(world.broker.topics["t"].channels) == {"used"}
-    for _ in range(3):
-        world.pass_ns(SECOND)
+    world.pass_seconds(3)
     assert not world.broker.topics["t"].channels
 
 
@@ -53,8 +46,7 @@ def test_a_topic_without_publishes_and_consumers_goes(
     assert "quiet: no publish and no consumer for 10s: it is deleted" in caplog.text
     consumer.leave()
     reader.leave()
-    for _ in range(12):
-        world.pass_ns(SECOND)
+    world.pass_seconds(12)
     assert not world.broker.topics
     world = world.restart()
     assert not world.broker.topics
@@ -68,23 +60,19 @@ def test_what_is_paused_stays(start: Start) -> None:
     )
     world.broker.topic("paused").pause()
     world.broker.topic("t").channel("paused").pause()
-    for _ in range(30):
-        world.pass_ns(SECOND)
+    world.pass_seconds(30)
     assert set(world.broker.topics) == {"paused", "t"}
     assert set(world.broker.topics["t"].channels) == {"paused"}
 
 
 def test_a_deletion_that_fails_is_tried_again(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, idle_topic_delete_ns=10 * SECOND, idle_channel_delete_ns=5 * SECOND)
+    world = start(
+        disk=FaultyDisk(), idle_topic_delete_ns=10 * SECOND, idle_channel_delete_ns=5 * SECOND
+    )
     world.broker.topic("t").channel("c")
-    disk.fail.add(("create", "topic.json"))
-    for _ in range(20):
-        world.pass_ns(SECOND)
+    world.disk.fail.add(("create", "topic.json"))
+    world.pass_seconds(20)
     assert set(world.broker.topics["t"].channels) == {"c"}
-    disk.fail.clear()
-    world.pass_ns(SECOND)
-    world.pass_ns(SECOND)
-    for _ in range(12):
-        world.pass_ns(SECOND)
+    world.disk.fail.clear()
+    world.pass_seconds(14)
     assert not world.broker.topics

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from penstock import kernel, limits
 from penstock.log.disk import OsDisk
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
 from sim.brokers.clients import Consumer as Consumer
@@ -25,7 +26,6 @@ class World(Process):
     def __init__(
         self,
         path: Path,
-        kernel: ModuleType,
         family: list[World],
         disk: Any = None,
         clock: FakeClock | None = None,
@@ -44,8 +44,8 @@ class World(Process):
         )
 
     @classmethod
-    def start(cls, path: Path, kernel: ModuleType, family: list[World], **options: Any) -> World:
-        world = cls(path, kernel, family, **options)
+    def start(cls, path: Path, family: list[World], **options: Any) -> World:
+        world = cls(path, family, **options)
         world.broker.open()
         family.append(world)
         world.broker.validate()
@@ -55,6 +55,16 @@ class World(Process):
         """Until what was submitted is through."""
         self.turn()
         self.turn()
+
+    def release(self) -> None:
+        """Jobs of the sync threads that were held end, and what follows from that happens."""
+        self.threads.held = False
+        self.threads.run()
+        self.turns()
+
+    def pass_seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.pass_ns(limits.SECOND)
 
     def pass_ns(self, ns: int) -> None:
         """Time goes by, and the second's housekeeping with it."""
@@ -96,9 +106,11 @@ class World(Process):
         chosen = {name: getattr(self.options, name) for name in self.options.__slots__}
         return World.start(
             path,
-            self.kernel,
             self.family,
             disk=self.disk,
             clock=self.clock,
             **{**chosen, **options},
         )
+
+
+Start = Callable[..., World]  # the fixture `start`

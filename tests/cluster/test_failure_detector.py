@@ -1,6 +1,6 @@
 """What a node may conclude from silence."""
 
-from penstock.cluster.documents import ACTIVE, Membership, NodeDocument
+from penstock.cluster.documents import NodeDocument
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
@@ -23,10 +23,6 @@ SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
 def alive(view: View, number: int, incarnation: int) -> None:
     view.nodes[number] = Versioned(NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
-
-
-def known(view: View, number: int, state: str = ACTIVE) -> None:
-    view.memberships[number] = Versioned(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
 
 
 def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:

@@ -148,9 +148,7 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
     cluster.restore_metadata(empty, {keys.topic("orders"): topic})
     wiped = cluster.wipe(other.number)
     cluster.until(lambda: ORDERS in wiped.cluster_node.reconciler.targets)
-    target = wiped.cluster_node.reconciler.targets[ORDERS]
-    replicated = wiped.cluster_node.replica_host.replica(target)
-    assert replicated is not None
+    replicated = hosted_on(wiped)
     assert replica is not None
     assert replicated.own.replica != replica.replica
     cluster.until(lambda: replicated.replica.log.written_end == 1, 90)
@@ -201,10 +199,7 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     cluster.until(lambda: cluster.is_whole("orders"), 60)
     cluster.until(lambda: ORDERS not in cluster.nodes[gone].cluster_node.reconciler.targets)
     assert cluster.nodes[gone].disk.listdir("/data/aside")
-    new = cluster.nodes[left_out]
-    replicated = new.cluster_node.replica_host.replica(new.cluster_node.reconciler.targets[ORDERS])
-    assert replicated is not None
-    assert replicated.replica.log.written_end == 1
+    assert hosted_on(cluster.nodes[left_out]).replica.log.written_end == 1
 
 
 def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:
@@ -375,9 +370,6 @@ def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(
     proposals.leaving(other)
     cluster.until(lambda: cluster.record("orders").member_on(other) is None, 2)
     assert cluster.record("orders").member_on(one) is not None
-
-
-# --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
 
 
 # --- A topic that has no replica on a node: publishes are taken there and handed on ---

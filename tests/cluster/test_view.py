@@ -1,6 +1,7 @@
 """What a node knows of the metadata, and that it never goes back."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,14 +97,20 @@ def topic(deleted: bool = False, identity: int = 7) -> Topic:
 # --- it refuses to go back ---
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_coordinator_from_a_backup_freezes_everything(is_restarted: bool) -> None:
+@pytest.fixture
+def desk() -> Desk:
+    """Its coordinator was set back from epoch 2 of a record to a backup of epoch 1."""
     desk = Desk()
     desk.put_record(record(1, 1, 2, 3))
     backup = desk.store.backup()
     desk.put_record(record(2, 2, 3, leader=2))
     desk.run()
     desk.store.restore(backup)
+    return desk
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_coordinator_from_a_backup_freezes_everything(desk: Desk, is_restarted: bool) -> None:
     view = desk.view
     if is_restarted:
         desk.begin(View(view.remembered, view.partitions))
@@ -112,14 +119,8 @@ def test_a_coordinator_from_a_backup_freezes_everything(is_restarted: bool) -> N
     assert desk.view.partitions[ORDERS].document == record(2, 2, 3, leader=2)
 
 
-def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
+def test_a_revision_that_has_come_back_shows_in_the_record(desk: Desk) -> None:
     """The node was away while the coordinator was restored and others wrote into it."""
-    desk = Desk()
-    desk.put_record(record(1, 1, 2, 3))
-    backup = desk.store.backup()
-    desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    desk.store.restore(backup)
     for _ in range(5):
         desk.store.put("nodes/1", NODE.encode(NODE_1))
     desk.begin(View(desk.view.remembered, desk.view.partitions))
@@ -129,13 +130,7 @@ def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
     assert desk.view.refusal(PartitionName("other", 0)) == ""
 
 
-def test_restored_metadata_begins_again() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1, 2, 3))
-    backup = desk.store.backup()
-    desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    desk.store.restore(backup)
+def test_restored_metadata_begins_again(desk: Desk) -> None:
     desk.run(WATCH_PROGRESS_NS / SECOND)
     desk.store.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
     desk.run(2)
@@ -329,17 +324,16 @@ def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> 
     assert desk.handed == [(0, 3)]
 
 
-def test_not_to_a_member_whose_node_was_started_again_since() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [lambda desk: desk.generation(3, 2), lambda desk: desk.view.nodes.pop(3)],
+    ids=["started again since", "not registered"],
+)
+def test_not_to_a_member_whose_node_is_another_or_gone(
+    change: Callable[[WishesDesk], object],
+) -> None:
     desk = WishesDesk(3, 1, 2)
     desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
-    desk.generation(3, 2)
-    desk.preferred_leaders.tick(0)
-    assert desk.handed == []
-
-
-def test_not_to_a_member_whose_node_is_not_registered() -> None:
-    desk = WishesDesk(3, 1, 2)
-    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
-    del desk.view.nodes[3]
+    change(desk)
     desk.preferred_leaders.tick(0)
     assert desk.handed == []

@@ -7,19 +7,7 @@ from typing import Any
 
 import pytest
 
-import penstock.kernel.codec
-
 from .turns import Side
-
-
-@pytest.fixture(scope="session")
-def kernel() -> ModuleType:
-    return penstock.kernel
-
-
-@pytest.fixture(scope="session")
-def codec() -> ModuleType:
-    return penstock.kernel.codec
 
 
 @pytest.fixture(scope="session", params=["_codec", "codec"])
@@ -29,9 +17,9 @@ def functions(request: pytest.FixtureRequest) -> ModuleType:
 
 
 @pytest.fixture
-def side(request: pytest.FixtureRequest, kernel: ModuleType) -> Iterator[Side]:
+def side(request: pytest.FixtureRequest) -> Iterator[Side]:
     """A module whose tests are about other limits names them."""
-    side = Side(kernel, **getattr(request.module, "LIMITS", {"rdy_count_max": 200_000}))
+    side = Side(**getattr(request.module, "LIMITS", {"rdy_count_max": 200_000}))
     yield side
     side.validate()
     side.close()

@@ -51,6 +51,9 @@ class Copy:
     deadline_ns: int = 0  # mono
     key: bytes = b""  # with an order: what comes one after the other
     offset: int = 0
+    tag: bytes = b""  # whose consumers get it, if there are any
+    is_scheduled: bool = False  # it was published with a delay
+    has_turn: bool = False  # with an order: it was sent, and nothing else is until it is done
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ class ConsumerModel:
     timeout_ns: int
     rdy: int = 0
     closing: bool = False
+    tag: bytes = b""
 
 
 @dataclass(slots=True)
@@ -88,6 +92,16 @@ class ChannelModel:
             return 0
         return consumer.rdy - len(self.held_by(consumer.number))
 
+    def is_for(self, copy: Copy, consumer: ConsumerModel) -> bool:
+        """Those of its tag, or where there are none those without one."""
+        present = {one.tag for one in self.consumers.values()}
+        return consumer.tag == (copy.tag if copy.tag in present else b"")
+
+    def has_room(self, copy: Copy) -> bool:
+        """Could a consumer have it now?"""
+        consumers = self.consumers.values()
+        return any(self.is_for(copy, one) and self.room_of(one) > 0 for one in consumers)
+
     def waits(self, mono_ns: int, wall_ns: int) -> list[int]:
         """How long until each timeout and each release."""
         return [copy.deadline_ns - mono_ns for copy in self.in_state(State.IN_FLIGHT)] + [
@@ -108,24 +122,32 @@ class ChannelModel:
         """Is it its turn? A message has its turn until it is done, also while it is delayed by a
         REQ. One that was published with a delay has no place among those that were never sent."""
         others = self.beside(copy)
-        if copy.attempts:
+        if copy.has_turn:
             return not any(one.state is State.IN_FLIGHT for one in others)
-        if any(one.attempts for one in others):
+        if any(one.has_turn for one in others):
             return False
-        return copy.due_ns > 0 or not any(
-            one.state is State.WAITING and not one.due_ns and one.offset < copy.offset
+        return copy.is_scheduled or not any(
+            one.state is State.WAITING and not one.is_scheduled and one.offset < copy.offset
             for one in others
         )
 
     # --- what happens to copies ---
 
     def accept(
-        self, body: bytes, due_ns: int, wall_ns: int, key: bytes = b"", offset: int = 0
+        self,
+        body: bytes,
+        due_ns: int,
+        wall_ns: int,
+        key: bytes = b"",
+        offset: int = 0,
+        tag: bytes = b"",
     ) -> None:
         if body in self.copies:
             raise Forbidden(f"{self.name}: {body!r} came twice from its topic")
         state = State.DELAYED if due_ns > wall_ns else State.WAITING
-        self.copies[body] = Copy(body, state, due_ns=due_ns, key=key, offset=offset)
+        self.copies[body] = Copy(
+            body, state, due_ns=due_ns, key=key, offset=offset, tag=tag, is_scheduled=due_ns > 0
+        )
 
     def wait(self, copy: Copy) -> None:
         """It is to be sent again, unless it was sent often enough."""
@@ -173,9 +195,11 @@ class ChannelModel:
             raise Forbidden(f"{what}: beyond its RDY of {consumer.rdy}")
         if attempts != copy.attempts + 1:
             raise Forbidden(f"{what}: attempts {attempts}, expected {copy.attempts + 1}")
+        if not self.is_for(copy, consumer):
+            raise Forbidden(f"{what}: it is for others; {copy}, {consumer}")
         if not self.may_go(copy):
             raise Forbidden(f"{what}: others come before it; {copy}, {self.beside(copy)}")
-        copy.state = State.IN_FLIGHT
+        copy.state, copy.has_turn = State.IN_FLIGHT, True
         copy.attempts = attempts
         copy.owner = number
         copy.delivered_ns = mono_ns
@@ -215,9 +239,12 @@ class ChannelModel:
         return answer
 
     def restart(self) -> None:
-        """Consumers are gone and counters begin again; copies and their attempts stay."""
+        """Consumers are gone and counters begin again; copies and their attempts stay. Whose turn
+        it is, offsets say, but for what is delayed by a REQ."""
         self.consumers.clear()
         self.requeues = self.timeouts = 0
+        for copy in self.copies.values():
+            copy.has_turn &= copy.state is State.DELAYED
         for copy in self.in_state(State.IN_FLIGHT):
             self.wait(copy)
 
@@ -318,6 +345,7 @@ class Stored(NamedTuple):
     body: bytes
     due_ns: int
     key: bytes
+    tag: bytes
 
 
 @dataclass(slots=True)
@@ -351,8 +379,15 @@ class TailModel:
     def hand(self, channels: Iterable[ChannelModel], wall_ns: int) -> None:
         if not self.handing:
             return
-        for place in range(self.handed, len(self.log)):
-            body, due_ns, key = self.log[place]
-            for channel in channels:
-                channel.accept(body, due_ns, wall_ns, key, self.start + place)
+        for channel in channels:
+            self._give(channel, self.handed, len(self.log), wall_ns)
         self.handed = len(self.log)
+
+    def seek(self, channel: ChannelModel, offset: int, wall_ns: int) -> None:
+        """All from there on comes again, and nothing else."""
+        channel.empty()
+        self._give(channel, offset - self.start, self.handed, wall_ns)
+
+    def _give(self, channel: ChannelModel, first: int, end: int, wall_ns: int) -> None:
+        for place, (body, due_ns, key, tag) in enumerate(self.log[first:end], first):
+            channel.accept(body, due_ns, wall_ns, key, self.start + place, tag)

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.kernel import BatchCheck, Columns, Section, Values
+from penstock import kernel
+from penstock.kernel import BatchCheck, Columns, Section, Values, codec
 
 from .batches import (
     U64,
@@ -87,9 +88,7 @@ class TestRoundTrip:
         assert functions.decode_sections(data, 8) == arguments["sections"]
 
     @given(arguments=batch_arguments())
-    def test_both_forms_write_the_same_bytes(
-        self, kernel: ModuleType, codec: ModuleType, arguments: dict[str, Any]
-    ) -> None:
+    def test_both_forms_write_the_same_bytes(self, arguments: dict[str, Any]) -> None:
         assert kernel.encode_batch(**arguments) == codec.encode_batch(**arguments)
 
     def test_the_bytes_are_those_of_the_table(self, functions: ModuleType) -> None:
@@ -354,7 +353,7 @@ def rows_of(columns: Columns) -> list[tuple[int, int, int, int, bytes]]:
     return list(zip(*named, bodies, strict=True))
 
 
-def expected_rows(codec: ModuleType, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
+def expected_rows(arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
     own = arguments["sections"]
     return [
         (
@@ -370,11 +369,11 @@ def expected_rows(codec: ModuleType, arguments: dict[str, Any]) -> list[tuple[An
 
 @given(batches=st.lists(batch_arguments(), max_size=4))
 def test_rows_are_those_of_the_batches(
-    functions: ModuleType, codec: ModuleType, batches: list[dict[str, Any]]
+    functions: ModuleType, batches: list[dict[str, Any]]
 ) -> None:
     data = b"".join(functions.encode_batch(**arguments) for arguments in batches)
     columns = functions.decode_columns(data)
-    expected = [row for arguments in batches for row in expected_rows(codec, arguments)]
+    expected = [row for arguments in batches for row in expected_rows(arguments)]
     assert columns.count == len(expected)
     assert rows_of(columns) == expected
 

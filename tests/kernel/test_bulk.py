@@ -7,11 +7,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.kernel import BulkResult, BulkStatus
 
 WAIT_S = 30.0
@@ -26,7 +26,7 @@ Pair = tuple[socket.socket, socket.socket]
 class Thread:
     """A Bulk at work."""
 
-    def __init__(self, kernel: ModuleType, stall_ns: int = NEVER_NS, sends_max: int = 4):
+    def __init__(self, stall_ns: int = NEVER_NS, sends_max: int = 4):
         self.bulk = kernel.Bulk(sends_max, stall_ns, 0)
         self._thread = threading.Thread(target=self.bulk.run)
         self._thread.start()
@@ -48,11 +48,11 @@ Start = Callable[..., Thread]
 
 
 @pytest.fixture
-def start(kernel: ModuleType) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     threads: list[Thread] = []
 
     def make(**options: int) -> Thread:
-        threads.append(Thread(kernel, **options))
+        threads.append(Thread(**options))
         return threads[-1]
 
     yield make
@@ -88,7 +88,7 @@ def pair() -> Iterator[Pair]:
 # --- check ---
 
 
-def batches(kernel: ModuleType, first: int = 100, body_bytes: int = 50) -> list[bytes]:
+def batches(first: int = 100, body_bytes: int = 50) -> list[bytes]:
     """Five of two messages each."""
     bodies = [b"x" * body_bytes] * 2
     return [kernel.encode_batch(bodies, first + 2 * n, n << 22, 0) for n in range(5)]
@@ -130,9 +130,9 @@ def found(result: BulkResult) -> tuple[int, BulkStatus, int, int, int, int]:
     ],
 )
 def test_a_range_of_sound_batches(
-    kernel: ModuleType, start: Start, opened: Opened, asked: dict[str, int], first: int, last: int
+    start: Start, opened: Opened, asked: dict[str, int], first: int, last: int
 ) -> None:
-    written = batches(kernel)
+    written = batches()
     length = len(written[0])
     assert length == 184
     fd = opened(b"".join(written) + bytes(1000))
@@ -141,8 +141,8 @@ def test_a_range_of_sound_batches(
     assert found(result) == (7, DONE, first * length, last * length, *offsets)
 
 
-def test_batches_larger_than_the_window(kernel: ModuleType, start: Start, opened: Opened) -> None:
-    written = batches(kernel, body_bytes=300_000)
+def test_batches_larger_than_the_window(start: Start, opened: Opened) -> None:
+    written = batches(body_bytes=300_000)
     whole = b"".join(written)
     result = check(start(), opened(whole), len(whole), from_offset=104)
     assert found(result) == (7, DONE, 2 * len(written[0]), len(whole), 104, 110)
@@ -151,9 +151,9 @@ def test_batches_larger_than_the_window(kernel: ModuleType, start: Start, opened
 @pytest.mark.parametrize("number", [0, 2, 4])
 @pytest.mark.parametrize("how", ["a body", "a length", "the offset", "cut off", "not there"])
 def test_a_range_ends_before_what_is_hurt(
-    kernel: ModuleType, start: Start, opened: Opened, number: int, how: str
+    start: Start, opened: Opened, number: int, how: str
 ) -> None:
-    written = batches(kernel)
+    written = batches()
     length = len(written[0])
     data = bytearray(b"".join(written))
     at = number * length

@@ -1,7 +1,6 @@
 """One V2 connection without a socket: commands out of bytes, replies in order, the ways it ends."""
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -288,10 +287,10 @@ REASON = "the unfinished commands of all clients take too much memory"
 
 
 @pytest.fixture
-def bounded(kernel: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     monkeypatch.setattr(limits, "INPUT_BYTES_MAX", BOUND)
     monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", SMALL)
-    bounded = Side(kernel, message_bytes_max=MESSAGE, body_bytes_max=1_200)
+    bounded = Side(message_bytes_max=MESSAGE, body_bytes_max=1_200)
     yield bounded
     bounded.validate()
     bounded.close()
@@ -343,12 +342,10 @@ def test_small_remainders_do_not_count(bounded: Side) -> None:
         assert bounded.poll() == []
 
 
-def test_the_bound_has_room_for_two_bodies(
-    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bound_has_room_for_two_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "INPUT_BYTES_MAX", 10)
     monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", 10)
-    bounded = Side(kernel, message_bytes_max=MESSAGE, body_bytes_max=MESSAGE)
+    bounded = Side(message_bytes_max=MESSAGE, body_bytes_max=MESSAGE)
     for _ in range(2):
         bounded.connect().feed(WHOLE["PUB"][:900])
         assert bounded.poll() == []

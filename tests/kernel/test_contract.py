@@ -4,11 +4,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-import penstock.kernel
+from penstock import kernel
 from penstock.kernel import (
     BadPub,
     Cause,
@@ -24,7 +23,7 @@ from penstock.kernel import (
 
 from .batches import short_batch
 
-KERNEL = Path(penstock.kernel.__file__).parent
+KERNEL = Path(kernel.__file__).parent
 
 
 def test_the_numbers_are_those_of_types() -> None:
@@ -86,7 +85,7 @@ def test_nsqd_without_it_says_what_to_install() -> None:
 # --- places and names of batches ---
 
 
-def test_a_place_is_written(kernel: ModuleType) -> None:
+def test_a_place_is_written() -> None:
     claims = {"producer_id": 9, "producer_epoch": 8, "first_sequence": 7, "leader_epoch": 6}
     moved = bytearray(kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, **claims))
     layout.put_place(moved, 50, 5 << 22, 100, 45)
@@ -97,7 +96,7 @@ def test_a_place_is_written(kernel: ModuleType) -> None:
     assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
 
 
-def test_a_batch_is_named_by_epoch_offset_and_crc(kernel: ModuleType) -> None:
+def test_a_batch_is_named_by_epoch_offset_and_crc() -> None:
     for batch in (
         kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, 6),
         short_batch(b"body", 41, 4 << 22, 99, 1, 6),

@@ -1,10 +1,11 @@
 """Delivery: delayed messages, messages with a past, reading behind the memory, sampling, shares."""
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.kernel import Event, Held, Section, Source, Stray
 
 from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
@@ -46,9 +47,7 @@ def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side, window: 
 
 
 def with_past(side: Side, window: object, first: int, sections: dict[int, dict[int, int]]) -> bytes:
-    return bytes(
-        side.kernel.encode_batch([b"a", b"b", b"c"], first, 6 << 22, 1111, sections=sections)
-    )
+    return bytes(kernel.encode_batch([b"a", b"b", b"c"], first, 6 << 22, 1111, sections=sections))
 
 
 def behind_memory(side: Side) -> tuple[SimpleNamespace, int]:
@@ -181,9 +180,9 @@ def test_sampling_drops_for_good(side: Side, tail: Any, window: Any) -> None:
     assert (window.finish_count, conn.finish_count) == (0, 0)
 
 
-def sampled(kernel: ModuleType, **seed: int) -> list[tuple[int, ...]]:
+def sampled(**seed: int) -> list[tuple[int, ...]]:
     """Which messages, by number, two consumers of one engine got, and which again."""
-    side = Side(kernel, rdy_count_max=4_000, **seed)
+    side = Side(rdy_count_max=4_000, **seed)
     tail = side.tail()
     conns = [side.consumer(side.window(tail), 1_000) for _ in range(2)]
     for conn in conns:
@@ -195,22 +194,22 @@ def sampled(kernel: ModuleType, **seed: int) -> list[tuple[int, ...]]:
             ids = [message.id for message in side.received(conn)]
             for id in ids:
                 window.requeue(conn.serial, id, 0, side.wall_ns)
-            got.append(tuple(side.kernel.id_index(first_id, 200, id) for id in ids))
+            got.append(tuple(kernel.id_index(first_id, 200, id) for id in ids))
     side.close()
     return got
 
 
-def test_a_seed_decides_what_is_sampled(kernel: ModuleType) -> None:
-    draws = sampled(kernel, seed=5)
-    assert draws == sampled(kernel, seed=5)
-    assert draws != sampled(kernel, seed=6)
-    assert draws != sampled(kernel, seed=(1 << 64) - 1)
-    assert sampled(kernel) == sampled(kernel, seed=0)
+def test_a_seed_decides_what_is_sampled() -> None:
+    draws = sampled(seed=5)
+    assert draws == sampled(seed=5)
+    assert draws != sampled(seed=6)
+    assert draws != sampled(seed=(1 << 64) - 1)
+    assert sampled() == sampled(seed=0)
 
 
-def test_draws_are_independent(kernel: ModuleType) -> None:
+def test_draws_are_independent() -> None:
     """Of consumers, and of the attempts of one message."""
-    one, again, two, _ = map(set, sampled(kernel, seed=5))
+    one, again, two, _ = map(set, sampled(seed=5))
     assert again < one
     assert 30 < len(one & two) < 70
     assert 30 < len(again) < 70

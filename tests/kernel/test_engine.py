@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ PATIENCE_S = 60.0  # a busy machine may take long; a right one does not
 class Sockets(Side):
     """An engine with socket pairs. Its clock only moves when a test moves it."""
 
-    def __init__(self, kernel: ModuleType, **limits: int) -> None:
-        super().__init__(kernel, **limits)
+    def __init__(self, **limits: int) -> None:
+        super().__init__(**limits)
         self.peers: list[socket.socket] = []
         self.events: list[tuple[Any, ...]] = []
         self.answer: Callable[[tuple[Any, ...]], None] = lambda event: None
@@ -76,8 +75,8 @@ class Sockets(Side):
 
 
 @pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Sockets]:
-    side = Sockets(kernel)
+def side() -> Iterator[Sockets]:
+    side = Sockets()
     yield side
     side.validate()
     side.close()
@@ -306,10 +305,10 @@ def test_a_refused_client_that_keeps_sending_is_cut_off(side: Sockets) -> None:
     assert sent > 8 * MIB
 
 
-def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
+def test_closing_the_engine_closes_every_descriptor() -> None:
     gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))
-    side = Sockets(kernel)
+    side = Sockets()
     for _ in range(5):
         side.pair()
     side.rest(3)

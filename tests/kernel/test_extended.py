@@ -1,12 +1,11 @@
 """PUB_EXT and MPUB_EXT: what is stored, where it goes, and how it is answered."""
 
 import json
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from penstock import limits
+from penstock import kernel, limits
 from penstock.kernel import BadPub, Cut, Event, Section, Verb
 
 from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
@@ -26,7 +25,7 @@ def keyed(key: bytes) -> bytes:
 
 
 def sections(side: Side, name: bytes = b"t") -> list[dict[int, Any]]:
-    return [side.kernel.decode_sections(batch, 0) for batch in side.written[name]]
+    return [kernel.decode_sections(batch, 0) for batch in side.written[name]]
 
 
 def spread(side: Side, count: int, extended: bool = True) -> list[Any]:
@@ -36,7 +35,7 @@ def spread(side: Side, count: int, extended: bool = True) -> list[Any]:
 
 
 def place(side: Side, key: bytes, count: int) -> int:
-    return int(side.kernel.murmur3_32(key)) % count
+    return int(kernel.murmur3_32(key)) % count
 
 
 # --- what is stored ---
@@ -50,16 +49,16 @@ def test_the_trailer_says_key_trace_id_and_headers(side: Side) -> None:
     assert side.said(conn, mpub_ext(b"t", messages)) == []
     assert frames(conn.take_output()) == [OK]
     (batch,) = side.written[b"t"]
-    assert side.kernel.decode_bodies(batch, 0) == [b"one", b"two", b"three", b"four"]
+    assert kernel.decode_bodies(batch, 0) == [b"one", b"two", b"three", b"four"]
     said = {
         Section.TRACE: {0: 7},
         Section.KEY: {0: "é".encode(), 3: b""},
         Section.HEADERS: {0: first, 2: b"{}", 3: of(key="")},
     }
-    assert side.kernel.decode_sections(batch, 0) == said
-    bodies = side.kernel.decode_bodies(batch, 0)
-    header = side.kernel.decode_header(batch, 0)
-    assert batch == side.kernel.encode_batch(
+    assert kernel.decode_sections(batch, 0) == said
+    bodies = kernel.decode_bodies(batch, 0)
+    header = kernel.decode_header(batch, 0)
+    assert batch == kernel.encode_batch(
         bodies, 0, header.base_id, header.timestamp_ns, sections=said
     )
     assert conn.published == {b"t": 4}
@@ -95,13 +94,13 @@ def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any)
     tail.append(b"y", 77)
     expected[Section.DUE][len(each)] = 77
     batch = side.seal(tail)
-    header = side.kernel.decode_header(batch, 0)
-    assert batch == side.kernel.encode_batch(
+    header = kernel.decode_header(batch, 0)
+    assert batch == kernel.encode_batch(
         [b"x"] * 4 + [b"y"], 0, header.base_id, header.timestamp_ns, sections=expected
     )
     tail.commit()
     tail.append(b"z")
-    assert side.kernel.decode_header(side.seal(tail), 0).flags == 0  # nothing is left over
+    assert kernel.decode_header(side.seal(tail), 0).flags == 0  # nothing is left over
     tail.commit()
 
 
@@ -210,8 +209,8 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
     for number in range(4):
         name = b"t %d" % number if number else b"t"
         for batch in side.written[name]:
-            bodies = side.kernel.decode_bodies(batch, 0)
-            keys = side.kernel.decode_sections(batch, 0).get(Section.KEY, {})
+            bodies = kernel.decode_bodies(batch, 0)
+            keys = kernel.decode_sections(batch, 0).get(Section.KEY, {})
             for index, body in enumerate(bodies):
                 assert keys.get(index, b"none") == body
                 assert body == b"none" or place(side, body, 4) == number
@@ -392,12 +391,10 @@ def test_a_malformed_mpub_ext(
         ),
     ],
 )
-def test_an_end_within_a_command(
-    kernel: ModuleType, command: bytes, cuts: dict[int, tuple[Cut, int]]
-) -> None:
+def test_an_end_within_a_command(command: bytes, cuts: dict[int, tuple[Cut, int]]) -> None:
     verb = Verb.PUB_EXT if command[:1] == b"P" else Verb.MPUB_EXT
     for length, (cut, index) in cuts.items():
-        side = Side(kernel)
+        side = Side()
         side.tail()
         conn = side.connect()
         conn.feed(command[:length])

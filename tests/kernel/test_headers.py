@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.kernel import Headers
+from penstock import kernel
+from penstock.kernel import Headers, codec
 from penstock.kernel.traceparent import parse_traceparent
 from penstock.kernel.window import is_true_in, member_of, says
 
@@ -172,9 +173,7 @@ strings_only = st.dictionaries(
 
 
 @given(document=st.one_of(documents, strings_only))
-def test_whole_documents_as_another_reader_has_them(
-    kernel: ModuleType, codec: ModuleType, document: bytes
-) -> None:
+def test_whole_documents_as_another_reader_has_them(document: bytes) -> None:
     one, two = kernel.parse_headers(document), codec.parse_headers(document)
     assert one == two
     assert (one if one.wrong_at == RIGHT else None) == as_a_reader_has_it(document)
@@ -188,7 +187,7 @@ def test_whole_documents_as_another_reader_has_them(
 )
 @example(document=b'{"key":"\\ud83d\\ude00"}', at=14, change=b"", length=1)
 def test_damaged_documents_as_another_reader_has_them(
-    kernel: ModuleType, codec: ModuleType, document: bytes, at: int, change: bytes, length: int
+    document: bytes, at: int, change: bytes, length: int
 ) -> None:
     damaged = document[:at] + change + document[at + length :]
     one, two = kernel.parse_headers(damaged), codec.parse_headers(damaged)

@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -202,9 +201,9 @@ class Model:
 
 
 class Story:
-    def __init__(self, kernel: ModuleType, order: int, seed: int) -> None:
+    def __init__(self, order: int, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.side = Side(kernel, rdy_count_max=200)
+        self.side = Side(rdy_count_max=200)
         self.model = Model(order)
         self.tail = self.side.tail(memory=self.dice.choice([0, 500, 1 << 20]))
         self.window = self.side.window(self.tail)
@@ -409,7 +408,7 @@ class Story:
 
 @each("order", [Order.KEY, Order.STRICT])
 @each("seed", SEEDS)
-def test_the_order_holds_in_every_history(kernel: ModuleType, order: Order, seed: int) -> None:
-    story = Story(kernel, order, seed)
+def test_the_order_holds_in_every_history(order: Order, seed: int) -> None:
+    story = Story(order, seed)
     story.play()
     story.side.close()

@@ -1,7 +1,6 @@
 """From timestamp to FIN: which bucket, which messages, and that nothing is counted twice."""
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from .turns import MS, SECOND, WALL_NS, Side, fin
 
 
 @pytest.fixture
-def side(kernel: ModuleType) -> Iterator[Side]:
-    side = Side(kernel)
+def side() -> Iterator[Side]:
+    side = Side()
     side.settle()  # a first turn tells the kernel both clocks
     yield side
     side.validate()

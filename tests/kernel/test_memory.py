@@ -3,12 +3,12 @@
 import gc
 import resource
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock import limits
+from penstock import kernel, limits
 from penstock.kernel import Source
 from penstock.kernel.layout import LENGTH_FIELD_BYTES, SHORT_HEADER_BYTES
 
@@ -23,26 +23,26 @@ def kept_bytes(side: Side, tail: Any) -> int:
     return written + limits.KEPT_BATCH_BYTES
 
 
-def batch_bytes(kernel: ModuleType) -> int:
+def batch_bytes() -> int:
     """What a batch of one `BODY` takes."""
-    side = Side(kernel)
+    side = Side()
     tail = side.tail()
     side.publish(tail, BODY)
     side.close()
     return kept_bytes(side, tail)
 
 
-def small(monkeypatch: pytest.MonkeyPatch, kernel: ModuleType, **batches: int) -> Side:
+def small(monkeypatch: pytest.MonkeyPatch, **batches: int) -> Side:
     """An engine with bounds of so many batches."""
     for name, count in batches.items():
-        monkeypatch.setattr(limits, f"{name}_MEMORY_BYTES_MAX", count * batch_bytes(kernel))
-    return Side(kernel)
+        monkeypatch.setattr(limits, f"{name}_MEMORY_BYTES_MAX", count * batch_bytes())
+    return Side()
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_a_tail_keeps_what_fits_to_the_byte(kernel: ModuleType, spare: int) -> None:
-    side = Side(kernel)
-    tail = side.tail(memory=3 * batch_bytes(kernel) + spare)
+def test_a_tail_keeps_what_fits_to_the_byte(spare: int) -> None:
+    side = Side()
+    tail = side.tail(memory=3 * batch_bytes() + spare)
     for _ in range(5):
         side.publish(tail, BODY)
     assert tail.committed_end - tail.memory_start == 3 + spare
@@ -50,8 +50,8 @@ def test_a_tail_keeps_what_fits_to_the_byte(kernel: ModuleType, spare: int) -> N
     side.close()
 
 
-def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: ModuleType) -> None:
-    side = small(monkeypatch, kernel, SHARED=3)
+def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = small(monkeypatch, SHARED=3)
     one, two = side.tail(b"1"), side.tail(b"2")
     for _ in range(3):
         side.publish(one, BODY)
@@ -68,11 +68,9 @@ def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: Module
 
 
 @pytest.mark.parametrize("owned", [False, True])
-def test_a_tail_that_is_gone_shares_no_longer(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType, owned: bool
-) -> None:
+def test_a_tail_that_is_gone_shares_no_longer(monkeypatch: pytest.MonkeyPatch, owned: bool) -> None:
     """Whether it goes by itself, or in a cycle with its owner, which the collector finds."""
-    side = small(monkeypatch, kernel, SHARED=3)
+    side = small(monkeypatch, SHARED=3)
     gone, tail = side.tail(b"gone"), side.tail()
     if owned:
         gone.owner = SimpleNamespace(tail=gone)
@@ -89,10 +87,8 @@ def test_a_tail_that_is_gone_shares_no_longer(
     side.close()
 
 
-def test_what_all_have_read_is_dropped_but_the_most_recent(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    side = small(monkeypatch, kernel, RECENT=2)
+def test_what_all_have_read_is_dropped_but_the_most_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = small(monkeypatch, RECENT=2)
     tail = side.tail()
     fast, slow = (side.window(tail) for _ in range(2))
     reader, late = side.consumer(fast, 100), side.consumer(slow, 3)
@@ -146,7 +142,7 @@ def test_a_small_topic_does_not_hoard_large_buffers(side: Side) -> None:
 # --- A block read from a file and the buffer that it stands on ---
 
 
-def test_a_window_in_a_cycle_gives_its_blocks_buffer_back(kernel: ModuleType) -> None:
+def test_a_window_in_a_cycle_gives_its_blocks_buffer_back() -> None:
     data = bytearray(kernel.encode_batch([b"a", b"b"], 0, 1 << 22, 1))
     view = memoryview(data)  # older than the window, so the collector would clear it first
     engine = kernel.Engine(1 << 20, 5 << 20, 2500)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock import limits
+from penstock import kernel, limits
 from penstock.kernel import BadPub, Event, Verb
 
 from .turns import MS, OK, Side, fin, frames, mpub, mpub_ext, pub, pub_ext, size
@@ -34,7 +34,7 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side, tail: Any, conn:
     assert frames(conn.take_output()) == [OK]
     assert conn.pending == 0
     assert conn.published == {b"t": 1}
-    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"hello"]
+    assert kernel.decode_bodies(side.written[b"t"][0], 0) == [b"hello"]
 
 
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"x5"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock import limits
+from penstock import kernel, limits
 from penstock.kernel import BadPub, Event, Verb
 
 from .turns import OK, Side, frames, mpub, pub
@@ -291,4 +291,4 @@ def test_who_waits_for_several_batches_goes_on_after_the_last_of_them(side: Side
     side.commit()
     side.flush()
     assert side.poll() == []
-    assert side.kernel.decode_bodies(side.seal(tails[0]), 0) == [b"2", b"1"]
+    assert kernel.decode_bodies(side.seal(tails[0]), 0) == [b"2", b"1"]

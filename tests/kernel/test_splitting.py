@@ -7,7 +7,6 @@ whole and in random pieces; events, log and output must not differ.
 import random
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,8 +24,8 @@ BODY_MAX = 300
 class Play:
     """One conversation, answered by rule, with all that came of it written down."""
 
-    def __init__(self, kernel: ModuleType) -> None:
-        self.side = Side(kernel, message_bytes_max=100, body_bytes_max=BODY_MAX)
+    def __init__(self) -> None:
+        self.side = Side(message_bytes_max=100, body_bytes_max=BODY_MAX)
         self.happened: list[tuple[Any, ...]] = []
         tail = self.side.tail()
         self.side.tail(b"u")
@@ -90,9 +89,7 @@ class Play:
             self.happened,
             self.output,
             {
-                topic: [
-                    body for batch in batches for body in self.side.kernel.decode_bodies(batch, 0)
-                ]
+                topic: [body for batch in batches for body in kernel.decode_bodies(batch, 0)]
                 for topic, batches in self.side.written.items()
             },
             (self.conn.rdy, self.conn.in_flight, self.conn.finish_count, self.conn.pending),
@@ -103,8 +100,8 @@ class Play:
         return outcome
 
 
-def played(kernel: ModuleType, pieces: list[bytes]) -> tuple[Any, ...]:
-    play = Play(kernel)
+def played(pieces: list[bytes]) -> tuple[Any, ...]:
+    play = Play()
     for piece in pieces:
         play.hear(piece)
     return play.end()
@@ -119,11 +116,9 @@ def comparable(outcome: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_a_long_mpub_in_small_pieces_is_not_read_again_and_again(
-    kernel: ModuleType, chunk: int
-) -> None:
+def test_a_long_mpub_in_small_pieces_is_not_read_again_and_again(chunk: int) -> None:
     """With work in proportion to the square of its length this would take minutes."""
-    side = Side(kernel)
+    side = Side()
     tail = side.tail(memory=1 << 24)
     conn = side.connect()
     side.poll()
@@ -200,7 +195,7 @@ def one_round(seed: int) -> int:
     ends = rng.random() < 0.5
     outcomes = []
     for parts in (cut, [stream]):
-        play = Play(kernel)
+        play = Play()
         for piece in parts:
             play.hear(piece)
         if ends:

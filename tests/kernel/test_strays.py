@@ -26,6 +26,16 @@ def window_of(side: Side, attempts_max: int) -> Any:
     return window
 
 
+def one_exhausted(side: Side) -> tuple[Any, int]:
+    """A window whose only message has used its only attempt, and its id."""
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    pass_timeout(side)
+    return window, id
+
+
 def test_the_last_timeout_exhausts(side: Side) -> None:
     window = window_of(side, 2)
     conn = side.consumer(window, rdy=1)
@@ -71,11 +81,7 @@ def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
 
 
 def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    pass_timeout(side)
+    window, id = one_exhausted(side)
     assert len(window.take_exhausted(10)) == 1
     assert window.settle_exhausted(id, False)
     assert window.take_exhausted(10) == [exhausted(0, id, 1)]
@@ -104,11 +110,7 @@ def test_a_new_bound_judges_what_waits(side: Side) -> None:
 
 
 def test_the_journal_says_waiting_and_a_restart_knows_better(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    pass_timeout(side)
+    window, id = one_exhausted(side)
     entry = stray(0, id, 1, Stray.WAITING)
     assert side.journal(window)[-1] == entry
     again = side.window(window.tail, 0)
@@ -136,11 +138,7 @@ def test_the_last_attempt_in_flight_at_a_restart(
 
 
 def test_empty_and_seek_forget_them(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    pass_timeout(side)
+    window, id = one_exhausted(side)
     window.empty()
     assert (window.exhausted, window.take_exhausted(10)) == (0, [])
     assert not window.settle_exhausted(id, True)

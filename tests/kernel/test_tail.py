@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.kernel import Event, LogEnd, Section, Verb, encode_batch
 
 from .batches import short_batch
@@ -20,7 +21,7 @@ def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]
     for body in bodies:
         tail.append(body)
     parts = tail.seal(9 << 22, 1234, 38, 2)
-    assert b"".join(bytes(part) for part in parts) == side.kernel.encode_batch(
+    assert b"".join(bytes(part) for part in parts) == kernel.encode_batch(
         bodies, 40, 9 << 22, 1234, synced_end=38, leader_epoch=2
     )
     assert (tail.open_count, tail.open_bytes, tail.sealed_count) == (0, 0, len(bodies))
@@ -51,7 +52,7 @@ def test_a_message_alone_has_the_short_form_where_that_can_say_it(
     else:
         expected = encode_batch([body], 70_000, 9 << 22, 1234, synced_end, epoch)
     assert sealed == expected
-    header = side.kernel.decode_header(sealed, 0)
+    header = kernel.decode_header(sealed, 0)
     assert (header.synced_end, header.leader_epoch, header.count) == (synced_end, epoch, 1)
 
 
@@ -122,7 +123,7 @@ def test_due_times_stand_in_the_trailer(side: Side, body: bytes, tail: Any) -> N
     tail.append(body)
     tail.append(b"later", 77)
     tail.append(b"much later", 99)
-    expected = side.kernel.encode_batch(
+    expected = kernel.encode_batch(
         [body, b"later", b"much later"], 0, 8, 5, sections={Section.DUE: {1: 77, 2: 99}}
     )
     assert b"".join(bytes(part) for part in tail.seal(8, 5, 0)) == expected

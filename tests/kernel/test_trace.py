@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
+from penstock import kernel
+from penstock.kernel import TRACE_ALL, Section, TraceKind, codec, encode_batch
 from penstock.limits import TRACE_CHUNK_EVENTS
 from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
@@ -189,7 +190,7 @@ def test_many_events_come_in_chunks(side: Side) -> None:
     first_id = side.publish(tail, *[b"x"] * count)
     assert side.engine.trace_pending
     assert side.engine.trace_full
-    rest_id = side.kernel.id_at(first_id, TRACE_CHUNK_EVENTS)
+    rest_id = kernel.id_at(first_id, TRACE_CHUNK_EVENTS)
     assert records_of(side) == [
         [(TraceKind.PUBLISHED, first_id, 0, TRACE_CHUNK_EVENTS)],
         [(TraceKind.PUBLISHED, rest_id, TRACE_CHUNK_EVENTS, 5)],
@@ -358,8 +359,6 @@ def test_one_message_is_picked_out_of_runs(functions: ModuleType) -> None:
 
 @given(RECORDS, st.sampled_from([0, 1, 3, 79, 1 << 22]), st.sampled_from([0, 42]))
 def test_both_forms_agree(
-    kernel: ModuleType,
-    codec: ModuleType,
     rows: list[tuple[int, ...]],
     message_id: int,
     trace_id: int,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.kernel import Held, Section, Source, Stray, StrayRecord
 from penstock.limits import ALLOWANCE_ALL
 
@@ -208,7 +209,7 @@ def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> N
     window.auto_ack_attempts, window.auto_ack_age_ns = 1, AGE_NS
     conn = side.consumer(window, rdy=1)
     sections = {Section.TIMESTAMP: {0: side.wall_ns - AGE_NS - 1}}
-    batch = side.kernel.encode_batch([b"old"], 0, side.next_id, side.wall_ns, sections=sections)
+    batch = kernel.encode_batch([b"old"], 0, side.next_id, side.wall_ns, sections=sections)
     tail.seal_batch(batch)
     tail.commit()
     tail.handing = True

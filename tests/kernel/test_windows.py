@@ -81,7 +81,6 @@ def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
     side.pass_time(61 * SECOND)
     side.tick()
     assert (windows[1].in_flight, windows[1].timeout_count) == (0, 4)
-    side.validate()
 
 
 def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from penstock import kernel
 from penstock.clock import NEVER_NS
 from penstock.kernel import Event, Source, TraceKind
 from penstock.net.turn import TurnOrder
@@ -169,10 +170,9 @@ class Store:
 
 
 class Side:
-    """One form of the kernel with all that a shell does for it."""
+    """The kernel with all that a shell does for it."""
 
-    def __init__(self, kernel: ModuleType, **limits: int) -> None:
-        self.kernel = kernel
+    def __init__(self, **limits: int) -> None:
         self.engine = kernel.Engine(
             limits.get("message_bytes_max", 1 << 20),
             limits.get("body_bytes_max", 5 << 20),
@@ -335,9 +335,7 @@ class Side:
         for things, events in self.engine.take_trace():
             names = ["", *map(name, things)]
             partitions = [0, *(getattr(thing, "partition", 0) for thing in things)]
-            for row in struct.iter_unpack(
-                "<qQqQIHHHHHBB", self.kernel.expand_events(events, 1 << 20)
-            ):
+            for row in struct.iter_unpack("<qQqQIHHHHHBB", kernel.expand_events(events, 1 << 20)):
                 time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
                 attempts, partition, kind, zero = row[8:]
                 assert (partition, zero) == (partitions[topic], 0)
@@ -368,7 +366,7 @@ class Side:
         """So many batches of what the window wants searched, as a broker does it."""
         while window.search_start < window.search_end and steps:
             block = self.block(log_name(window.tail), window.search_start, 1)
-            header = self.kernel.decode_header(block, 0)
+            header = kernel.decode_header(block, 0)
             found = [block] if header.flags & 1 else []
             end = header.base_offset + header.count
             self.engine.search(window, found, end, self.lowest_id(window))
@@ -380,8 +378,8 @@ class Side:
         block = self.block(log_name(window.tail), window.next, 1)
         if not block:
             return 0
-        header = self.kernel.decode_header(block, 0)
-        return int(self.kernel.id_at(header.base_id, window.next - header.base_offset))
+        header = kernel.decode_header(block, 0)
+        return int(kernel.id_at(header.base_id, window.next - header.base_offset))
 
     # --- reading what was written ---
 
@@ -389,7 +387,7 @@ class Side:
         """Batches from the one that holds `from_offset` on."""
         found: list[bytes] = []
         for data in self.written[topic]:
-            header = self.kernel.decode_header(data, 0)
+            header = kernel.decode_header(data, 0)
             if header.base_offset + header.count > from_offset and len(found) < count_max:
                 found.append(data)
         return b"".join(found)

@@ -129,6 +129,29 @@ def corrupt(disk: SimDisk, offset: int) -> str:
     return path
 
 
+def durable_disk() -> SimDisk:
+    """With the directories of a topic, which outlast a power loss."""
+    disk = SimDisk()
+    disk.mkdir("data/topics/orders")
+    for path in ("", "data", "data/topics", "data/topics/orders"):
+        disk.sync_directory(path)
+    return disk
+
+
+def segments(disk: SimDisk, path: str = PATH) -> list[str]:
+    return sorted(f"{path}/{name}" for name in disk.listdir(path) if name.endswith(".log"))
+
+
+def first_offset(segment: str) -> int:
+    """Its name says it."""
+    return int(segment[-24:-4])
+
+
+def contents(disk: SimDisk, path: str = PATH) -> dict[str, bytes]:
+    """Of its files, by name."""
+    return {name: disk.content(f"{path}/{name}") for name in disk.listdir(path)}
+
+
 def put(disk: SimDisk, path: str, content: bytes) -> None:
     disk.create(path)
     disk.replace(path, content)

@@ -17,7 +17,7 @@ from penstock.log.segment import LogSettings
 from penstock.log.verify import verify
 from sim.disk import Call, Fault, SimDisk
 
-from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, bodies_from, body, corrupt
+from .helpers import NOW_NS, PATH, SMALL, Writer, bodies_from, body, contents, corrupt, durable_disk
 
 OWNER = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 
@@ -75,7 +75,7 @@ def test_a_cut_log_is_as_if_the_rest_had_never_been(
     log = filled(disk)
     if synced:
         log.sync()
-        log.mark(NOW_NS + 10 * SECOND)
+        log.mark(NOW_NS + 10 * limits.SECOND)
     log.epochs()
     removed = log.cut(offset)
     assert removed[:2] == (offset, 180)
@@ -92,13 +92,13 @@ def test_a_cut_log_is_as_if_the_rest_had_never_been(
 
 def test_no_cut_between_the_messages_of_a_batch(disk: SimDisk) -> None:
     log = filled(disk, 5)
-    contents = {name: disk.content(f"{PATH}/{name}") for name in disk.listdir(PATH)}
+    before = contents(disk)
     for offset in (4, 5, 14, -1, 16):
         with pytest.raises(CutRefused) as caught:
             log.cut(offset)
         assert caught.value.offset == offset
     assert log.written_end == 15
-    assert contents == {name: disk.content(f"{PATH}/{name}") for name in disk.listdir(PATH)}
+    assert contents(disk) == before
 
 
 def test_what_all_members_have_synced_is_cut_by_force_alone(disk: SimDisk) -> None:
@@ -130,14 +130,12 @@ def test_no_cut_while_a_sync_is_under_way(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 33, 90, 177])
-def test_a_power_loss_in_the_midst_of_a_cut_leaves_a_beginning(disk: SimDisk, offset: int) -> None:
+def test_a_power_loss_in_the_midst_of_a_cut_leaves_a_beginning(offset: int) -> None:
     """Whatever step it comes in, and whatever the headers tell."""
     lengths = set()
     for seed in range(120):
         rng = random.Random(seed)
-        if disk.exists(PATH):
-            for name in disk.listdir(PATH):
-                disk.unlink(f"{PATH}/{name}")
+        disk = durable_disk()
         log = PartitionLog.create(disk, PATH, SMALL, OWNER)
         writer = Writer(log)
         for _ in range(60):
@@ -146,7 +144,7 @@ def test_a_power_loss_in_the_midst_of_a_cut_leaves_a_beginning(disk: SimDisk, of
             if rng.random() < 0.3:
                 log.sync()
         log.sync()
-        log.mark(NOW_NS + 10 * SECOND)
+        log.mark(NOW_NS + 10 * limits.SECOND)
         call: Call = rng.choice(("sync", "sync_directory", "truncate", "unlink", "rename", "write"))
         disk.inject(Fault(call, skip=rng.randint(0, 4), times=0))
         try:
@@ -180,7 +178,7 @@ def test_a_cut_that_is_not_finished_stops_the_partition(disk: SimDisk) -> None:
 def test_a_cut_that_cannot_begin_changes_nothing(disk: SimDisk) -> None:
     log = filled(disk)
     log.sync()
-    log.mark(NOW_NS + 10 * SECOND)
+    log.mark(NOW_NS + 10 * limits.SECOND)
     disk.inject(Fault("write", path_part="mark"))
     with pytest.raises(WriteRefused):
         log.cut(90)
@@ -272,7 +270,7 @@ def test_a_file_of_a_cut_can_be_looked_at(disk: SimDisk) -> None:
 def test_a_log_that_is_reset_is_empty_at_its_new_start(disk: SimDisk, start: int) -> None:
     log = filled(disk)
     log.sync()
-    log.retain(90, NOW_NS + 10**6 * SECOND, 0, 0)
+    log.retain(90, NOW_NS + 10**6 * limits.SECOND, 0, 0)
     assert 0 < log.start_offset <= 90
     last_id = log.last_id
     removed = log.reset(start)
@@ -295,7 +293,7 @@ def test_a_recycled_file_never_brings_back_offsets_of_a_log_that_was_reset(disk:
     """Retention makes spares of offsets that a log which begins lower will have again."""
     log = filled(disk)
     log.sync()
-    log.retain(120, NOW_NS + 10**6 * SECOND, 0, 0)
+    log.retain(120, NOW_NS + 10**6 * limits.SECOND, 0, 0)
     assert any(names.spare_number(name) is not None for name in disk.listdir(PATH))
     log.reset(0)
     assert not any(names.spare_number(name) is not None for name in disk.listdir(PATH))
@@ -307,17 +305,15 @@ def test_a_recycled_file_never_brings_back_offsets_of_a_log_that_was_reset(disk:
 
 
 @pytest.mark.parametrize("start", [0, 60, 5000])
-def test_a_power_loss_in_the_midst_of_a_reset_damages_nothing(disk: SimDisk, start: int) -> None:
+def test_a_power_loss_in_the_midst_of_a_reset_damages_nothing(start: int) -> None:
     starts = set()
     for seed in range(120):
         rng = random.Random(seed)
-        if disk.exists(PATH):
-            for name in disk.listdir(PATH):
-                disk.unlink(f"{PATH}/{name}")
+        disk = durable_disk()
         log = filled(disk, 40)
         log.sync()
-        log.mark(NOW_NS + 10 * SECOND)
-        log.retain(50, NOW_NS + 10**6 * SECOND, 0, 0)
+        log.mark(NOW_NS + 10 * limits.SECOND)
+        log.retain(50, NOW_NS + 10**6 * limits.SECOND, 0, 0)
         old_start = log.start_offset
         calls: tuple[Call, ...] = ("sync", "sync_directory", "create", "unlink", "rename", "write")
         disk.inject(Fault(rng.choice(calls), skip=rng.randint(0, 6), times=0))

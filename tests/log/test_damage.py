@@ -1,42 +1,35 @@
 """A log whose files are corrupt: what it says, what it still serves, what it refuses."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from penstock.errors import LogDamaged, StorageError
+from penstock.limits import SECOND
 from penstock.log.damage import Damage, DamageList, LostRange
 from penstock.log.partition import PartitionLog
+from penstock.log.segment import SegmentInfo
 from sim.disk import Fault, SimDisk
 
-from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
+from .helpers import NOW_NS, PATH, SMALL, Writer, bodies_from, body, contents, corrupt, new_log
 
 
-def closed_log(disk: SimDisk, batches: int = 60) -> None:
-    log, writer = new_log(disk, "data/0")
+def closed_log(disk: SimDisk, batches: int = 60) -> Sequence[SegmentInfo]:
+    """Its segments."""
+    log, writer = new_log(disk, PATH)
     for n in range(batches):
         writer.fill(1, NOW_NS + n * SECOND)
     log.close()
+    return log.segments
 
 
 def reopened(disk: SimDisk) -> PartitionLog:
-    return PartitionLog.open(disk, "data/0", SMALL)
-
-
-def position_of(disk: SimDisk, offset: int) -> tuple[str, int]:
-    log = reopened(disk)
-    found = log._reader.locate(offset)
-    path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
-    log._segments.close()
-    return path, found.position
-
-
-def segments_of(disk: SimDisk) -> list[str]:
-    return sorted(f"data/0/{n}" for n in disk.listdir("data/0") if n.endswith(".log"))
+    return PartitionLog.open(disk, PATH, SMALL)
 
 
 def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
     closed_log(disk)
-    path, position = position_of(disk, 10)
-    disk.flip(path, position + 90, 5)
+    corrupt(disk, 10)
     log = reopened(disk)
     with pytest.raises(LogDamaged):
         log.message(10)
@@ -48,9 +41,8 @@ def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
 
 def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDisk) -> None:
     """The age of a segment is read from the one behind it."""
-    closed_log(disk)
-    for path in segments_of(disk)[1:3]:
-        disk.flip(path, 90, 5)
+    for segment in closed_log(disk)[1:3]:
+        disk.flip(segment.path, 90, 5)
     log = reopened(disk)
     fourth = log.segments[3].from_offset
     written_ns = log.message(fourth).timestamp_ns
@@ -67,8 +59,7 @@ def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: Si
     log.close()
     sound = [True] * 180
     for base in bases[1:-1]:
-        path, position = position_of(disk, base)
-        disk.flip(path, position + 90, 5)
+        corrupt(disk, base)
         sound[base : base + 3] = [False] * 3
         log = reopened(disk)
         assert [log.find_id(id) for id in ids] == [n if sound[n] else None for n in range(180)]
@@ -81,8 +72,7 @@ def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: Si
 
 def test_writing_goes_on_behind_a_corrupt_batch_when_the_end_is_sound(disk: SimDisk) -> None:
     closed_log(disk)
-    path, position = position_of(disk, 175)
-    disk.flip(path, position + 90, 5)
+    corrupt(disk, 175)
     log = reopened(disk)
     assert [(start, end) for start, end, _ in log.damaged] == [(174, 177)]
     assert log.refusal is None
@@ -97,11 +87,11 @@ def test_writing_goes_on_behind_a_corrupt_batch_when_the_end_is_sound(disk: SimD
 
 
 def test_an_unfinished_write_behind_a_corrupt_batch_is_cut(disk: SimDisk) -> None:
-    log, writer = new_log(disk, "data/0")
+    log, writer = new_log(disk, PATH)
     writer.fill(4)
     log.sync()
     writer.fill(2)  # the fifth batch says that the fourth was synced
-    (path,) = segments_of(disk)
+    path = log.segments[0].path
     end = len(disk.content(path).rstrip(b"\0"))
     disk.kill()
     disk.flip(path, 90, 5)
@@ -118,9 +108,8 @@ def test_an_unfinished_write_behind_a_corrupt_batch_is_cut(disk: SimDisk) -> Non
 def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> None:
     closed_log(disk)
     for offset in (175, 178):
-        path, position = position_of(disk, offset)
-        disk.flip(path, position + 90, 5)
-    before = {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")}
+        corrupt(disk, offset)
+    before = contents(disk)
     log = reopened(disk)
     assert [(start, end) for start, end, _ in log.damaged] == [(174, 180)]
     assert log.report.damaged == tuple(log.damaged)
@@ -134,14 +123,13 @@ def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> N
     assert [log.message(n).body for n in range(165, 174)] == [body(n) for n in range(165, 174)]
     log.mark(NOW_NS + 10**6 * SECOND)
     log.close()
-    assert {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")} == before
+    assert contents(disk) == before
 
 
 def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
-    closed_log(disk)
-    last = segments_of(disk)[-1]
-    first_lost = int(last[7:27])
-    disk.unlink(last)
+    *_, last = closed_log(disk)
+    first_lost = last.from_offset
+    disk.unlink(last.path)
     log = reopened(disk)
     assert [(start, end) for start, end, _ in log.damaged] == [(first_lost, 180)]
     assert [log.message(n).body for n in range(log.start_offset, first_lost)] == [
@@ -152,10 +140,9 @@ def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
 
 
 def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk) -> None:
-    closed_log(disk)
-    segments = segments_of(disk)
-    start, end = int(segments[1][7:27]), int(segments[2][7:27])
-    disk.unlink(segments[1])
+    lost = closed_log(disk)[1]
+    start, end = lost.from_offset, lost.to_offset
+    disk.unlink(lost.path)
     log = reopened(disk)
     with pytest.raises(LogDamaged) as caught:
         log.read(start + 1, 100)
@@ -166,7 +153,7 @@ def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk)
 @pytest.mark.parametrize("what", ["missing", "short", "junk", "of another log"])
 def test_a_wrong_index_is_put_right(disk: SimDisk, what: str) -> None:
     closed_log(disk)
-    indexes = [f"data/0/{n}" for n in sorted(disk.listdir("data/0")) if n.endswith(".index")]
+    indexes = [f"{PATH}/{n}" for n in sorted(disk.listdir(PATH)) if n.endswith(".index")]
     sound = {path: disk.content(path) for path in indexes}
     for path in indexes:
         content = sound[path]

@@ -20,7 +20,7 @@ from penstock.log.errors import (
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
 
-from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, contents
 
 LEADER = "data/topics/orders/0"
 FOLLOWER = "data/topics/orders/1"
@@ -89,17 +89,14 @@ def refused(
     pair: Pair, error: type[AppendRefused], row: list[bytes], previous: BatchName | None = None
 ) -> AppendRefused:
     log = pair.follower
-    contents = {
-        name: pair.disk.content(f"{FOLLOWER}/{name}") for name in pair.disk.listdir(FOLLOWER)
-    }
+    files = contents(pair.disk, FOLLOWER)
     before = (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     with pytest.raises(error) as caught:
         log.append_row(row, previous or log.last(), 0)
     assert type(caught.value) is error
     assert caught.value.where == FOLLOWER
     assert before == (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
-    for name in pair.disk.listdir(FOLLOWER):
-        assert pair.disk.content(f"{FOLLOWER}/{name}") == contents[name]
+    assert contents(pair.disk, FOLLOWER) == files
     return caught.value
 
 

@@ -11,7 +11,7 @@ from penstock.log.sealed import seal
 from penstock.log.verify import verify
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, first_offset, segments
 
 ORDERS = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 BILLS = LogOwner("bills", 0, "005-18a26f9ac7a69001")
@@ -23,10 +23,6 @@ def path_of(owner: LogOwner) -> str:
 
 def opened(disk: SimDisk, owner: LogOwner = ORDERS) -> PartitionLog:
     return PartitionLog.open(disk, path_of(owner), SMALL, owner=owner)
-
-
-def segments(disk: SimDisk, owner: LogOwner = ORDERS) -> list[str]:
-    return sorted(f"{path_of(owner)}/{n}" for n in disk.listdir(path_of(owner)) if n[-4:] == ".log")
 
 
 @pytest.fixture
@@ -49,7 +45,7 @@ def disk() -> SimDisk:
 
 
 def swap(disk: SimDisk, number: int) -> tuple[str, str]:
-    mine, other = segments(disk)[number], segments(disk, BILLS)[number]
+    mine, other = segments(disk)[number], segments(disk, path_of(BILLS))[number]
     contents = disk.content(mine), disk.content(other)
     disk.replace(mine, contents[1])
     disk.replace(other, contents[0])
@@ -95,7 +91,7 @@ def test_a_sealed_segment_of_another_log_is_not_served(disk: SimDisk, number: in
 def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDisk) -> None:
     mine, _ = swap(disk, -1)
     before = disk.content(mine)
-    base = int(mine[-24:-4])
+    base = first_offset(mine)
     log = opened(disk)
     assert log.refusal is not None
     assert log.refusal[0] == base

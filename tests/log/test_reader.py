@@ -1,6 +1,7 @@
 """Reading beside the log, places in it by bytes, and searches where little or nothing is there."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,18 +27,19 @@ def batch_offset(stretch: Stretch, position: int) -> int:
     return decode_header(data, 0).base_offset
 
 
-def filled(path: Path, batches: int = 100) -> PartitionLog:
-    log, writer = new_log(OsDisk(), path / "0")
-    for number in range(batches):
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    log, writer = new_log(OsDisk(), tmp_path / "0")
+    for number in range(100):
         writer.fill(1, NOW_NS + number * SECOND)
-    return log
+    yield log
+    log.close()
 
 
 # --- stretches ---
 
 
-def test_a_stretch_leads_to_the_batch_that_is_wanted(tmp_path: Path) -> None:
-    log = filled(tmp_path)
+def test_a_stretch_leads_to_the_batch_that_is_wanted(log: PartitionLog) -> None:
     assert len(log.segments) > 3
     for offset in range(log.written_end):
         stretch = log.stretch(offset)
@@ -49,11 +51,9 @@ def test_a_stretch_leads_to_the_batch_that_is_wanted(tmp_path: Path) -> None:
         assert stretch.end == info.bytes_stored
         assert stretch.limit == (info.to_offset if info.sealed else None)
         log.release(stretch)
-    log.close()
 
 
-def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
-    log = filled(tmp_path)
+def test_a_stretch_outlives_the_removal_of_its_file(log: PartitionLog) -> None:
     log.sync()
     stretch = log.stretch(0)
     assert stretch is not None
@@ -70,18 +70,15 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
     assert stretch.segment.readers == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(stretch.descriptor)
-    log.close()
-
-
-# --- blocks ---
 
 
 # --- places by bytes ---
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_bytes_from_an_offset_fall_to_nothing_at_the_end(tmp_path: Path, reopen: bool) -> None:
-    log = filled(tmp_path)
+def test_bytes_from_an_offset_fall_to_nothing_at_the_end(
+    log: PartitionLog, tmp_path: Path, reopen: bool
+) -> None:
     if reopen:
         log.close()
         log = PartitionLog.open(OsDisk(), tmp_path / "0", SMALL)
@@ -94,8 +91,7 @@ def test_bytes_from_an_offset_fall_to_nothing_at_the_end(tmp_path: Path, reopen:
     log.close()
 
 
-def test_after_some_bytes_of_log(tmp_path: Path) -> None:
-    log = filled(tmp_path)
+def test_after_some_bytes_of_log(log: PartitionLog) -> None:
     even = log.bytes_stored / log.written_end
     for offset in (0, 1, 100, 250):
         for length in (0, 1, 300, 5_000, 9_000):
@@ -104,7 +100,6 @@ def test_after_some_bytes_of_log(tmp_path: Path) -> None:
             assert abs(found - wanted) * even < SMALL.index_every_bytes
             assert found > offset  # a caller that goes on from there gets on
     assert log.after_bytes(299, 1 << 40) == log.after_bytes(0, log.bytes_stored) == 300
-    log.close()
 
 
 # --- the index ---

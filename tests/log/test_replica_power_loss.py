@@ -485,6 +485,3 @@ def test_no_power_loss_breaks_what_a_replica_said(first_seed: int) -> None:
         for name, count in world.counts.items():
             counts[name] = counts.get(name, 0) + count
     assert min(counts.values()) > ROUNDS_PER_TEST // 10, counts  # each was really met
-
-
-# --- the histories find what they are there to find ---

@@ -25,10 +25,9 @@ def replica(state: State, reason: str = "") -> ReplicaFile:
 
 
 @pytest.fixture
-def disk() -> SimDisk:
-    disk = SimDisk()
+def disk(disk: SimDisk) -> SimDisk:
     disk.mkdir(PATH)
-    disk.sync_directory("")
+    disk.sync_directory("data/topics/orders")
     return disk
 
 
@@ -39,8 +38,6 @@ def disk() -> SimDisk:
     "file", [replica("alone"), replica("in_sync"), replica("copying"), replica("stopped", "a sync")]
 )
 def test_what_was_written_is_read_after_a_power_loss(disk: SimDisk, file: ReplicaFile) -> None:
-    for path in ("data", "data/topics", "data/topics/orders"):
-        disk.sync_directory(path)
     write_replica(disk, PATH, file)
     disk.crash(random.Random(1))
     found = read_replica(disk, PATH)
@@ -48,8 +45,6 @@ def test_what_was_written_is_read_after_a_power_loss(disk: SimDisk, file: Replic
 
 
 def test_an_interrupted_change_leaves_the_old_state_or_the_new_one(disk: SimDisk) -> None:
-    for path in ("data", "data/topics", "data/topics/orders"):
-        disk.sync_directory(path)
     states = set()
     for seed in range(60):
         write_replica(disk, PATH, replica("in_sync"))

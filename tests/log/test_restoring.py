@@ -13,18 +13,10 @@ from penstock.log.partition import PartitionLog
 from penstock.log.scan import end_of_range
 from sim.disk import Fault, SimDisk
 
-from .helpers import PATH, SMALL, Writer, bodies_from, body
+from .helpers import PATH, SMALL, Writer, bodies_from, body, durable_disk
 
 BATCHES = 60  # of three messages each, in several segments
 EPOCH_EVERY = 10
-
-
-def new_disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir(PATH)
-    for path in ("", "data", "data/topics", "data/topics/orders"):
-        disk.sync_directory(path)
-    return disk
 
 
 def filled(disk: SimDisk) -> PartitionLog:
@@ -42,9 +34,9 @@ class Two:
     """A log with a sound twin."""
 
     def __init__(self) -> None:
-        self.disk = new_disk()
+        self.disk = durable_disk()
         self.log = filled(self.disk)
-        self.sound = filled(new_disk())
+        self.sound = filled(durable_disk())
 
     def rot(self, *offsets: int) -> None:
         """A bit of each of these batches, which a reader then meets."""

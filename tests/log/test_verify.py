@@ -15,9 +15,7 @@ from penstock.log.sealed import seal
 from penstock.log.verify import VerifyReport, verify
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SMALL, body, new_log
-
-PARTITION = "data/topics/orders/0"
+from .helpers import NOW_NS, PATH, SMALL, body, first_offset, new_log, put, segments
 
 
 def check(disk: SimDisk | OsDisk, path: str = "data") -> VerifyReport:
@@ -34,28 +32,24 @@ def journal_record(generation: int, sequence: int, entries: int = 2) -> bytes:
 def small_directory(batches: int = 40) -> SimDisk:
     """A data directory after a clean stop: four segments, a journal in its second generation."""
     disk = SimDisk()
-    disk.mkdir(PARTITION)
-    log, writer = new_log(disk, PARTITION)
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
     writer.fill(batches)
     log.close()
     put(disk, "data/node.json", seal(b'{"version": 1}'))
     put(disk, "data/topics/orders/topic.json", seal(b'{"name": "orders"}'))
-    put(disk, f"{PARTITION}/producers", seal(b'{"end":9,"producers":[[1,0,3,5]],"version":1}'))
-    put(disk, f"{PARTITION}/channels.0", journal_record(1, 0) + journal_record(1, 1))
-    put(disk, f"{PARTITION}/channels.1", journal_record(2, 0) + journal_record(2, 1, 5))
+    put(disk, f"{PATH}/producers", seal(b'{"end":9,"producers":[[1,0,3,5]],"version":1}'))
+    put(disk, f"{PATH}/channels.0", journal_record(1, 0) + journal_record(1, 1))
+    put(disk, f"{PATH}/channels.1", journal_record(2, 0) + journal_record(2, 1, 5))
     return disk
-
-
-def put(disk: SimDisk, path: str, content: bytes) -> None:
-    disk.create(path).pwritev([content], 0, len(content))
 
 
 def bits_of_small_files_and_some_of_large_ones() -> list[tuple[str, int, int]]:
     disk = small_directory()
     rng = random.Random(1)
     found = []
-    for name in disk.listdir(PARTITION):
-        path = f"{PARTITION}/{name}"
+    for name in disk.listdir(PATH):
+        path = f"{PATH}/{name}"
         size = disk.size(path)
         positions = range(size) if size < 1000 else sorted(rng.sample(range(size), 300))
         found += [(path, position, rng.randrange(8)) for position in positions]
@@ -72,7 +66,7 @@ def test_any_flipped_bit_is_found_and_never_read_as_sound() -> None:
         findings = check(disk).findings
         assert findings, (path, position, bit)
         stem = path[:-6] if path.endswith(".index") else path
-        assert any(stem[:-4] in f.path or f.path == PARTITION for f in findings)
+        assert any(stem[:-4] in f.path or f.path == PATH for f in findings)
         if path.endswith(".log"):
             read_around(disk, bodies)
         disk.flip(path, position, bit)
@@ -82,7 +76,7 @@ def test_any_flipped_bit_is_found_and_never_read_as_sound() -> None:
 def read_around(disk: SimDisk, bodies: list[bytes]) -> None:
     """Every message is read as it was written, or refused; all but one batch can be read."""
     unread = 0
-    log = PartitionLog.open(Readonly(disk), PARTITION, SMALL)  # type: ignore[arg-type]
+    log = PartitionLog.open(Readonly(disk), PATH, SMALL)  # type: ignore[arg-type]
     for offset in range(0, 120, 3):
         try:
             block = log.message(offset)
@@ -108,8 +102,7 @@ class Readonly:
 
 def test_bytes_behind_the_tail_of_a_cleanly_closed_log() -> None:
     disk = small_directory()
-    last = sorted(n for n in disk.listdir(PARTITION) if n.endswith(".log"))[-1]
-    path = f"{PARTITION}/{last}"
+    path = segments(disk)[-1]
     size = disk.size(path)
     disk.replace(path, disk.content(path) + bytes(100) + b"\1")
     (finding,) = check(disk).findings
@@ -120,24 +113,18 @@ def test_bytes_behind_the_tail_of_a_cleanly_closed_log() -> None:
 
 def test_a_missing_segment_and_a_lost_tail() -> None:
     disk = small_directory()
-    segments = sorted(n for n in disk.listdir(PARTITION) if n.endswith(".log"))
-    disk.unlink(f"{PARTITION}/{segments[1]}")
-    (finding,) = check(disk).findings
-    assert (finding.from_offset, finding.to_offset) == (
-        int(segments[1][:20]),
-        int(segments[2][:20]),
-    )
-    disk = small_directory()
-    disk.unlink(f"{PARTITION}/{segments[-1]}")
-    assert [(f.from_offset, f.to_offset) for f in check(disk).findings] == [
-        (int(segments[-1][:20]), 120)
-    ]
+    for number, end in ((1, first_offset(segments(disk)[2])), (-1, 120)):
+        disk = small_directory()
+        lost = segments(disk)[number]
+        disk.unlink(lost)
+        (finding,) = check(disk).findings
+        assert (finding.from_offset, finding.to_offset) == (first_offset(lost), end)
 
 
 def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
     disk = SimDisk()
-    disk.mkdir(PARTITION)
-    log, writer = new_log(disk, PARTITION)
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
     for _ in range(50):
         data = writer.write([body(log.written_end)])
         log.mark(NOW_NS + 10**10 * log.written_end)
@@ -153,7 +140,7 @@ def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
 
 def test_an_older_journal_may_end_torn_but_not_rotten() -> None:
     disk = small_directory()
-    path = f"{PARTITION}/channels.0"
+    path = f"{PATH}/channels.0"
     whole = disk.content(path)
     disk.replace(path, whole[:-10])
     report = check(disk)
@@ -168,12 +155,12 @@ def test_an_older_journal_may_end_torn_but_not_rotten() -> None:
     [
         "data/topics",
         "data/topics/orders",
-        PARTITION,
-        f"{PARTITION}/00000000000000000000.log",
-        f"{PARTITION}/00000000000000000000.index",
-        f"{PARTITION}/mark",
-        f"{PARTITION}/channels.0",
-        f"{PARTITION}/producers",
+        PATH,
+        f"{PATH}/00000000000000000000.log",
+        f"{PATH}/00000000000000000000.index",
+        f"{PATH}/mark",
+        f"{PATH}/channels.0",
+        f"{PATH}/producers",
         "data/node.json",
     ],
 )
@@ -194,7 +181,7 @@ def test_nothing_there() -> None:
 
 # --- each file for itself ---
 
-FIRST = f"{PARTITION}/00000000000000000000"
+FIRST = f"{PATH}/00000000000000000000"
 
 
 def reasons(disk: SimDisk, path: str = "data") -> list[tuple[str, str]]:
@@ -256,7 +243,7 @@ def test_files_that_go_meanwhile_are_no_findings() -> None:
 
 def test_a_mark_that_is_missing_or_of_another_size() -> None:
     disk = small_directory()
-    path = f"{PARTITION}/mark"
+    path = f"{PATH}/mark"
     whole = disk.content(path)
     disk.replace(path, whole + b"\0")
     assert [reason for _, reason in reasons(disk)] == [f"the mark is not {len(whole)} bytes long"]
@@ -308,8 +295,8 @@ def test_what_can_be_wrong_with_an_index() -> None:
 def test_batches_that_contradict_each_other() -> None:
     """Each is sound for itself: a bug wrote them, not a disk."""
     disk = SimDisk()
-    disk.mkdir(PARTITION)
-    log, writer = new_log(disk, PARTITION)
+    disk.mkdir(PATH)
+    log, writer = new_log(disk, PATH)
     writer.write([b"a"])
     log.close()
     path = f"{FIRST}.log"
@@ -320,10 +307,10 @@ def test_batches_that_contradict_each_other() -> None:
         (encode_batch([b"b"], 1, id + 1, NOW_NS, 2), "the synced end is ahead of the log"),
     ):
         disk.replace(path, first + batch)
-        MarkFile(disk, f"{PARTITION}/mark").write_both(Mark(2, 2, id + 1, clean=True))
+        MarkFile(disk, f"{PATH}/mark").write_both(Mark(2, 2, id + 1, clean=True))
         assert (path, reason) in reasons(disk)
     disk.replace(path, first + encode_batch([b"b", b"c"], 1, id + 1, NOW_NS, 0))
-    put(disk, f"{PARTITION}/{2:020d}.log", encode_batch([b"c"], 2, id + 9, NOW_NS, 0))
+    put(disk, f"{PATH}/{2:020d}.log", encode_batch([b"c"], 2, id + 9, NOW_NS, 0))
     found = [finding for finding in check(disk).findings if finding.path == path]
     assert [(f.reason, f.from_offset, f.to_offset) for f in found] == [
         ("offsets appear twice", 2, 3)

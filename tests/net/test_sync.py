@@ -1,34 +1,22 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from penstock import limits
+from penstock.broker.ports import Job
 from penstock.net.sync import SyncPool, SyncTimes
 
 
-class Task:
-    def __init__(self, act: Callable[[], None]) -> None:
-        self.run = act
-
-
-class Woken:
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def __call__(self) -> None:
-        self.event.set()
+def task(act: Callable[[], None] = lambda: None) -> Job:
+    return SimpleNamespace(run=act)
 
 
 @pytest.fixture
-def woken() -> Woken:
-    return Woken()
-
-
-@pytest.fixture
-def pool(woken: Woken) -> Iterator[SyncPool]:
-    made = SyncPool(woken, threads=2)
+def pool() -> Iterator[SyncPool]:
+    made = SyncPool(lambda: None, threads=2)
     yield made
     made.close()
 
@@ -39,7 +27,7 @@ def test_an_oserror_is_an_answer(pool: SyncPool) -> None:
     def fail() -> None:
         raise broken
 
-    job = Task(fail)
+    job = task(fail)
     pool.submit(job)
     pool.wait()
     assert pool.take_done() == [(job, broken)]
@@ -49,10 +37,10 @@ def test_any_other_exception_comes_up_in_the_callers_thread(pool: SyncPool) -> N
     def fail() -> None:
         raise ValueError("a fault")
 
-    good = Task(lambda: None)
+    good = task()
     pool.submit(good)
     pool.wait()
-    pool.submit(Task(fail))
+    pool.submit(task(fail))
     while len(pool.done) < 2:
         time.sleep(0.001)
     assert pool.take_done() == [(good, None)]
@@ -63,18 +51,18 @@ def test_any_other_exception_comes_up_in_the_callers_thread(pool: SyncPool) -> N
 
 def test_wait_returns_at_once_when_nothing_is_out(pool: SyncPool) -> None:
     pool.wait()
-    pool.submit(Task(lambda: None))
+    pool.submit(task())
     pool.wait()
     pool.wait()
     assert len(pool.take_done()) == 1
     pool.wait()
 
 
-def test_close_lets_waiting_jobs_run(woken: Woken) -> None:
-    pool = SyncPool(woken, threads=1)
+def test_close_lets_waiting_jobs_run() -> None:
+    pool = SyncPool(lambda: None, threads=1)
     ran = []
     for number in range(10):
-        pool.submit(Task(lambda number=number: ran.append(number)))  # type: ignore[misc]
+        pool.submit(task(lambda number=number: ran.append(number)))  # type: ignore[misc]
     pool.close()
     assert ran == list(range(10))
 
@@ -128,31 +116,34 @@ def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick(clock: Clock
     pool.close()
 
 
-def test_only_one_job_runs_at_once_in_a_turn(clock: Clock) -> None:
+@pytest.fixture
+def quick(clock: Clock) -> Iterator[SyncPool]:
+    """Such jobs have been quick, so that it runs them at once."""
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):
         ran_here(pool, Timed(clock))
-    first, second = Timed(clock), Timed(clock)
-    pool.submit(first, True)
-    pool.submit(second, True)
+    yield pool
     pool.close()
-    assert [job for job, _ in pool.take_done()] == [first, second]
+
+
+def test_only_one_job_runs_at_once_in_a_turn(quick: SyncPool, clock: Clock) -> None:
+    first, second = Timed(clock), Timed(clock)
+    quick.submit(first, True)
+    quick.submit(second, True)
+    quick.close()
+    assert [job for job, _ in quick.take_done()] == [first, second]
     assert first.thread is threading.current_thread()
     assert second.thread is not threading.current_thread()
 
 
-def test_a_job_run_at_once_hands_its_error_over(clock: Clock) -> None:
+def test_a_job_run_at_once_hands_its_error_over(quick: SyncPool, clock: Clock) -> None:
     class Failing(Timed):
         def run(self) -> None:
             raise OSError(5, "Input/output error")
 
-    pool = SyncPool(lambda: None, threads=1)
-    for _ in range(20):
-        ran_here(pool, Timed(clock))
-    pool.submit(Failing(clock), True)
-    ((_, error),) = pool.take_done()
+    quick.submit(Failing(clock), True)
+    ((_, error),) = quick.take_done()
     assert isinstance(error, OSError)
-    pool.close()
 
 
 def test_the_slowest_sync_of_the_last_minute() -> None:

@@ -6,7 +6,6 @@ import pytest
 from broker.replicas.cluster_world import Cluster
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
-from penstock import kernel
 from unsynced import unsynced as unsynced
 
 from .world import Running
@@ -34,7 +33,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """Three replicas of one partition, played."""
-    made = Cluster(kernel)
+    made = Cluster()
     made.place([0])
     yield made
     for node in made.up():

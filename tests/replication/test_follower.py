@@ -38,8 +38,13 @@ class Follower:
         assert chain is not None
         return chain
 
-    def follow(self, end: int) -> None:
+    def greet(self) -> None:
+        """A leader says hello, and what follows from that is done."""
         self.machine.hello(SESSION, 5)
+        self.effects()
+
+    def follow(self, end: int) -> None:
+        self.greet()
         self.machine.match_at(SESSION, end, self.chain(end))
         del self.log.batches[end:]
         self.log.synced = min(self.log.synced, end)
@@ -56,8 +61,7 @@ def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
     assert follower.effects() == [
         Truncate(2),
@@ -68,8 +72,7 @@ def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
 
 def test_another_last_common_batch_stops_the_replica() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.match_at(SESSION, 2, Chain(4, 1, 999))
     assert follower.effects() == [Stop("the last common batch is not the leader's")]
     follower.machine.hello(SESSION + 1, 6)
@@ -78,8 +81,7 @@ def test_another_last_common_batch_stops_the_replica() -> None:
 
 def test_what_is_known_to_be_committed_is_not_cut() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
     reason = "the leader's log lacks what is known to be committed"
     assert follower.effects() == [Stop(reason)]
@@ -88,8 +90,7 @@ def test_what_is_known_to_be_committed_is_not_cut() -> None:
 def test_unless_the_record_says_that_it_was_given_up() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
     follower.machine.unclean_epoch = 5
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
     assert Truncate(2) in follower.effects()
     assert follower.machine.committed == 2
@@ -121,8 +122,7 @@ def test_frames_of_an_older_session_are_dropped() -> None:
 
 def test_an_empty_log_begins_where_the_leader_says() -> None:
     follower = Follower(MemoryLog([]))
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.begin_at(SESSION, 0)
     assert follower.effects() == [
         Begin(0),
@@ -133,8 +133,7 @@ def test_an_empty_log_begins_where_the_leader_says() -> None:
 
 def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.machine.hello(SESSION, 5)
-    follower.effects()
+    follower.greet()
     follower.machine.begin_at(SESSION, 2)
     reason = "the leader's log has nothing of what is known to be committed"
     assert follower.effects() == [Stop(reason)]

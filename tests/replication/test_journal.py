@@ -134,9 +134,6 @@ def test_a_failed_sync_ends_the_replica() -> None:
     assert taken(machine) == []
 
 
-# --- a follower, and the start of the log ---
-
-
 # --- a leader ---
 
 

@@ -45,6 +45,10 @@ class Leadership:
         self.log.synced = self.log.end
         self.machine.synced()
 
+    def store(self) -> None:
+        self.write()
+        self.sync()
+
     def match(self, member: Member, end: int) -> int:
         """A follower that is matched, and has acknowledged so far. Returns its session."""
         machine = self.machine
@@ -71,8 +75,7 @@ def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     proposal = leadership.proposal()
     assert proposal.record.members == (A, B, C)
     assert proposal.generations == ((3, 1),)
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     leadership.acknowledge(B, of_b, 3)
     assert CommitTo(3) not in leadership.effects()
     leadership.machine.outcome(proposal.number, Outcome.DONE, 41)
@@ -100,16 +103,14 @@ def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_c
     leadership.sync()
     session = leadership.match(C, 0)
     for _ in range(2):
-        leadership.write()
-        leadership.sync()
+        leadership.store()
     assert leadership.machine.committed == 4
     leadership.acknowledge(C, session, 2)  # two batches behind are not near
     assert leadership.machine.possible_sets == [(A,)]
     leadership.acknowledge(C, session, 3)
     assert leadership.machine.possible_sets == [(A,), (A, C)]
     assert not any(isinstance(one, Propose) for one in leadership.effects())
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     assert leadership.machine.committed == 4  # the row waits for it
     leadership.acknowledge(C, session, 5)
     effects = leadership.effects()
@@ -121,11 +122,9 @@ def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
     leadership = Leadership(RECORD._replace(members=(A,)))
     leadership.sync()
     session = leadership.match(C, 0)
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     leadership.acknowledge(C, session, 2)
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     assert leadership.machine.committed == 3
     assert leadership.machine.withdraw((2,)) is None
     assert leadership.machine.withdraw((3,)) == 3
@@ -154,8 +153,7 @@ def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
     leadership = Leadership()
     leadership.match(B, 2)
     leadership.effects()
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     leadership.effects()
     assert leadership.machine.drop((2,))
     proposal = leadership.proposal()
@@ -188,11 +186,17 @@ def ticked(leadership: Leadership, mono_ns: int) -> Permits:
     return after
 
 
-def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
+def witnessed() -> tuple[Leadership, Evidence]:
+    """With a follower, and what is known of who has answered."""
     leadership = Leadership()
-    evidence = leadership.machine.evidence = Evidence()
+    leadership.machine.evidence = Evidence()
     leadership.match(B, 2)
     leadership.effects()
+    return leadership, leadership.machine.evidence
+
+
+def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
+    leadership, evidence = witnessed()
     evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     over_ns = 10 * SECOND + AUTHORITY_NS + 1
@@ -247,10 +251,7 @@ def test_it_rests_until_its_authority_hangs_on_more_than_answers(
 
 
 def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
-    leadership = Leadership()
-    evidence = leadership.machine.evidence = Evidence()
-    leadership.match(B, 2)
-    leadership.effects()
+    leadership, evidence = witnessed()
     evidence.answered(2, 10 * SECOND)
     assert ticked(leadership, 10 * SECOND) == ALL_PERMITS
     evidence.lost(2)
@@ -265,8 +266,7 @@ def test_an_answer_counts_for_its_time_also_when_the_link_is_lost() -> None:
 
 def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
     leadership = Leadership(RECORD._replace(members=(A,)))
-    leadership.write()
-    leadership.sync()
+    leadership.store()
     leadership.effects()
     assert ticked(leadership, AUTHORITY_NS) == ALL_PERMITS
     assert ticked(leadership, ISOLATED_PUBLISH_NS) == DELIVERS

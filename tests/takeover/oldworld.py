@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from broker.world import World
@@ -15,8 +14,8 @@ PATH = "/p"
 Queues = Mapping[str, Sequence[Record]]
 
 
-def open_world(disk: Any, kernel: ModuleType, path: str = PATH, **options: Any) -> World:
-    world = World(Path(path), kernel, [], disk=disk, clock=FakeClock(), **options)
+def open_world(disk: Any, path: str = PATH, **options: Any) -> World:
+    world = World(Path(path), [], disk=disk, clock=FakeClock(), **options)
     world.broker.open(lambda: take_over_at_start(disk, path, world.options, world.clock))
     world.broker.validate()
     return world
@@ -67,6 +66,14 @@ def everything(world: World) -> dict[str, list[Record]]:
             found[topic.name] = sorted(received(world, topic.name, "first"))
         for channel in channels:
             found[f"{topic.name}:{channel}"] = sorted(received(world, topic.name, channel))
+    return found
+
+
+def served(disk: Any, path: str = PATH, **options: Any) -> dict[str, list[Record]]:
+    """The same, by a broker that is opened for that."""
+    world = open_world(disk, path, **options)
+    found = everything(world)
+    world.close()
     return found
 
 

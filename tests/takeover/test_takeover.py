@@ -3,7 +3,6 @@
 import random
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from broker.tripwire import Stop, Tripwire
 from cases import each, examples, seeds
-from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.segment import LogSettings
@@ -23,7 +21,7 @@ from sim.clock import START_WALL_NS, FakeClock
 from sim.disk import Call, Fault, SimDisk
 
 from .olddata import joined, record, records, write_file, write_old_path, write_queue
-from .oldworld import PATH, everything, expected, open_world, tree
+from .oldworld import PATH, everything, expected, open_world, served, tree
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -55,9 +53,9 @@ def disk() -> SimDisk:
 # --- what comes over ---
 
 
-def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None:
+def test_the_old_files_are_kept_aside(disk: SimDisk) -> None:
     before = tree(disk, PATH)
-    open_world(disk, kernel).close()
+    open_world(disk).close()
     moved = {path.replace("/nsqd-old/", "/"): data for path, data in tree(disk, PATH).items()}
     assert before.items() <= moved.items()
     assert {name for name in disk.listdir(PATH) if "nsqd" in name} == {"nsqd-old"}
@@ -65,36 +63,36 @@ def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None
     assert not {"takeover.tmp", "takeover.json"} & set(disk.listdir(PATH))
 
 
-def test_new_ids_are_above_those_that_came_in(kernel: ModuleType) -> None:
+def test_new_ids_are_above_those_that_came_in() -> None:
     disk = SimDisk()
     ahead = record(1)._replace(id=((START_WALL_NS + 10**9 >> 20) - 1288834974288) << 22)
     broken = record(2)._replace(id=0x7FFF_FFFF_FFFF_FFFF)
     write_old_path(disk, PATH, {"t:a": [ahead, broken]})
-    world = open_world(disk, kernel)
+    world = open_world(disk)
     world.publish("t", b"new")
     found = {one.body: one.id for one in everything(world)["t:a"]}
     assert ahead.id < found[b"new"] < broken.id
     world.close()
 
 
-def test_a_message_whose_id_is_lost_gets_another(kernel: ModuleType) -> None:
+def test_a_message_whose_id_is_lost_gets_another() -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t:a": []})
     data = bytearray(joined([record(1, b"body")]))
     data[20] = 0
     write_file(disk, PATH, "t:a.diskqueue.000000.dat", bytes(data))
-    world = open_world(disk, kernel)
+    world = open_world(disk)
     (found,) = everything(world)["t:a"]
     assert (found.timestamp_ns, found.body) == (record(1).timestamp_ns, b"body")
     world.close()
 
 
-def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk, kernel: ModuleType) -> None:
+def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk) -> None:
     write_queue(disk, PATH, "orders:lost", records([1]))
     write_queue(disk, PATH, "orders:gone", [])
     write_queue(disk, PATH, "unknown", records([2]))
     write_queue(disk, PATH, "unknown:x#ephemeral", records([2]))
-    world = open_world(disk, kernel)
+    world = open_world(disk)
     found = everything(world)
     assert found["orders:lost"] == sorted([*records([1]), *SEVERAL["orders"]])
     assert found["unknown"] == records([2])
@@ -103,11 +101,9 @@ def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk, kernel: ModuleType) -
     world.close()
 
 
-def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk, kernel: ModuleType) -> None:
+def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk) -> None:
     disk.unlink(f"{PATH}/nsqd.dat")
-    world = open_world(disk, kernel)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
 
 
 def test_bad_bytes_are_reported(disk: SimDisk) -> None:
@@ -122,32 +118,28 @@ def test_bad_bytes_are_reported(disk: SimDisk) -> None:
 
 
 def test_sorting_with_files_and_small_segments(
-    disk: SimDisk, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topicbuild, "PART_BYTES", 100)
     monkeypatch.setattr(topicbuild, "BUFFER_BYTES", 50)
     told: list[Progress] = []
     take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=told.append)
     assert told[-1].bytes_done == told[-1].bytes_total
-    world = open_world(disk, kernel)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
 
 
-def test_a_second_data_path_is_left_as_it_is(disk: SimDisk, kernel: ModuleType) -> None:
+def test_a_second_data_path_is_left_as_it_is(disk: SimDisk) -> None:
     before = tree(disk, PATH)
     disk.mkdir("/q")
     Takeover(disk, PATH, "/q", settings_of()).run()
     assert tree(disk, PATH) == before
-    world = open_world(disk, kernel, "/q")
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk, "/q") == expected(SEVERAL)
 
 
 # --- what is refused ---
 
 
-def test_while_nsqd_runs(disk: SimDisk, kernel: ModuleType) -> None:
+def test_while_nsqd_runs(disk: SimDisk) -> None:
     disk.lock(PATH)
     before = tree(disk, PATH)
     with pytest.raises(DirectoryLocked, match="official nsqd is running"):
@@ -155,24 +147,22 @@ def test_while_nsqd_runs(disk: SimDisk, kernel: ModuleType) -> None:
     assert tree(disk, PATH) == before
 
 
-def test_two_sets_of_data(disk: SimDisk, kernel: ModuleType) -> None:
-    open_world(disk, kernel).close()
+def test_two_sets_of_data(disk: SimDisk) -> None:
+    open_world(disk).close()
     write_queue(disk, PATH, "orders:mail", records([77]))
     with pytest.raises(StorageError, match="and it is unknown which are newer"):
-        open_world(disk, kernel)
+        open_world(disk)
 
 
-def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk, kernel: ModuleType) -> None:
+def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk) -> None:
     """It has left an nsqd.dat without topics."""
-    open_world(disk, kernel).close()
+    open_world(disk).close()
     write_file(disk, PATH, "nsqd.dat", b'{"topics":[],"version":"1.3.0"}')
-    world = open_world(disk, kernel)
-    assert everything(world) == expected(SEVERAL)
-    world.close()
+    assert served(disk) == expected(SEVERAL)
     assert "nsqd.dat" in disk.listdir(PATH)
 
 
-def test_nsqd_has_run_between_commit_and_end(disk: SimDisk, kernel: ModuleType) -> None:
+def test_nsqd_has_run_between_commit_and_end(disk: SimDisk) -> None:
     fault = disk.inject(Fault("rename", path_part="takeover.tmp", skip=4))
     with pytest.raises(StorageError):
         take_over(disk)
@@ -180,7 +170,7 @@ def test_nsqd_has_run_between_commit_and_end(disk: SimDisk, kernel: ModuleType) 
     disk.faults.clear()
     write_queue(disk, PATH, "orders:mail", records([77]))
     with pytest.raises(StorageError, match=r"has run here .*orders:mail"):
-        open_world(disk, kernel)
+        open_world(disk)
 
 
 def test_a_torn_nsqd_dat(disk: SimDisk) -> None:
@@ -208,9 +198,7 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
         if not fault.failed:
             break
         disk.faults.clear()
-        world = open_world(disk, kernel)
-        assert everything(world) == expected(SEVERAL)
-        world.close()
+        assert served(disk) == expected(SEVERAL)
     assert refused >= 3
 
 
@@ -234,7 +222,7 @@ def interrupted_at(step: int) -> tuple[Tripwire, bool]:
 
 
 def check_after(disk: Tripwire) -> None:
-    world = open_world(disk, kernel)
+    world = open_world(disk)
     assert world.broker.find_topic("orders").find_channel("mail").paused
     assert everything(world) == expected(SEVERAL)
     world.close()
@@ -284,9 +272,7 @@ def test_the_link_that_nsqd_1_0_leaves(tmp_path: Path) -> None:
             ended = False
         else:
             ended = True
-        world = open_world(OsDisk(), kernel, str(path), disk_free_bytes_min=0)
-        assert everything(world) == {"t:a": records([1, 2])}
-        world.close()
+        assert served(OsDisk(), str(path), disk_free_bytes_min=0) == {"t:a": records([1, 2])}
         assert (path / "nsqd-old" / "nsqd.617.dat").is_symlink()
         if ended:
             break
@@ -316,9 +302,7 @@ def test_any_data(
         if data.draw(st.booleans()):
             tail = data.draw(st.sampled_from([b"\0\0", joined([record(99)])[:39], bytes(70)]))
             write_file(disk, PATH, f"{name}.diskqueue.000099.dat", tail)
-    world = open_world(disk, kernel)
-    found = everything(world)
-    world.close()
+    found = served(disk)
     for name, wanted in expected(queues).items():
         topic = name.partition(":")[0]
         own = {one.id for one in queues.get(topic, ())}

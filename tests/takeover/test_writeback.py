@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from broker.staging import block, commit, put
 from broker.world import World
 from cases import examples
-from penstock import kernel, limits
+from penstock import limits
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.takeover.diskqueue import OldChannel, OldTopic, Record, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally, read_queue
@@ -22,7 +21,7 @@ from sim.clock import START_WALL_NS, FakeClock
 from sim.disk import Fault, SimDisk
 
 from .olddata import records, write_old_path
-from .oldworld import PATH, everything, open_world, tree
+from .oldworld import PATH, open_world, served, tree
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -30,10 +29,10 @@ BACK = "/back"
 
 
 @pytest.fixture
-def world(kernel: ModuleType) -> Iterator[World]:
+def world() -> Iterator[World]:
     disk = SimDisk()
     disk.mkdir(PATH)
-    world = open_world(disk, kernel)
+    world = open_world(disk)
     yield world
     world.close()
 
@@ -144,7 +143,7 @@ def test_a_target_that_holds_something_is_refused(world: World) -> None:
         WriteBack(world.disk, BACK, "/y", 0).run()
 
 
-def test_an_unfinished_take_over_is_refused(kernel: ModuleType) -> None:
+def test_an_unfinished_take_over_is_refused() -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t:a": records([1])})
     disk.inject(Fault("mkdir", path_part="nsqd-old"))
@@ -162,7 +161,7 @@ def test_an_unfinished_commit_is_refused(world: World) -> None:
     world.disk.kill()
     with pytest.raises(StorageError, match="a commit of staged blocks is not finished"):
         write_back(world.disk)
-    world = open_world(world.disk, world.kernel)
+    world = open_world(world.disk)
     world.close()
     assert [one.messages for one in write_back(world.disk).topics[0].queues] == [1]
 
@@ -197,7 +196,7 @@ def test_any_history_comes_back(seed: int) -> None:
     rng = random.Random(seed)
     disk = SimDisk()
     disk.mkdir(PATH)
-    world = open_world(disk, kernel, durability=rng.choice(["os", "disk"]))
+    world = open_world(disk, durability=rng.choice(["os", "disk"]))
     names = ["a", "b"][: rng.randint(1, 2)]
     for name in names:
         world.broker.topic("t").channel(name)
@@ -212,11 +211,7 @@ def test_any_history_comes_back(seed: int) -> None:
         consumer.leave()
         if rng.random() < 0.3:
             world.close()
-            world = open_world(disk, kernel)
+            world = open_world(disk)
     world.close()
     write_back(disk, 200)
-    ours = open_world(disk, kernel)
-    theirs = open_world(disk, kernel, BACK)
-    assert everything(ours) == everything(theirs)
-    ours.close()
-    theirs.close()
+    assert served(disk) == served(disk, BACK)

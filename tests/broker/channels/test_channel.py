@@ -1,15 +1,11 @@
 """What a channel promises, told as stories."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
 from penstock.errors import Refused
 
-from ..world import World, bodies
-
-Start = Callable[..., World]
+from ..world import Start, World, bodies
 
 
 def test_a_limit_on_consumers(world: World) -> None:

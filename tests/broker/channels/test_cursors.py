@@ -1,6 +1,5 @@
 """What is said of a channel journal that has rotted, or that the disk does not take."""
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +20,7 @@ from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..following import OWNER, PATH, SETTINGS, batch, new_disk, put
-from ..world import World, bodies
-
-Start = Callable[..., World]
+from ..world import Start, World, bodies
 
 
 def journal_path(world: World, number: int = 0) -> Path:
@@ -75,20 +72,17 @@ def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> 
 
 
 def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, durability="os")
+    world = start(disk=FaultyDisk(), durability="os")
     world.consumer("news", "a")
     world.publish("news", b"1")
     journal = world.broker.find_topic("news").leader().cursors
     assert journal is not None
     journal._journal.close()
-    disk.fail.add(("open", "channels."))
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.disk.fail.add(("open", "channels."))
+    world.pass_seconds(3)
     assert "the state of the channels cannot be stored" in world.broker.health
-    disk.fail.clear()
-    for _ in range(6):
-        world.pass_ns(limits.SECOND)
+    world.disk.fail.clear()
+    world.pass_seconds(6)
     assert world.broker.health == "OK"
 
 
@@ -180,16 +174,13 @@ def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
 
 
 def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.publish("news", b"1")
-    disk.fail.add(("write", "/mark"))
-    for _ in range(5):
-        world.pass_ns(limits.SECOND)
+    world.disk.fail.add(("write", "/mark"))
+    world.pass_seconds(5)
     assert "NOK - topic news: the write failed" in world.broker.health
     assert world.publish("news", b"2").stored  # this heals nothing
     assert "NOK - topic news: the write failed" in world.broker.health
-    disk.fail.clear()
-    for _ in range(5):
-        world.pass_ns(limits.SECOND)
+    world.disk.fail.clear()
+    world.pass_seconds(5)
     assert world.broker.health == "OK"

@@ -1,7 +1,6 @@
 """Messages that a channel gives up on, and their way back."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -199,8 +198,7 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
     damage(world, 1, "t")
     for message in given:
         consumer.requeue(message)
-    for _ in range(3):
-        world.pass_ns(SECOND)
+    world.pass_seconds(3)
     assert [letter.body for letter in letters(world)] == [b"sound", b"sound too"]
     assert "offsets 1 to 1 are corrupt" in world.broker.health
     assert (channel.windows[0].exhausted, channel.unfinished, channel.dead_letter_count) == (
@@ -213,9 +211,7 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
 # --- A dead letter whose message is corrupt on a leader of several replicas ---
 
 
-def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
-    cluster = Cluster(kernel)
-    cluster.place([0])
+def test_it_is_sent_when_the_message_was_repaired(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     channel: Channel = node.topic.find_channel("billing")
     channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
@@ -226,13 +222,11 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     node.rot(b"poison")
     cluster.cut.update((1, 2))
     consumer.requeue(message)
-    for _ in range(2):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(2)
     assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
     assert "corrupt" in node.broker.health
     cluster.cut.clear()
-    for _ in range(2 * limits.REPAIR_PAUSE):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(2 * limits.REPAIR_PAUSE)
     assert (channel.windows[0].exhausted, channel.dead_letter_count) == (0, 1)
     assert node.broker.health == "OK"
 

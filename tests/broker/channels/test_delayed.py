@@ -1,8 +1,6 @@
 """Delayed messages that are not in memory when they are handed to a channel."""
 
 import random
-from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 
@@ -16,9 +14,8 @@ from penstock.kernel import Section, Stray
 
 from ..faults import FaultyDisk
 from ..replicas.cluster_world import BILLING, Cluster, Node
-from ..world import Consumer, Message, Outcome, World, bodies
+from ..world import Consumer, Message, Outcome, Start, World, bodies
 
-Start = Callable[..., World]
 SECOND = limits.SECOND
 
 
@@ -74,18 +71,16 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
 def test_what_cannot_be_read_just_now_is_tried_again(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, tail_memory_bytes_max=0)
+    world = start(disk=FaultyDisk(), tail_memory_bytes_max=0)
     world.broker.topic("news")
     schedule(world, 10)
     channel = world.broker.find_topic("news").channel("a")
     channel.pause()
-    disk.fail.add(("read", ".log"))
-    for _ in range(3):
-        world.pass_ns(SECOND)
+    world.disk.fail.add(("read", ".log"))
+    world.pass_seconds(3)
     assert counts(channel) == (19, 1)
     assert caplog.text.count("news: cannot look for delayed messages: the log cannot be read") == 1
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(SECOND)
     assert counts(channel) == (10, 10)
     check_the_rest(world, 10)
@@ -264,9 +259,9 @@ HOUR_NS = 3600 * limits.SECOND
 
 
 @pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
+def cluster() -> Cluster:
     """Two delayed messages, a batch each, and no channel that has been given them."""
-    cluster = Cluster(kernel, channels=())
+    cluster = Cluster(channels=())
     cluster.place([0])
     for word in (b"first", b"second"):
         cluster.publish(0, word, due_ns=cluster.clock.wall_ns() + HOUR_NS)
@@ -276,8 +271,7 @@ def cluster(kernel: ModuleType) -> Cluster:
 def make_channel(cluster: Cluster) -> None:
     cluster.channels.append(BILLING)
     cluster.announce_channels()
-    for _ in range(3):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(3)
 
 
 def delayed(node: Node) -> int:
@@ -292,6 +286,5 @@ def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> No
     make_channel(cluster)
     before = delayed(cluster.nodes[1])
     cluster.cut.clear()
-    for _ in range(2 * limits.REPAIR_PAUSE):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(2 * limits.REPAIR_PAUSE)
     assert (before, delayed(cluster.nodes[1])) == (0, 2)

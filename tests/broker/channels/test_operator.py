@@ -1,6 +1,5 @@
 """One message of a channel, settled by an operator, and over restarts."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
 from penstock.errors import NotFound
 
-from ..world import World, bodies
+from ..world import Start, World, bodies
 
 SECOND = limits.SECOND
 
@@ -55,9 +54,6 @@ def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(world: World
 
 
 # --- what an operator does to all delayed messages of a channel at once ---
-
-
-Start = Callable[..., World]
 
 
 def scheduled(world: World, *after_s: int) -> Channel:

@@ -1,6 +1,5 @@
 """Channels that keep an order: the setting, its incarnation, and messages that hold it up."""
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,8 +67,8 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
 # --- strictly ordered channels of a partition of several replicas, whoever leads it ---
 
 
-def ordered_ordergate(kernel: ModuleType, order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
-    cluster = Cluster(kernel)
+def ordered_ordergate(order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
+    cluster = Cluster()
     set_order(cluster, order)
     cluster.place([0])
     return cluster
@@ -94,8 +93,8 @@ def rejoin(cluster: Cluster, number: int) -> None:
     cluster.run()
 
 
-def test_the_next_message_waits_until_the_set_knows_of_the_fin(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
+def test_the_next_message_waits_until_the_set_knows_of_the_fin() -> None:
+    cluster = ordered_ordergate()
     cluster.publish(0, b"1", b"2", b"3")
     consumer = cluster.nodes[0].consume()
     assert take(cluster, consumer) == [b"1"]
@@ -106,11 +105,11 @@ def test_the_next_message_waits_until_the_set_knows_of_the_fin(kernel: ModuleTyp
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_what_was_seen_before_does_not_come_again(kernel: ModuleType) -> None:
+def test_what_was_seen_before_does_not_come_again() -> None:
     """The leader ends between any two steps; of what a consumer has seen, only the last one, which
     was not finished, may come again."""
     for steps in range(12):
-        cluster = ordered_ordergate(kernel)
+        cluster = ordered_ordergate()
         cluster.publish(0, b"1", b"2", b"3", b"4")
         consumer, seen = cluster.nodes[0].consume(), list[bytes]()
         for _ in range(steps):
@@ -139,8 +138,8 @@ def deliver_some(cluster: Cluster) -> None:
         node.turn()
 
 
-def test_a_fin_that_the_disk_refused_is_waited_for(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
+def test_a_fin_that_the_disk_refused_is_waited_for() -> None:
+    cluster = ordered_ordergate()
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()
     assert take(cluster, consumer) == [b"1"]

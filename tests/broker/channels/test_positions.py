@@ -1,7 +1,5 @@
 """Replaying a channel: places by name, and what moving its cursor does."""
 
-from collections.abc import Callable
-
 import pytest
 
 from cases import each
@@ -9,10 +7,9 @@ from penstock import limits
 from penstock.broker.channels.reading import Position, parse_position, resolve
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
 
-from ..world import Consumer, World
+from ..world import Consumer, Start, World
 from .test_reading import run
 
-Start = Callable[..., World]
 NOW_NS = 1_790_121_600 * limits.SECOND
 
 
@@ -83,8 +80,7 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
     log = world.broker.find_topic("news").leader().log
     assert log.start_offset == 0
     consumer.channel.seek(4)
-    for _ in range(3):  # until the journal is synced
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)  # until the journal is synced
     assert log.start_offset > 0
     for call in (lambda: consumer.channel.seek(0), lambda: find(consumer, "offset:0")):
         with pytest.raises(OffsetGone) as refused:

@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from itertools import pairwise
 from typing import TypeVar
 
@@ -15,9 +15,8 @@ from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header
 
 from ..partition.test_leader import damage
-from ..world import World
+from ..world import Start, World
 
-Start = Callable[..., World]
 T = TypeVar("T")
 EVERYTHING = 1 << 40
 
@@ -89,8 +88,7 @@ def test_what_retention_took_is_gone(start: Start) -> None:
     work = read.fetch(0, EVERYTHING, EVERYTHING)
     next(work)
     consumer.finish(*consumer.take())
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)
     assert read.earliest > 1
     assert run(work).next_offset >= 1  # what was there before is answered
     with pytest.raises(OffsetGone) as refused:

@@ -95,9 +95,7 @@ def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
     world.threads.held = True
     redrive = Redriven(world, consumer.channel)
     world.broker.find_topic(DEAD).delete_channel(REDRIVE_CHANNEL)
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     ((count, error),) = redrive.told
     assert (count, str(error)) == (1, "the channel was deleted")
     assert bodies(consumer.take()) == [b"x"]

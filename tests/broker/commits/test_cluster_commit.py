@@ -90,8 +90,7 @@ def test_a_partition_without_a_leader_is_waited_for(world: World, leaders: Leade
     leaders.led = False
     told = Told()
     world.broker.commits.commit("app", 1, [Ref("t", "x")], told)
-    for _ in range(limits.COMMIT_LEADER_NS // limits.SECOND + 2):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(limits.COMMIT_LEADER_NS // limits.SECOND + 2)
     assert isinstance(told.error, CommitUnfinished)
     leaders.led = True
     assert commit(world, "app", 1, ("t", "x")).told == done(5)

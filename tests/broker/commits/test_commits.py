@@ -1,7 +1,6 @@
 """Stages and commits: what is seen when, and what is refused."""
 
 import errno
-from collections.abc import Callable
 
 import pytest
 
@@ -18,11 +17,9 @@ from penstock.errors import (
 from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, Told, block, commit, done, on, put, settle, step_by_step, stored
-from ..world import World
+from ..world import Start, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-Start = Callable[..., World]
 
 
 def begin(world: World, app: str, version: int, *refs: tuple[str, str]) -> Told:

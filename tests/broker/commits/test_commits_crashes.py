@@ -1,18 +1,18 @@
 """A commit that is interrupted at every call to the disk: all or nothing, each message once."""
 
 import random
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import kernel, limits
+from penstock import limits
 from sim.clock import FakeClock
 from sim.threads import SlowThreads
 
-from ..staging import REPEATED, block, commit, done, put, stored
-from ..tripwire import Stop, Tripwire
+from ..staging import REPEATED, block, commit, done, empty, on, put, stored
+from ..tripwire import Tripwire, interrupted, steps_of
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -51,17 +51,8 @@ class Writer:
         self.plain = 0
 
     def open(self) -> World:
-        world = World(
-            Path("/data"),
-            kernel,
-            [],
-            disk=self.disk,
-            clock=self.clock,
-            threads=SlowThreads(self.rng) if self.rng else None,
-            **self.options,
-        )
-        world.broker.open()
-        world.broker.validate()
+        threads = SlowThreads(self.rng) if self.rng else None
+        world = on(self.disk, clock=self.clock, threads=threads, **self.options)
         self.check_whole(world)
         return world
 
@@ -106,31 +97,16 @@ class Writer:
         world.broker.close()
 
 
-def interrupted(
-    steps: list[int],
+def written(
+    steps: Sequence[int],
     seed: int | None,
     durability: str,
     rng: random.Random | None = None,
     places: tuple[Place, ...] = TOPICS,
 ) -> bool:
-    """True when the last step lay within the run. `rng`: syncs end in any order, late."""
-    disk = Tripwire()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    writer = Writer(disk, places, durability, rng)
-    ended = False
-    for number, step in enumerate(steps):
-        disk.calls, disk.last = 0, step
-        try:
-            writer.run()
-            ended = False
-        except Stop:
-            ended = True
-        disk.last = 0
-        if seed is None:
-            disk.kill()
-        else:
-            disk.crash(random.Random(seed * 1000 + step + number))
+    """`rng`: syncs end in any order, late."""
+    writer = Writer(empty(Tripwire()), places, durability, rng)
+    ended = interrupted(writer.disk, steps, seed, writer.run)
     writer.run()
     world = writer.open()
     assert world.broker.commits.last("app") == VERSIONS - 1
@@ -140,22 +116,21 @@ def interrupted(
 
 
 @pytest.mark.parametrize(
-    ("seed", "durability"), [(None, "disk"), (1, "disk"), (None, "os"), (2, "os")]
+    ("seed", "durability", "places"),
+    [
+        (None, "disk", TOPICS),
+        (1, "disk", TOPICS),
+        (None, "os", TOPICS),
+        (2, "os", TOPICS),
+        (None, "disk", PARTITIONS),  # of one topic: they show it together
+        (5, "os", PARTITIONS),
+    ],
+    ids=["killed", "power", "killed os", "power os", "partitions killed", "partitions power os"],
 )
-def test_ended_at_every_step_and_begun_again(seed: int | None, durability: str) -> None:
-    """No seed: the process is killed. Else the power goes, and the seed says what is left."""
-    step = 1
-    while interrupted([step], seed, durability):
-        step += 1
-    assert step > 150
-
-
-@pytest.mark.parametrize(("seed", "durability"), [(None, "disk"), (5, "os")])
-def test_the_partitions_of_a_topic_show_it_together(seed: int | None, durability: str) -> None:
-    step = 1
-    while interrupted([step], seed, durability, places=PARTITIONS):
-        step += 1
-    assert step > 150
+def test_ended_at_every_step_and_begun_again(
+    seed: int | None, durability: str, places: tuple[Place, ...]
+) -> None:
+    assert steps_of(lambda steps: written(steps, seed, durability, places=places)) > 150
 
 
 @settings(max_examples=30, deadline=None)
@@ -169,12 +144,9 @@ def test_interrupted_again_and_again(
     steps: list[int], seed: int, durability: str, places: tuple[Place, ...]
 ) -> None:
     """Also while a start finishes what was decided."""
-    interrupted(steps, seed, durability, places=places)
+    written(steps, seed, durability, places=places)
 
 
 @pytest.mark.parametrize(("seed", "durability"), [(3, "os"), (4, "disk")])
 def test_ended_at_every_step_while_syncs_end_in_any_order(seed: int, durability: str) -> None:
-    step = 1
-    while interrupted([step], seed, durability, random.Random(seed)):
-        step += 1
-    assert step > 150
+    assert steps_of(lambda steps: written(steps, seed, durability, random.Random(seed))) > 150

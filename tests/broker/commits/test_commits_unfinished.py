@@ -198,10 +198,6 @@ def skewed(world: World) -> list[Ref]:
     return refs
 
 
-def ends(world: World) -> tuple[int, ...]:
-    return tuple(leader.tail.committed_end for leader in world.broker.topic("t").leaders)
-
-
 def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
     topic = world.broker.topic("t", 2)
     put(world, "t", block("x", b"a", partition=1))

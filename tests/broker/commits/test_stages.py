@@ -1,7 +1,6 @@
 """Stages before they are committed: names, restarts, expiry, and what is refused."""
 
 import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,11 +11,9 @@ from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded,
 from sim.disk import Fault, SimDisk
 
 from ..staging import Told, block, commit, done, on, put, settle, stored
-from ..world import World
+from ..world import Start, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-Start = Callable[..., World]
 
 
 def files(world: World) -> list[str]:

@@ -8,18 +8,18 @@ writes in any order, and at the end everybody must have got what was promised.
 """
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
-from penstock import kernel, limits
+from penstock import limits
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
-from ..world import Consumer, Message, Outcome, World
+from ..staging import empty, on
+from ..world import Consumer, Message, Outcome
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -47,10 +47,8 @@ STEPS = st.lists(
 
 
 class History:
-    def __init__(self, durability: str) -> None:
-        self.disk = SimDisk()
-        self.disk.mkdir("/data")
-        self.disk.sync_directory("/")
+    def __init__(self, durability: str, partitions: int) -> None:
+        self.disk = empty(SimDisk())
         self.clock = FakeClock()
         self.durability = durability
         self.published: list[bytes] = []
@@ -61,25 +59,15 @@ class History:
         self.certain: dict[str, set[bytes]] = {name: set() for name in CHANNELS}  # ... and synced
         self.begin()
         for name in CHANNELS:
-            self.world.broker.topic("t").channel(name)
+            self.world.broker.topic("t", partitions).channel(name)
         self.connect()
         self.world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
 
     def begin(self) -> None:
-        self.world = World(
-            Path("/data"),
-            kernel,
-            [],
-            disk=self.disk,
-            clock=self.clock,
-            durability=self.durability,
-            segment_bytes_max=600,
-            journal_bytes_max=500,
-            retain_age_ns=0,
-            retain_bytes=0,
-        )
-        self.world.broker.open()
-        self.world.broker.validate()
+        self.world = on(
+            self.disk, clock=self.clock, durability=self.durability, segment_bytes_max=600,
+            journal_bytes_max=500, retain_age_ns=0, retain_bytes=0,
+        )  # fmt: skip
 
     def connect(self) -> None:
         topic = self.world.broker.topic("t")
@@ -115,7 +103,8 @@ class History:
         count = value // len(self.consumers) + 1
         chosen, self.held[name] = self.held[name][:count], self.held[name][count:]
         if kind == "finish":
-            flying = {record[1] for record in consumer.channel.windows[0].in_flight_records(1000)}
+            windows = consumer.channel.windows.values()
+            flying = {record[1] for one in windows for record in one.in_flight_records(1000)}
             done = [message for message in chosen if int(message.id, 16) in flying]
             consumer.finish(*done)
             self.finished[name].update(message.body for message in done)
@@ -205,12 +194,12 @@ SWITCHES = st.just(list[int]()) | st.lists(st.integers(0, 50), max_size=8)
 
 
 @settings(max_examples=examples(430), deadline=None)
-@given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]))
+@given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]), st.sampled_from([1, 1, 3]))
 def test_what_was_promised_is_kept_whatever_the_durability(
-    steps: list[tuple[str, int]], switches: list[int], durability: str
+    steps: list[tuple[str, int]], switches: list[int], durability: str, partitions: int
 ) -> None:
     """What was answered with OK on `disk`, and what was answered before it got there, survives."""
-    history = History(durability)
+    history = History(durability, partitions)
     mixed = list(steps)
     for place in switches:
         mixed.insert(place % (len(mixed) + 1), ("switch", 0))

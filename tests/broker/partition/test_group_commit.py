@@ -3,7 +3,7 @@
 import errno
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +16,8 @@ from penstock.broker.partition.rows import Stored, Whole
 from penstock.errors import PenstockError, WriteRefused
 from penstock.kernel import decode_bodies, encode_batch
 
-from ..world import World
+from ..world import Start, World
 
-Start = Callable[..., World]
 Answer = tuple[PenstockError | None, Stored | None]
 
 
@@ -64,9 +63,7 @@ def test_what_gathers_behind_a_sync_is_one_row(
     other = stamped(world, 8, 0, b"eight", b"nine")
     plain = world.publish("t", b"plain")
     assert seen == [1]
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     assert seen == [1, 6]
     assert first.stored
     assert plain.stored
@@ -159,9 +156,7 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     assert (first.told, len(gathers.told)) == ([], 1)
     assert isinstance(gathers.told[0], WriteRefused)
     assert "a write was not committed for 30 s" in str(gathers.told[0])
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     assert first.stored
 
 

@@ -3,19 +3,15 @@
 import contextlib
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
-from kernel.turns import SECOND, Side
-from penstock import kernel
 from penstock.broker.partition.journal import Journal
-from penstock.kernel import Held
 from penstock.log.disk import OsDisk
-from penstock.log.fold import EntryKind, Group, cursor_entry, fold_entries, generation_of
+from penstock.log.fold import EntryKind, Group, cursor_entry, generation_of
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.journal_file import NAMES as ALL_NAMES
 from sim.disk import Fault, SimDisk
@@ -92,6 +88,13 @@ def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) 
     cursor.journal.close()
 
 
+def empty_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    return disk
+
+
 STEPS = st.lists(
     st.sampled_from(
         ["move", "move", "move", "sync", "rest", "kill", "crash", "bad write", "bad sync"]
@@ -106,9 +109,7 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
     """After a power loss all that was synced is there; after a kill all that was written, unless
     the disk failed in between; and what is there is never more than was said."""
     rng = random.Random(seed)
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
+    disk = empty_disk()
     cursor = Cursor(disk, "/p")
     synced = 0
     write_failed = False
@@ -160,13 +161,6 @@ def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
     return cursor.journal, cursor
 
 
-def empty_disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
-    return disk
-
-
 def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed() -> None:
     journal, cursor = led(empty_disk(), epoch=6)
     replica = FollowedJournal.open(empty_disk(), "/p")
@@ -214,134 +208,3 @@ def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
         alone.journal.files.sync()
     alone.journal.close()
     assert Cursor(disk, "/p").at == 47
-
-
-# --- the kernel's windows and the journal's fold agree ---
-
-
-STEPS_FOLD_WINDOWS = st.lists(
-    st.one_of(
-        st.tuples(st.just("publish"), st.integers(1, 5)),
-        st.tuples(st.just("delay"), st.integers(1, 5)),
-        st.tuples(st.just("rdy"), st.integers(0, 8)),
-        st.tuples(st.just("finish"), st.integers(0, 9)),
-        st.tuples(st.just("finish all"), st.just(0)),
-        st.tuples(st.just("requeue"), st.integers(0, 9)),
-        st.tuples(st.just("put off"), st.integers(0, 9)),
-        st.tuples(st.just("touch"), st.integers(0, 9)),
-        st.tuples(st.just("time"), st.integers(1, 20)),
-        st.tuples(st.just("skip"), st.integers(0, 3)),
-        st.tuples(st.just("empty"), st.just(0)),
-        st.tuples(st.just("seek"), st.integers(0, 20)),
-    ),
-    max_size=40,
-)
-
-
-class Bench:
-    """One window with one consumer, and what its journal has said."""
-
-    def __init__(self) -> None:
-        self.side = Side(kernel)
-        self.tail = self.side.tail()
-        self.window = self.side.window(self.tail)
-        self.journal = b""
-        self.held: list[int] = []  # ids in flight
-        self.offset_of: dict[int, int] = {}
-        self.connect()
-
-    def connect(self) -> None:
-        self.conn = self.side.consumer(self.window, timeout_ns=5 * SECOND)
-
-    def publish(self, count: int, due_ns: int = 0) -> None:
-        end = self.tail.written_end
-        first_id = self.side.publish(self.tail, *[b"x"] * count, due_ns=due_ns)
-        self.offset_of |= {first_id + index: end + index for index in range(count)}
-
-    def step(self, name: str, value: int) -> None:
-        window, serial, side = self.window, self.conn.serial, self.side
-        chosen = self.held[value % len(self.held)] if self.held else 0
-        if name == "publish":
-            self.publish(value)
-        elif name == "delay":
-            self.publish(1, side.wall_ns + value * SECOND)
-        elif name == "rdy":
-            self.conn.rdy = value
-        elif name == "finish":
-            window.finish(serial, chosen)
-        elif name == "finish all":
-            for id in self.held:
-                window.finish(serial, id)
-        elif name == "requeue":
-            window.requeue(serial, chosen, 0, side.wall_ns)
-        elif name == "put off":
-            window.requeue(serial, chosen, 3 * SECOND, side.wall_ns)
-        elif name == "touch":
-            window.touch(serial, chosen, side.mono_ns)
-        elif name == "time":
-            side.pass_time(value * SECOND)
-        elif name == "skip":
-            end = self.tail.handed_end
-            window.skip(max(end - value, 0), end)
-        elif name == "empty":
-            window.empty()
-        elif name == "seek":
-            window.seek(min(value, self.tail.handed_end))
-        self.flush()
-
-    def flush(self) -> None:
-        self.side.tick()
-        self.side.received(self.conn)
-        self.held = [record[1] for record in self.window.in_flight_records(100)]
-        self.window.validate()
-        self.journal += self.window.take_journal()
-
-    def owed(self) -> set[int]:
-        """The offsets that are not done, by what the window shows from outside."""
-        state = fold_entries(self.window.snapshot())
-        done = {offset for start, end in state.finished for offset in range(start, end)}
-        left = {offset for offset in range(state.low, self.tail.handed_end) if offset not in done}
-        return left | {stray.offset for stray in state.strays}
-
-    def deliver_all(self) -> dict[int, int]:
-        """Finish everything that comes, by offset, with attempts; after all delays are over."""
-        got: dict[int, int] = {}
-        self.side.pass_time(10_000 * SECOND)
-        self.conn.rdy = 100
-        self.side.tick()
-        while sent := self.side.received(self.conn):
-            for message in sent:
-                assert self.offset_of[message.id] not in got, "delivered again after FIN"
-                got[self.offset_of[message.id]] = message.attempts
-                assert self.window.finish(self.conn.serial, message.id) == Held.DONE
-        return got
-
-
-@settings(max_examples=examples(600), deadline=None)
-@given(STEPS_FOLD_WINDOWS)
-def test_the_window_writes_what_it_is_and_comes_back_as_it_was(
-    steps: list[tuple[str, Any]],
-) -> None:
-    bench = Bench()
-    for name, value in steps:
-        bench.step(name, value)
-        assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot()), (name, value)
-    owed = bench.owed()
-    in_flight = {record[0]: record[2] for record in bench.window.in_flight_records(100)}
-    state = fold_entries(bench.journal)
-
-    bench.conn.leave()
-    bench.side.engine.forget_window(bench.window)
-    bench.window = bench.side.engine.window(bench.tail, state.low)
-    bench.window.restore(state.low, state.next, state.finished, state.strays)
-    bench.window.validate()
-    bench.journal += bench.window.take_journal()
-    assert fold_entries(bench.journal) == state, "restoring changes nothing that is stored"
-    bench.connect()
-    got = bench.deliver_all()
-    assert set(got) == owed
-    for offset, attempts in in_flight.items():
-        assert got[offset] == attempts + 1
-    bench.journal += bench.window.take_journal()
-    assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot())
-    bench.side.close()

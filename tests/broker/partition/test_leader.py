@@ -1,7 +1,5 @@
 """The group commit, and what happens when the disk does not do what it should."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
@@ -11,9 +9,7 @@ from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.head import HEAD_BYTES
 
 from ..faults import FaultyDisk
-from ..world import Outcome, World, bodies
-
-Start = Callable[..., World]
+from ..world import Outcome, Start, World, bodies
 
 
 def test_nothing_is_ok_before_it_is_synced(world: World) -> None:
@@ -47,11 +43,10 @@ def test_durability_os_syncs_by_time(start: Start) -> None:
 
 
 def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     conn = world.engine.open_detached()
     assert world.publish("news", b"1").stored
-    disk.fail.add(("write", ".log"))
+    world.disk.fail.add(("write", ".log"))
     conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
     outcome = world.publish("news", b"2")
     (error,) = outcome.told
@@ -62,7 +57,7 @@ def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> No
 
     world.pass_ns(limits.SECOND)
     assert world.broker.health.startswith("NOK - topic news: the write failed")
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"  # though nobody publishes, as behind a load balancer
     assert world.publish("news", b"3").stored
@@ -97,8 +92,7 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
     with pytest.raises(Refused) as caught:
         topic.publish([b"4"], 0, Outcome())
     assert caught.value.reason == topic.refusal
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)
     assert topic.leader().tail.refusing
     assert world.publish("other", b"2").stored
     assert bodies(world.consumer("news", "a").take())[0] == b"1"
@@ -139,18 +133,17 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(world: World) -> Non
 
 
 def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.broker.topic("news").channel("a")
     world.publish("news", b"1", b"2")
     world = world.restart()
-    disk.fail.add(("read", ".log"))
+    world.disk.fail.add(("read", ".log"))
     consumer = world.consumer("news", "a")
     assert consumer.take() == []
     assert "cannot be read" in world.broker.health
     world.pass_ns(limits.SECOND)
     assert consumer.take() == []
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)
     assert bodies(consumer.take()) == [b"1", b"2"]
     assert world.broker.health == "OK"

@@ -9,9 +9,8 @@ from penstock.broker.ports import Syncs
 from penstock.broker.topics.topic import Topic
 from sim.threads import Threads
 
-from ..world import Outcome, World
+from ..world import Outcome, Start, World
 
-Start = Callable[..., World]
 PARTITIONS = 3
 
 
@@ -58,9 +57,7 @@ def test_a_sync_that_takes_long_holds_up_no_other_partition(world: World) -> Non
     pause(world)
     publish(world, topic, 1, 2)
     assert [leader.group.busy for leader in topic.leaders] == [True, True, False]
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     assert unsynced(topic) == [0, 0, 0]
 
 

@@ -1,8 +1,7 @@
 """Idempotent publishing: retries store nothing twice, gaps are seen, and the table is the log's."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import examples
-from penstock import kernel, limits
+from penstock import limits
 from penstock.broker.health import Health
 from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
 from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
@@ -33,13 +32,11 @@ from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..following import NOW_NS, OWNER, PATH, SETTINGS, new_disk
-from ..staging import on
-from ..tripwire import Stop, Tripwire
-from ..world import World, bodies
+from ..staging import empty, on
+from ..tripwire import Tripwire, interrupted, steps_of
+from ..world import Start, World, bodies
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-Start = Callable[..., World]
 
 
 class Told:
@@ -110,9 +107,7 @@ def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
     first, repeat, after = send(world, 1, b"b"), send(world, 1, b"b"), send(world, 2, b"c")
     ordinary = world.publish("t", b"plain")
     assert not first.told + repeat.told + after.told + ordinary.told
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     world.turns()
     assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
     assert ordinary.stored
@@ -130,9 +125,7 @@ def test_a_failed_write_takes_the_later_ones_along(disk: SimDisk, durability: st
     told = [send(world, 1, b"b")]
     if durability == "disk":
         told += [send(world, 2, b"c"), send(world, 2, b"c")]
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     disk.faults.clear()
     assert [one.told[0][0] is None for one in told] == [False] * len(told)
     with pytest.raises(SequenceGap):
@@ -207,16 +200,8 @@ class Retrier:
         self.acknowledged = {1: 0, 2: 0}
 
     def run(self, upto: int) -> None:
-        world = World(
-            Path("/data"),
-            kernel,
-            [],
-            disk=self.disk,
-            clock=self.clock,
-            durability=self.durability,
-            segment_bytes_max=700,
-        )
-        world.broker.open()
+        options = {"durability": self.durability, "segment_bytes_max": 700}
+        world = on(self.disk, clock=self.clock, **options)
         while min(self.acknowledged.values()) < upto:
             for producer in (1, 2):
                 first = self.acknowledged[producer]
@@ -239,76 +224,47 @@ class Retrier:
         world.close()
 
 
-def interrupted(steps: list[int], seed: int | None, durability: str) -> bool:
-    """True when the last step lay within the run."""
-    disk = Tripwire()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
-    retrier = Retrier(disk, durability)
-    ended = False
-    for number, step in enumerate(steps):
-        disk.calls, disk.last = 0, step
-        try:
-            retrier.run(8)
-            ended = False
-        except Stop:
-            ended = True
-        disk.last = 0
-        if seed is None or durability == "os":
-            disk.kill()
-        else:
-            disk.crash(random.Random(seed * 1000 + step + number))
+def retried(steps: Sequence[int], seed: int | None, durability: str = "disk") -> bool:
+    retrier = Retrier(empty(Tripwire()), durability)
+    ended = interrupted(retrier.disk, steps, seed, lambda: retrier.run(8))
     retrier.run(8)
     retrier.check(8)
     return ended
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("seed", "durability", "least"),
+    [(None, "disk", 60), (1, "disk", 60), (2, "disk", 60), (3, "disk", 60), (None, "os", 40)],
+    ids=["killed", "power 1", "power 2", "power 3", "killed os"],
+)
 def test_ended_at_every_step_and_begun_again(
-    seed: int | None, monkeypatch: pytest.MonkeyPatch
+    seed: int | None, durability: str, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No seed: the process is killed. Else the power goes, and the seed says what is left."""
     monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
-    step = 1
-    while interrupted([step], seed, "disk"):
-        step += 1
-    assert step > 60
-
-
-def test_killed_at_every_step_without_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
-    step = 1
-    while interrupted([step], None, "os"):
-        step += 1
-    assert step > 40
+    assert steps_of(lambda steps: retried(steps, seed, durability)) > least
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=5), st.integers(0, 1 << 20))
 def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
-    interrupted(steps, seed, "disk")
+    retried(steps, seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_table_never_knows_more_than_the_log(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power loss with durability `os` takes acknowledged messages back; the producer hears so."""
     monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
     rng = random.Random(seed)
-    disk = SimDisk()
-    disk.mkdir("/data")
-    disk.sync_directory("/")
     options = {"durability": "os", "sync_timeout_ns": 3 * limits.SECOND}
-    world = World(Path("/data"), kernel, [], disk=disk, **options)
-    world.broker.open()
+    world = on(disk, **options)
     for number in range(rng.randrange(12)):
         send(world, number, b"%d" % number)
         if rng.random() < 0.7:
             world.pass_ns(limits.SECOND)
     disk.crash(rng)
-    again = World(Path("/data"), kernel, [], disk=disk, **options)
-    again.broker.open()
+    again = on(disk, **options)
     with pytest.raises(SequenceGap) as gap:
         send(again, 100, b"x")
     found = stored(again)
@@ -320,18 +276,17 @@ CALLS = ["create", "write", "sync", "rename", "sync_directory"]
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start, call: str) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.broker.topic("t")
     world.pass_ns(limits.SECOND)  # nothing else is left to do for the topic
-    disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
+    world.disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
     with pytest.raises(WriteRefused):
         send(world, 0, b"a")
     for _ in range(3):
         assert "topic t: " in world.broker.health
         assert "the table of producers cannot be written" in world.broker.health
         world.pass_ns(limits.SECOND)
-    disk.fail.clear()
+    world.disk.fail.clear()
     for _ in range(3):
         world.pass_ns(limits.SECOND)  # though nobody publishes
     assert world.broker.health == "OK"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
@@ -59,7 +59,7 @@ class Node(World):
         self.is_up = False
         self.started: list[tuple[int, int]] = []  # partition and channel, as they were confirmed
         super().__init__(
-            PATH, cluster.kernel, [], disk=disk, clock=cluster.clock, node_id=number,
+            PATH, [], disk=disk, clock=cluster.clock, node_id=number,
             retain_age_ns=cluster.retain_age_ns, segment_bytes_max=cluster.segment_bytes_max,
         )  # fmt: skip
         ledger = Ledger.open(disk, str(PATH))
@@ -142,13 +142,11 @@ class Node(World):
 class Cluster:
     def __init__(
         self,
-        kernel: ModuleType,
         clustered: ClusterTopic = ORDERS,
         channels: Sequence[ClusterChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,
         segment_bytes_max: int = 1 << 20,
     ) -> None:
-        self.kernel = kernel
         self.clustered = clustered
         self.channels = list(channels)
         self.retain_age_ns = retain_age_ns
@@ -297,6 +295,10 @@ class Cluster:
             while node.broker.search():
                 node.turn()
         self.run()
+
+    def pass_seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.pass_ns(limits.SECOND)
 
     def publish(self, number: int, *bodies: bytes, due_ns: int = 0) -> None:
         """One that is answered OK."""

@@ -1,8 +1,6 @@
 """What an operator gave up on a leader of several replicas: another replica may have it, so it is
 asked for; where none has it the readers step over it."""
 
-from types import ModuleType
-
 import pytest
 
 from penstock import limits
@@ -16,9 +14,7 @@ LOST = "no replica has offsets 0 to 0"
 
 
 @pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    cluster = Cluster(kernel)
-    cluster.place([0])
+def cluster(cluster: Cluster) -> Cluster:
     for word in WORDS:
         cluster.publish(0, word)
     cluster.pass_ns(5 * limits.SECOND)

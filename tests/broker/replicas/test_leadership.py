@@ -3,7 +3,6 @@ them; what was sent is never said not to be stored."""
 
 import errno
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,35 +32,24 @@ from penstock.log.fold import (
 from penstock.log.follower_journal import FollowedJournal
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
-from penstock.replication.frames import Frames, RowFrame, Target
+from penstock.replication.frames import RowFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
-from ..world import World
+from ..following import Wire
+from ..world import Start, World
 
-Start = Callable[..., World]
 EPOCH = 5
 LEADER_ID = LeaderId(1, 11, 101)
 MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))
 
 
-class Wire:
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, PeerLane, Any]] = []
+class Outside(Wire):
+    """Peers, and records of which nothing is to be asked."""
 
-    def send(self, node: int, lane: PeerLane, frames: Any) -> None:
-        reader = Frames(1)
-        for parts in frames:
-            self.sent += [(node, lane, frame) for _, frame in reader.feed(b"".join(parts))]
-
-    def take(self) -> list[Any]:
-        taken, self.sent = self.sent, []
-        return [frame for _, _, frame in taken]
-
-    # records
     def propose(self, target: Target, proposal: Propose) -> None:
         raise AssertionError("nothing is to be proposed here")
 
@@ -77,7 +65,7 @@ class Shared:
         self.topic = world.broker.topic("t")
         self.leader = self.topic.leader()
         log = self.leader.log
-        self.wire = Wire()
+        self.wire = Outside()
         self.catch_up = CatchUp(1)
         record = PartitionRecord(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
@@ -199,7 +187,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     (row,) = shared.link()
     assert (row.start, end_of(row.batches)) == (0, 1)
     answers = shared.publish(b"live")
-    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.BULK]  # behind what was sent
+    assert [lane for lane, _ in shared.wire.sent] == [PeerLane.BULK]  # behind what was sent
     shared.wire.take()
     shared.acknowledge(2)
     shared.acknowledge(3)
@@ -208,7 +196,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.leadership.announce_committed()
     assert shared.wire.take()[-1].committed == 4
     shared.publish(b"next")
-    assert [lane for _, lane, _ in shared.wire.sent] == [PeerLane.LIVE]
+    assert [lane for lane, _ in shared.wire.sent] == [PeerLane.LIVE]
     assert topic.leader() is shared.leader
 
 

@@ -49,12 +49,19 @@ def content(log: PartitionLog) -> bytes:
 
 
 @pytest.fixture
-def matched() -> tuple[Lab, LeaderLog]:
-    """A follower that has nothing yet, and its leader, with one message."""
-    lab, leader = Lab(), LeaderLog()
+def leader() -> LeaderLog:
+    """It has one message."""
+    leader = LeaderLog()
     leader.write(b"one")
+    return leader
+
+
+@pytest.fixture
+def lab(leader: LeaderLog) -> Lab:
+    """A follower that has nothing yet, and is matched."""
+    lab = Lab()
     lab.match(leader, 0)
-    return lab, leader
+    return lab
 
 
 def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
@@ -82,9 +89,7 @@ def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     lab.threads.held = True
     assert lab.send(leader.row(0)) == []
     assert lab.log.written_end == 2
-    lab.threads.held = False
-    lab.threads.run()
-    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 2, 2)]
+    assert lab.release() == [Acknowledge(SESSION, 1, 99, 2, 2)]
     lab.disk.crash(random.Random(1))
     lab.open()
     assert content(lab.log) == content(leader.log)
@@ -102,9 +107,7 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     lab.followed.receive(LEADER, leader.match_at(1))
     assert lab.followed.awaited is Awaited.SYNC
     assert lab.wire.take() == []
-    lab.threads.held = False
-    lab.threads.run()
-    assert kinds(lab.turn()) == ["Matched", "Acknowledge"]
+    assert kinds(lab.release()) == ["Matched", "Acknowledge"]
     assert [one.from_offset for one in lab.followed.cuts] == [1]
     lab.disk.crash(random.Random(2))
     lab.open()
@@ -115,10 +118,7 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     assert content(lab.log) == content(leader.log)
 
 
-def test_a_full_disk_acknowledges_nothing_until_there_is_room(
-    matched: tuple[Lab, LeaderLog],
-) -> None:
-    lab, leader = matched
+def test_a_full_disk_acknowledges_nothing_until_there_is_room(lab: Lab, leader: LeaderLog) -> None:
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     assert lab.send(leader.row(0)) == []
     assert lab.followed.awaited is Awaited.ROOM
@@ -132,9 +132,8 @@ def test_a_full_disk_acknowledges_nothing_until_there_is_room(
 
 
 def test_rows_that_came_while_there_was_no_room_are_asked_for_again(
-    matched: tuple[Lab, LeaderLog],
+    lab: Lab, leader: LeaderLog
 ) -> None:
-    lab, leader = matched
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     assert lab.send(leader.row(0)) == []
     leader.write(b"two")
@@ -147,9 +146,8 @@ def test_rows_that_came_while_there_was_no_room_are_asked_for_again(
 
 
 def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
-    matched: tuple[Lab, LeaderLog],
+    lab: Lab, leader: LeaderLog
 ) -> None:
-    lab, leader = matched
     lab.disk.inject(Fault("sync", path_part=".log"))
     assert lab.send(leader.row(0)) == []
     assert len(lab.stops) == 1
@@ -162,24 +160,20 @@ def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
 
 
 def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced(
-    matched: tuple[Lab, LeaderLog],
+    lab: Lab, leader: LeaderLog
 ) -> None:
-    lab, leader = matched
     lab.threads.held = True
     lab.send(leader.row(0))
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     assert lab.own.state == "copying"
-    lab.threads.held = False
-    lab.threads.run()
-    lab.turn()
+    lab.release()
     assert lab.own.state == "in_sync"
     assert state_on_disk(lab) == "in_sync"
 
 
 def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written(
-    matched: tuple[Lab, LeaderLog],
+    lab: Lab, leader: LeaderLog
 ) -> None:
-    lab, leader = matched
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     lab.send(leader.row(0))
     leader.write(b"two")
@@ -218,33 +212,27 @@ def write_state(lab: Lab) -> None:
 
 
 def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written(
-    matched: tuple[Lab, LeaderLog],
+    lab: Lab, leader: LeaderLog
 ) -> None:
-    lab, leader = matched
     lab.send(leader.row(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     assert lab.own.busy
     lab.followed.stop("a sync failed")
-    lab.threads.held = False
-    lab.threads.run()
-    lab.turn()
+    lab.release()
     assert not lab.own.busy
     assert lab.own.state == "stopped"
     assert state_on_disk(lab) == "stopped"
 
 
-def test_a_hello_waits_for_a_mark_that_is_being_written(matched: tuple[Lab, LeaderLog]) -> None:
+def test_a_hello_waits_for_a_mark_that_is_being_written(lab: Lab, leader: LeaderLog) -> None:
     """The record lists the replica no more, so rows may come that do not count it."""
-    lab, leader = matched
     lab.send(leader.row(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     lab.followed.record_seen(listed=False, unclean_epoch=0)
     assert lab.hello(session=SESSION + 1) == []
-    lab.threads.held = False
-    lab.threads.run()
-    (report,) = lab.turn()
+    (report,) = lab.release()
     assert isinstance(report, ReportExtent)
     assert lab.own.state == "copying"
 
@@ -362,7 +350,7 @@ class ChannelsLab:
 
 
 @pytest.fixture
-def lab() -> ChannelsLab:
+def channels() -> ChannelsLab:
     """With a snapshot and a record."""
     lab = ChannelsLab()
     lab.send(HelloJournal(3, SESSION, EPOCH))
@@ -371,29 +359,29 @@ def lab() -> ChannelsLab:
     return lab
 
 
-def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsLab) -> None:
-    lab.disk.inject(Fault("write"))
-    assert lab.record(at(2), 7) == []
-    assert "the leader's channel journal cannot be stored" in lab.health.text
-    lab.channels.settle(sync=True)
-    assert lab.turn() == [RequestSnapshot(SESSION, EPOCH)]
-    lab.record(at(0, number=1), 7)
-    assert (lab.cursor, lab.health.text) == (7, "OK")
+def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(channels: ChannelsLab) -> None:
+    channels.disk.inject(Fault("write"))
+    assert channels.record(at(2), 7) == []
+    assert "the leader's channel journal cannot be stored" in channels.health.text
+    channels.channels.settle(sync=True)
+    assert channels.turn() == [RequestSnapshot(SESSION, EPOCH)]
+    channels.record(at(0, number=1), 7)
+    assert (channels.cursor, channels.health.text) == (7, "OK")
 
 
-def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) -> None:
+def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(channels: ChannelsLab) -> None:
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
-        lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
-        assert lab.cursor == 6
-        assert lab.channels.machine.position == NOTHING
-        assert "the channel journal is not continued" in lab.health.text
-    lab.record(at(0, number=1), 7)
-    assert (lab.cursor, lab.health.text) == (7, "OK")
+        channels.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
+        assert channels.cursor == 6
+        assert channels.channels.machine.position == NOTHING
+        assert "the channel journal is not continued" in channels.health.text
+    channels.record(at(0, number=1), 7)
+    assert (channels.cursor, channels.health.text) == (7, "OK")
 
 
-def test_a_failed_sync_ends_the_replica(lab: ChannelsLab) -> None:
-    lab.disk.inject(Fault("sync"))
-    lab.record(at(2), 7)
-    lab.ask(at(2))
-    assert lab.stops == ["a sync of the channel journal failed"]
-    assert lab.record(at(3), 8) == []
+def test_a_failed_sync_ends_the_replica(channels: ChannelsLab) -> None:
+    channels.disk.inject(Fault("sync"))
+    channels.record(at(2), 7)
+    channels.ask(at(2))
+    assert channels.stops == ["a sync of the channel journal failed"]
+    assert channels.record(at(3), 8) == []

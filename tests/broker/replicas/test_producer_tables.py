@@ -1,7 +1,5 @@
 """A learner is given its leader's table of producers, before it may become a member."""
 
-from types import ModuleType
-
 import pytest
 
 from penstock import limits
@@ -16,9 +14,9 @@ JOINER = 2
 
 
 @pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
+def cluster() -> Cluster:
     """Two replicas, whose logs begin behind what a producer has published."""
-    cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
+    cluster = Cluster(retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0], on=(0, 1))
     told = cluster.nodes[0].put_stamped(0, b"first")
     cluster.run()

@@ -2,7 +2,6 @@
 
 import errno
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ def of_two(cluster: Cluster) -> Any:
 
 
 @pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    return Cluster(kernel)
+def cluster() -> Cluster:
+    return Cluster()
 
 
 def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
@@ -181,13 +180,11 @@ def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Clust
     assert again.replica_host.is_set_aside(target(0))
 
 
-def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
-    cluster: Cluster, kernel: ModuleType
-) -> None:
+def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.replica_host.host(ORDERS, 0, 7)
     cluster.kill(0)
-    alone = World(Path(PATH), kernel, [], disk=node.disk, clock=cluster.clock)
+    alone = World(Path(PATH), [], disk=node.disk, clock=cluster.clock)
     with pytest.raises(StorageError, match="a cluster places its replicas"):
         alone.broker.open()
 

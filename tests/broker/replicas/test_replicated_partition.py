@@ -1,7 +1,6 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
 import errno
-from types import ModuleType
 
 import pytest
 
@@ -17,13 +16,6 @@ from sim.disk import Fault
 
 from ..world import Consumer, Outcome, bodies
 from .cluster_world import ORDERS, Cluster, replica_on, target
-
-
-@pytest.fixture
-def cluster(kernel: ModuleType) -> Cluster:
-    cluster = Cluster(kernel)
-    cluster.place([0])
-    return cluster
 
 
 def finish(cluster: Cluster, consumer: Consumer, *wanted: bytes) -> None:
@@ -97,15 +89,13 @@ def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Clus
     follower = cluster.nodes[1]
     cluster.publish(0, b"1")
     fault = follower.disk.inject(Fault("write", errno.EIO, "/mark", times=0))
-    for _ in range(10):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(10)
     assert "the write failed" in follower.broker.health
     assert follower.role() == "follower"
     cluster.publish(0, b"2")
     assert "the write failed" in follower.broker.health  # this heals nothing
     follower.disk.faults.remove(fault)
-    for _ in range(10):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(10)
     assert follower.broker.health == "OK"
 
 
@@ -192,8 +182,7 @@ def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) ->
     for offset in (0, 2):
         with pytest.raises(StorageError):
             log.read(offset, 1)
-    for _ in range(3 * limits.REPAIR_PATIENCE):
-        cluster.pass_ns(limits.SECOND)
+    cluster.pass_seconds(3 * limits.REPAIR_PATIENCE)
     assert [damage[:2] for damage in log.damaged] == [(0, 1)]
 
 
@@ -204,11 +193,21 @@ HOUR_NS = 3600 * limits.SECOND
 QUIET = Permits(acts=False, delivers=False, publishes=True)
 
 
-def small(kernel: ModuleType) -> Cluster:
+@pytest.fixture
+def small() -> Cluster:
     """Segments of a few messages, none of which is kept once it is consumed."""
-    cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
+    cluster = Cluster(retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0])
     return cluster
+
+
+def hear_from_others(cluster: Cluster) -> None:
+    for other in (1, 2):
+        cluster.nodes[0].evidence.answered(other, cluster.clock.mono_ns())
+
+
+def tick(cluster: Cluster) -> None:
+    cluster.nodes[0].replica_host.tick(cluster.clock.mono_ns())
 
 
 def permit(cluster: Cluster, permits: Permits) -> None:
@@ -230,26 +229,23 @@ def consume_much(cluster: Cluster) -> None:
         cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
 
 
-def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(
-    kernel: ModuleType,
-) -> None:
-    cluster = small(kernel)
-    consume_much(cluster)
-    cluster.cut.add(2)
-    cluster.pass_ns(2 * HOUR_NS)
+def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(small: Cluster) -> None:
+    consume_much(small)
+    small.cut.add(2)
+    small.pass_ns(2 * HOUR_NS)
     for _ in range(3):
-        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    leader = cluster.nodes[0].leader()
+        small.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    leader = small.nodes[0].leader()
     assert leader.cursors is not None
     assert leader.cursors.start_offset > 0 == leader.log.start_offset
-    assert starts(cluster) == [0, 0, 0]
-    cluster.cut.clear()
-    cluster.unlink(cluster.nodes[2])
-    cluster.link(cluster.nodes[2])
-    cluster.run()
+    assert starts(small) == [0, 0, 0]
+    small.cut.clear()
+    small.unlink(small.nodes[2])
+    small.link(small.nodes[2])
+    small.run()
     for _ in range(3):
-        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    found = starts(cluster)
+        small.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    found = starts(small)
     assert len(set(found)) == 1
     assert found[0] > 0
 
@@ -263,103 +259,90 @@ def starts(cluster: Cluster) -> list[int]:
     return found
 
 
-def test_without_authority_nothing_is_removed(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    consume_much(cluster)
-    permit(cluster, QUIET)
-    cluster.pass_ns(2 * HOUR_NS)
-    leader = cluster.nodes[0].leader()
+def test_without_authority_nothing_is_removed(small: Cluster) -> None:
+    consume_much(small)
+    permit(small, QUIET)
+    small.pass_ns(2 * HOUR_NS)
+    leader = small.nodes[0].leader()
     assert leader.cursors is not None
     assert leader.cursors.start_offset == 0
-    assert leader.clean(cluster.clock.wall_ns(), 0) == 0
+    assert leader.clean(small.clock.wall_ns(), 0) == 0
 
 
-def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
-    kernel: ModuleType,
-) -> None:
-    cluster = small(kernel)
-    consumer = cluster.nodes[0].consume()
-    permit(cluster, QUIET)
-    cluster.publish(0, b"waits")
+def test_without_authority_nothing_is_delivered_and_publishing_goes_on(small: Cluster) -> None:
+    consumer = small.nodes[0].consume()
+    permit(small, QUIET)
+    small.publish(0, b"waits")
     assert consumer.take() == []
-    permit(cluster, Permits(acts=True, delivers=True, publishes=True))
+    permit(small, Permits(acts=True, delivers=True, publishes=True))
     assert bodies(consumer.take()) == [b"waits"]
 
 
-def test_a_lone_leader_that_may_not_publish_says_why(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    permit(cluster, NO_PERMITS)
+def test_a_lone_leader_that_may_not_publish_says_why(small: Cluster) -> None:
+    permit(small, NO_PERMITS)
     with pytest.raises(Refused, match="it is not known whether this node still leads"):
-        cluster.nodes[0].put(b"x")
+        small.nodes[0].put(b"x")
 
 
-def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    for other in (1, 2):
-        node.evidence.answered(other, cluster.clock.mono_ns())
-    node.replica_host.tick(cluster.clock.mono_ns())
+def test_authority_is_by_the_clock_and_what_was_heard(small: Cluster) -> None:
+    node = small.nodes[0]
+    hear_from_others(small)
+    tick(small)
     assert node.leader().acts
-    cluster.clock.pass_ns(3 * limits.SECOND)
-    node.replica_host.tick(cluster.clock.mono_ns())
+    small.clock.pass_ns(3 * limits.SECOND)
+    tick(small)
     assert not node.leader().acts
     assert node.topic.silent == set()
-    cluster.clock.pass_ns(20 * limits.SECOND)
-    node.replica_host.tick(cluster.clock.mono_ns())
+    small.clock.pass_ns(20 * limits.SECOND)
+    tick(small)
     assert node.topic.silent == {0}
 
 
-def test_authority_that_a_publish_has_found_again_is_passed_on(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    cluster.clock.pass_ns(3 * limits.SECOND)
-    node.replica_host.tick(cluster.clock.mono_ns())
+def test_authority_that_a_publish_has_found_again_is_passed_on(small: Cluster) -> None:
+    node = small.nodes[0]
+    small.clock.pass_ns(3 * limits.SECOND)
+    tick(small)
     assert not node.leader().acts
-    for other in (1, 2):
-        node.evidence.answered(other, cluster.clock.mono_ns())
-    node.leader().leadership.machine.tick(cluster.clock.mono_ns())
+    hear_from_others(small)
+    node.leader().leadership.machine.tick(small.clock.mono_ns())
     for _ in range(10):
-        node.replica_host.tick(cluster.clock.mono_ns())
+        tick(small)
     assert node.leader().acts
 
 
-def test_housekeeping_leaves_no_topic_with_a_row_in_flight(kernel: ModuleType) -> None:
-    """By that the cluster finds leaderships that commit nothing."""
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    for other in cluster.nodes[1:]:
-        cluster.unlink(other)
+def test_housekeeping_leaves_no_topic_with_a_row_in_flight(small: Cluster) -> None:
+    """By that the small finds leaderships that commit nothing."""
+    node = small.nodes[0]
+    for other in small.nodes[1:]:
+        small.unlink(other)
     outcome = node.put(b"waits")
-    cluster.pass_ns(limits.SYNC_TIMEOUT_NS)
+    small.pass_ns(limits.SYNC_TIMEOUT_NS)
     assert node.leader().log.synced_end == 1
-    cluster.pass_ns(limits.SECOND)
+    small.pass_ns(limits.SECOND)
     assert (outcome.told, node.topic in node.broker.context.touched) == ([], True)
-    for other in cluster.nodes[1:]:
-        cluster.link(other)
-    cluster.run()
-    for _ in range(5):
-        cluster.pass_ns(limits.SECOND)
+    for other in small.nodes[1:]:
+        small.link(other)
+    small.run()
+    small.pass_seconds(5)
     assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
 
 
-def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
+def test_without_authority_a_gap_is_none(small: Cluster) -> None:
     """The process may have stood still, and nothing has looked at the time since."""
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    for other in (1, 2):
-        node.evidence.answered(other, cluster.clock.mono_ns())
-    node.replica_host.tick(cluster.clock.mono_ns())
+    node = small.nodes[0]
+    hear_from_others(small)
+    tick(small)
     with pytest.raises(SequenceGap):
         node.put_stamped(5, b"x")
-    cluster.clock.pass_ns(3 * limits.SECOND)
+    small.clock.pass_ns(3 * limits.SECOND)
     with pytest.raises(Refused, match="may have been replaced") as raised:
         node.put_stamped(5, b"x")
     assert not isinstance(raised.value, SequenceGap)
 
 
-def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> None:
+def test_messages_do_not_grow_too_old_without_authority() -> None:
     aging = ORDERS._replace(settings=TopicSettings(max_age_ns=HOUR_NS))
-    cluster = Cluster(kernel, aging)
+    cluster = Cluster(aging)
     cluster.place([0])
     cluster.publish(0, b"old")
     permit(cluster, QUIET)
@@ -371,41 +354,39 @@ def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> N
     assert channel.expired_count == 1
 
 
-def test_dead_letters_wait_for_authority(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    entry = cluster.channels[0].entry
+def test_dead_letters_wait_for_authority(small: Cluster) -> None:
+    node = small.nodes[0]
+    entry = small.channels[0].entry
     settings = type(entry.settings)(max_attempts=1)
-    cluster.channels[0] = cluster.channels[0]._replace(
+    small.channels[0] = small.channels[0]._replace(
         entry=type(entry)(entry.name, entry.number, entry.created_ns, False, settings)
     )
-    cluster.announce_channels()
+    small.announce_channels()
     consumer = node.consume()
-    cluster.publish(0, b"poison")
+    small.publish(0, b"poison")
     (message,) = consumer.take()
-    permit(cluster, QUIET)
+    permit(small, QUIET)
     consumer.requeue(message)
-    cluster.pass_ns(limits.SECOND)
+    small.pass_ns(limits.SECOND)
     assert list(node.broker.topics) == ["orders"]
-    permit(cluster, Permits(acts=True, delivers=True, publishes=True))
-    cluster.pass_ns(limits.SECOND)
+    permit(small, Permits(acts=True, delivers=True, publishes=True))
+    small.pass_ns(limits.SECOND)
     assert "orders.billing.dead" in node.broker.topics
 
 
-def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    cluster.publish(0, b"a", b"b")
-    node = cluster.nodes[0]
+def test_what_must_survive_is_answered_when_the_set_has_it(small: Cluster) -> None:
+    small.publish(0, b"a", b"b")
+    node = small.nodes[0]
     consumer = node.consume()
     consumer.take()
-    finish(cluster, consumer, b"a", b"b")
+    finish(small, consumer, b"a", b"b")
     told: list[object] = []
     node.topic.find_channel("billing").seek(1)
     when_held(node.topic.leaders, told.append)
     node.turn()
     assert told == []
-    cluster.run()
+    small.run()
     assert told == [None]
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert bodies(cluster.nodes[1].consume().take()) == [b"b"]
+    small.kill(0)
+    small.elect(1, gone=[0])
+    assert bodies(small.nodes[1].consume().take()) == [b"b"]

@@ -1,15 +1,12 @@
 """Messages with a maximum age: what is dropped, when, and that it stays away."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
 from penstock.errors import Refused
 
-from ..world import Outcome, World, bodies
+from ..world import Outcome, Start, World, bodies
 
-Start = Callable[..., World]
 SECOND = limits.SECOND
 
 

@@ -1,7 +1,6 @@
 """The bound on what a topic may hold, by both ways of publishing, and how room comes back."""
 
 import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from penstock.errors import Refused
 from penstock.kernel import Event
 
 from ..faults import FaultyDisk
-from ..world import Outcome, World
+from ..world import Outcome, Start, World
 
-Start = Callable[..., World]
 SECOND = limits.SECOND
 
 

@@ -1,9 +1,6 @@
 """More partitions for a topic that is in use."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,10 +13,9 @@ from sim.clock import FakeClock
 from sim.disk import Call, Fault, SimDisk
 
 from ..faults import FaultyDisk
-from ..world import World, bodies
+from ..staging import empty, on
+from ..world import Start, World, bodies
 from .test_partitions import fill, several, stored
-
-Start = Callable[..., World]
 
 
 def grow(world: World, count: int, rehash: bool = False) -> Topic:
@@ -134,16 +130,15 @@ def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(world: World) -> N
      ("write", "topic.json"), ("sync", "topic.json"), ("rename", "topic.json")],
 )  # fmt: skip
 def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str]) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     topic = several(world, 2)
     consumer = world.consumer("t", "a")
-    disk.fail.add(fault)
+    world.disk.fail.add(fault)
     with pytest.raises(StorageError):
         grow(world, 4)
-    assert disk.failed
+    assert world.disk.failed
     assert (len(topic.replicas), len(topic.tails)) == (2, 2)
-    disk.fail.clear()
+    world.disk.fail.clear()
     fill(world, b"0", b"1")
     assert len(consumer.take()) == 2
     world.pass_ns(2 * limits.SECOND)
@@ -154,35 +149,17 @@ def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str
     assert len(world.killed().broker.find_topic("t").replicas) == 4
 
 
-@pytest.fixture
-def worlds(kernel: ModuleType) -> Callable[[SimDisk], World]:
-    """Brokers on a simulated disk."""
-    clock = FakeClock()
-
-    def begin(disk: SimDisk) -> World:
-        world = World(Path("/data"), kernel, [], disk=disk, clock=clock)
-        world.broker.open()
-        world.broker.validate()
-        return world
-
-    return begin
-
-
 CALLS: tuple[Call, ...] = ("mkdir", "create", "write", "sync", "sync_directory", "rename")
 
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power loss"])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_stop_at_any_point_leaves_a_topic_that_opens(
-    worlds: Callable[[SimDisk], World], call: Call, power: bool
-) -> None:
-    counts = set()
+def test_a_stop_at_any_point_leaves_a_topic_that_opens(call: Call, power: bool) -> None:
+    counts, clock = set(), FakeClock()
     for skip in range(30):
-        disk = SimDisk()
-        disk.mkdir("/data")
-        disk.sync_directory("/")
-        world = worlds(disk)
+        disk = empty(SimDisk())
+        world = on(disk, clock=clock)
         several(world, 2).channel("a")
         fill(world, b"0", b"1")
         fault = disk.inject(Fault(call, skip=skip, times=0))
@@ -199,7 +176,7 @@ def test_a_stop_at_any_point_leaves_a_topic_that_opens(
         else:
             disk.kill()
         world.engine.close()
-        again = worlds(disk)
+        again = on(disk, clock=clock)
         topic = again.broker.find_topic("t")
         counts.add(len(topic.replicas))
         assert failed or len(topic.replicas) == 4

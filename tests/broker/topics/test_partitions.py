@@ -1,8 +1,6 @@
 """Topics with several partitions: one log each, and one topic to all who use it."""
 
 import json
-import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +12,7 @@ from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
 from ..faults import FaultyDisk
-from ..world import MESSAGE_TIMEOUT_NS, World
-
-Start = Callable[..., World]
+from ..world import Start, World
 
 
 def several(world: World, count: int = 3) -> Topic:
@@ -106,10 +102,9 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
 
 
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, durability="os")
+    world = start(disk=FaultyDisk(), durability="os")
     several(world, 2)
-    disk.fail.add(("write", "topics/t/1/"))
+    world.disk.fail.add(("write", "topics/t/1/"))
     assert [world.publish("t", b"%d" % number).stored for number in range(4)] == [
         True,
         False,
@@ -118,46 +113,5 @@ def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
     ]
     assert "t/1: " in world.broker.health
     world.broker.delete_topic("t")
-    disk.fail.clear()
+    world.disk.fail.clear()
     assert world.broker.health == "OK"
-
-
-# --- consumers ---
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_any_story_loses_nothing(start: Start, seed: int) -> None:
-    """Publishes, deliveries, FINs, requeues, restarts and kills: what was stored is delivered to
-    each channel until it is finished, and what is finished does not come again."""
-    dice = random.Random(seed)
-    world = start(durability=dice.choice(["disk", "os"]))
-    several(world, dice.randrange(2, 6))
-    stored_bodies: set[bytes] = set()
-    finished: dict[str, set[bytes]] = {"a": set(), "b": set()}
-    for name in finished:
-        world.broker.find_topic("t").channel(name)
-    for step in range(60):
-        what = dice.random()
-        if what < 0.5:
-            some = [b"%d.%d" % (step, number) for number in range(dice.randrange(1, 20))]
-            assert world.publish("t", *some).stored
-            stored_bodies.update(some)
-        elif what < 0.9:
-            name = dice.choice(["a", "b"])
-            consumer = world.consumer("t", name, rdy=dice.choice([1, 5, 2500]))
-            for message in consumer.take():
-                assert message.body not in finished[name]
-                if dice.random() < 0.8:
-                    consumer.finish(message)
-                    finished[name].add(message.body)
-                else:
-                    consumer.requeue(message)
-            consumer.leave()
-            world.pass_ns(MESSAGE_TIMEOUT_NS)
-        else:
-            world = world.killed() if dice.random() < 0.5 else world.restart()
-    for name, done in finished.items():
-        consumer = world.consumer("t", name, rdy=2500)
-        left = {message.body for _ in range(30) for message in consumer.take()}
-        assert left | done == stored_bodies
-        assert not left & done

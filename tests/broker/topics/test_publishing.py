@@ -1,7 +1,6 @@
 """Which publishes a topic takes: where a partition is led elsewhere or has stopped, and while an
 operator has turned publishes off."""
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,8 +29,8 @@ class TestOfACluster:
     """Two partitions: node 0 leads the first one, node 1 the second, node 2 none."""
 
     @pytest.fixture
-    def cluster(self, kernel: ModuleType) -> Cluster:
-        cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
+    def cluster(self) -> Cluster:
+        cluster = Cluster(ORDERS._replace(partitions=2, hash_partitions=2))
         cluster.place([0, 1])
         return cluster
 

@@ -1,7 +1,5 @@
 """Nothing that somebody still wants is deleted; what nobody wants goes by age and size."""
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
@@ -11,9 +9,8 @@ from penstock.log.inspect import find
 from penstock.log.verify import verify
 
 from ..faults import FaultyDisk
-from ..world import World, bodies
+from ..world import Start, World, bodies
 
-Start = Callable[..., World]
 SEGMENT = 4096
 BODY = bytes(500)
 
@@ -29,8 +26,7 @@ def stored(world: World) -> int:
 
 def housekeep(world: World) -> None:
     """Until the journal is synced, too: nothing is removed that it still calls unfinished."""
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)
 
 
 def test_what_every_channel_has_finished_goes(start: Start) -> None:
@@ -110,22 +106,21 @@ def test_a_channel_behind_the_start_of_the_log_goes_on_from_there(start: Start) 
 
 def test_nothing_goes_that_the_journal_on_the_disk_calls_unfinished(start: Start) -> None:
     """Else a power loss would leave a channel behind the start of the log."""
-    disk = FaultyDisk()
-    world = start(disk=disk, segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
+    world = start(disk=FaultyDisk(), segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a")
     fill(world)
     consumer.finish(*consumer.take())
     world.pass_ns(limits.SECOND)
     assert stored(world) == 0
-    for _ in range(2):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(2)
     assert stored(world) > 0
-    disk.fail.add(("write", "channels"))  # as on a full disk: then removing is what makes room
+    world.disk.fail.add(
+        ("write", "channels")
+    )  # as on a full disk: then removing is what makes room
     fill(world)
     consumer.finish(*consumer.take())
     before = stored(world)
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)
     assert stored(world) > before
     assert "the state of the channels cannot be stored" in world.broker.health
 
@@ -137,8 +132,7 @@ def test_a_missing_first_segment_is_reported(start: Start, channel: str) -> None
     if channel:
         world.broker.topic("news").channel(channel)
     fill(world)
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
+    world.pass_seconds(3)
     world.close()
     partition = world.path / "topics" / "news" / "0"
     assert verify(OsDisk(), find(OsDisk(), str(world.path))).findings == []

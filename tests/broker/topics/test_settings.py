@@ -1,6 +1,5 @@
 """Settings of one topic: what holds, what is stored, what a change does at once."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,9 +11,8 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.topics.settings import TopicSettings
 from penstock.errors import ConfigError
 
-from ..world import Outcome, World, bodies
+from ..world import Outcome, Start, World, bodies
 
-Start = Callable[..., World]
 SECOND = limits.SECOND
 
 
@@ -41,9 +39,7 @@ def test_from_os_to_disk_an_ok_waits_for_a_sync_that_covers_it(start: Start) -> 
     world.turn()
     assert outcome.told == []
     assert topic.leader().log.synced_end == 1
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     assert outcome.stored
     assert topic.leader().log.synced_end == 2
 
@@ -67,9 +63,7 @@ def test_from_disk_to_os_with_a_sync_under_way(world: World) -> None:
     topic.publish([b"2"], 0, second)
     world.turns()
     assert first.told == second.told == []
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
+    world.release()
     assert first.stored
     assert second.stored
     assert world.publish("t", b"3").stored

@@ -11,9 +11,7 @@ from penstock.errors import NameInvalid, NotFound, Refused
 from penstock.log.disk import OsDisk
 
 from ..faults import FaultyDisk
-from ..world import World, bodies
-
-Start = Callable[..., World]
+from ..world import Start, World, bodies
 
 
 def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(world: World) -> None:
@@ -162,15 +160,14 @@ def test_a_deleted_topic_is_known_after_a_restart_and_a_kill(world: World) -> No
 
 
 def test_a_full_disk_keeps_no_topic_from_being_deleted(start: Callable[..., World]) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     for name in ("first", "second", "third"):
         world.publish(name, b"1")
     world.broker.delete_topic("first")
-    disk.fail = {("write", ENDED_FILE)}
+    world.disk.fail = {("write", ENDED_FILE)}
     world.broker.delete_topic("second")
     assert "second" not in world.broker.topics
-    disk.fail = set()
+    world.disk.fail = set()
     world.broker.housekeeping()
     world = world.killed()
     assert set(world.broker.ended.logs_of({"first", "second", "third"})) == {"first", "second"}

@@ -28,9 +28,7 @@ from penstock.log.disk import File, OsDisk
 from penstock.log.sealed import seal, unseal
 
 from ..faults import FaultyDisk
-from ..world import World, bodies
-
-Start = Callable[..., World]
+from ..world import Start, World, bodies
 
 
 def channel_of(world: World) -> Channel:
@@ -60,13 +58,12 @@ CHANGES: dict[str, Callable[[World], object]] = {
 def test_a_refused_change_is_named_until_the_file_is_written(
     start: Start, change: str, call: str
 ) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.broker.topic("t").channel("c")
     world.publish("t", b"1")
     before = state(world)
     assert before == (False, TopicSettings(), "disk", [("c", False, False)])
-    disk.fail.add((call, TOPIC_FILE if call != "sync_directory" else "topics/t"))
+    world.disk.fail.add((call, TOPIC_FILE if call != "sync_directory" else "topics/t"))
     with pytest.raises(StorageError):
         CHANGES[change](world)
     assert state(world) == before
@@ -74,7 +71,7 @@ def test_a_refused_change_is_named_until_the_file_is_written(
         assert world.broker.health.startswith("NOK - topic t: ")
         assert TOPIC_FILE in world.broker.health
         world.pass_ns(limits.SECOND)
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     world = world.killed()
@@ -203,28 +200,26 @@ def fail_to_make(world: World) -> None:
 def test_what_is_left_of_it_keeps_no_start_from_working(
     start: Start, fault: tuple[str, str]
 ) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail |= {fault, ("unlink", "topics/t")}
+    world = start(disk=FaultyDisk())
+    world.disk.fail |= {fault, ("unlink", "topics/t")}
     fail_to_make(world)
     world.pass_ns(limits.SECOND)
-    disk.fail.clear()
+    world.disk.fail.clear()
     world = world.killed()
     assert world.broker.health == "OK"
     assert world.publish("t", b"1").stored
 
 
 def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("rename", "topic.json"))
+    world = start(disk=FaultyDisk())
+    world.disk.fail.add(("rename", "topic.json"))
     for number in range(limits.TOPICS_RETRIED_MAX + 5):
         with pytest.raises(StorageError):
             world.broker.topic(f"t{number}")
-    disk.failed.clear()
+    world.disk.failed.clear()
     world.pass_ns(limits.SECOND)
-    assert len(disk.failed) == limits.TOPICS_RETRIED_MAX
-    disk.fail.clear()
+    assert len(world.disk.failed) == limits.TOPICS_RETRIED_MAX
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert list((world.path / "topics").iterdir()) == []
@@ -234,32 +229,30 @@ def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
 def test_files_of_a_deleted_topic_are_named_until_they_are_gone(
     start: Start, fault: tuple[str, str]
 ) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.publish("t", b"1")
-    disk.fail.add(fault)
+    world.disk.fail.add(fault)
     world.broker.delete_topic("t")
     for _ in range(3):
         assert "topic t: files of the deleted topic are left" in world.broker.health
         world.pass_ns(limits.SECOND)
-    disk.fail.clear()
+    world.disk.fail.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert not (world.path / "topics" / "t").exists()
 
 
 def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+    world = start(disk=FaultyDisk())
     world.publish("t", b"old")
-    disk.fail.add(("unlink", ".log"))
+    world.disk.fail.add(("unlink", ".log"))
     world.broker.delete_topic("t")
     fail_to_make(world)  # its directory cannot be cleared
     world.pass_ns(limits.SECOND)
     world = world.killed()  # the deletion is decided: no start brings it back, or stumbles on it
     assert "files of the deleted topic are left" in world.broker.health
     assert world.broker.topics == {}
-    disk.fail.clear()
+    world.disk.fail.clear()
     assert world.publish("t", b"new").stored
     assert world.broker.health == "OK"
     world.pass_ns(limits.SECOND)

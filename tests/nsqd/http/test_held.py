@@ -10,7 +10,6 @@ import pytest
 
 from broker.replicas.cluster_world import ORDERS, Cluster, Node
 from broker.world import bodies
-from penstock import kernel
 from penstock.limits import SECOND
 from penstock.net.exchange import Response
 from penstock.nsqd.http.deps import Call
@@ -99,7 +98,7 @@ def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb
 
 
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
-    cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
+    cluster = Cluster(ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])
     leaders = cluster.nodes[0].topic.leaders
     asked = Asked(cluster.nodes[0], f"/channel/empty?{BILLING}")
@@ -121,7 +120,7 @@ def test_all_partitions_of_the_topic_are_waited_for() -> None:
 @pytest.fixture
 def cluster_concede() -> Cluster:
     """Two messages, the first one corrupt on every disk, and node 1 leads."""
-    cluster_concede = Cluster(kernel)
+    cluster_concede = Cluster()
     cluster_concede.place([0])
     for word in (b"one", b"two"):
         cluster_concede.publish(0, word)
