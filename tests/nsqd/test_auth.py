@@ -323,7 +323,7 @@ def test_a_real_ttl(server: AuthServer, guarded: Running) -> None:
         assert client.ask(pub(b"ttl", b"x")) == ok()
         count = len(server.asked)
         session = session_of(guarded, client)
-        assert eventually(lambda: guarded.call(lambda: session.grant_has_ended))
+        eventually(lambda: guarded.call(lambda: session.grant_has_ended))
         assert guarded.call(lambda: session.conn.allowed) == set()
         assert client.ask(pub(b"ttl", b"x")) == ok()
         assert len(server.asked) == count + 1

@@ -91,7 +91,7 @@ def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
                 client.send(b"NOP\n")
             return nsqd.stats()["producers"] is None
 
-        assert eventually(is_gone)
+        eventually(is_gone)
 
 
 # --- what a command waits for: the other replicas of a partition ---

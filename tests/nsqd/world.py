@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from e2e.lookupd import eventually as eventually
 from e2e.v2client import Closed, Connection
 from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
@@ -141,12 +141,3 @@ def dpub(topic: bytes, delay_ms: int, body: bytes) -> bytes:
 
 def u32(value: int) -> bytes:
     return struct.pack(">i", value)
-
-
-def eventually(holds: Callable[[], bool], timeout: float = TIMEOUT_SECONDS) -> bool:
-    deadline = time.monotonic() + timeout
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

