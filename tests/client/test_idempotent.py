@@ -308,6 +308,14 @@ async def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
         assert web.stamps == [(3, 0)] * len(script)
 
 
+async def test_an_id_and_epoch_that_were_used_are_no_silent_loss() -> None:
+    """nsqd takes the first publish for a repeat of that of another producer."""
+    async with FakeWeb.scripted(REPEATED) as web, IdempotentProducer(web.address) as producer:
+        with pytest.raises(PublishRefused) as raised:
+            await producer.pub("t", b"1")
+        assert (raised.value.status, raised.value.code) == (200, "REPEATED")
+
+
 async def test_too_large_together_is_tried_one_by_one() -> None:
     def reply(asked: Asked) -> Reply:
         return TOO_BIG if asked.path == "/mpub" or asked.body == b"big" else OK
