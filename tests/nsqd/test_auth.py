@@ -340,10 +340,9 @@ def test_a_client_that_leaves_while_the_server_thinks(
                 client.send(auth_clients("s3cret") + b"NOP\n")
                 asked, _ = silent.accept()
                 asked.recv(1000)
-                with nsqd.client() as other:  # the loop is alive
-                    assert other.ask(b"FOO\n") == error(b"E_INVALID invalid command FOO")
-            with nsqd.client() as client:
-                assert client.ask(auth_clients("s3cret")) == FAILED
+                # The loop is alive.
+                assert nsqd.answer_to(b"FOO\n") == error(b"E_INVALID invalid command FOO")
+            assert nsqd.answer_to(auth_clients("s3cret")) == FAILED
             asked.close()
     assert "AUTH failed failed to auth against http://" in caplog.text
     assert "timed out" in caplog.text

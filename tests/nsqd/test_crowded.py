@@ -82,5 +82,4 @@ def test_what_is_too_much_is_refused(nsqd: Running, gate: threading.Event) -> No
             gate.set()
             assert other.read() == ok()
         assert [client.read() for client in clients] == [ok()] * 3
-        with nsqd.client() as late:
-            assert late.ask(pub(b"t", BODY)) == ok()
+        assert nsqd.answer_to(pub(b"t", BODY)) == ok()

@@ -31,8 +31,7 @@ def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
             assert ask(nsqd)["left"] == 2
             refused = error(b"E_PUB_FAILED PUB failed draining")
             assert publisher.ask(pub(b"t", b"3")) == refused
-        with nsqd.client() as publisher:
-            assert publisher.ask(pub(b"new", b"3")) == refused
+        assert nsqd.answer_to(pub(b"new", b"3")) == refused
         answer = nsqd.request("POST", "/pub?topic=t", b"3")
         assert (answer.status, answer.body) == (503, b'{"message":"FAILED draining"}')
         assert nsqd.stats()["draining"] is True

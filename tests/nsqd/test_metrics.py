@@ -76,8 +76,7 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
     flags = "--e2e-processing-latency-percentile=0.99,0.5"
     with Running(tmp_path, flags) as nsqd, nsqd.client() as client:
         assert client.ask(pub(b"t", b"x")) == ok()
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 1\n")
+        client.consume("t", "c", 1)
         client.send(b"FIN %b\n" % client.message().id)
         eventually(lambda: nsqd.channel("t", "c")["e2e_processing_latency"]["count"] == 1)
         found = samples(nsqd.request("GET", "/metrics").body.decode())

@@ -53,6 +53,15 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
+    def answer_to(self, command: bytes) -> Frame:
+        """On a connection of its own."""
+        with self.client() as client:
+            return client.ask(command)
+
+    def post(self, *targets: str) -> None:
+        for target in targets:
+            assert self.request("POST", target).status == 200
+
     def stats(self, query: str = "") -> dict[str, Any]:
         document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document
@@ -69,8 +78,7 @@ def running_with(*made: str, flags: Sequence[str] = ()) -> Any:
     @pytest.fixture
     def nsqd(tmp_path: Path) -> Iterator[Running]:
         with Running(tmp_path / "data", *flags) as running:
-            for target in made:
-                assert running.request("POST", target).status == 200
+            running.post(*made)
             yield running
 
     return nsqd
@@ -106,6 +114,10 @@ class V2(Connection):
     def ask(self, data: bytes) -> Frame:
         self.send(data)
         return self.read()
+
+    def consume(self, topic: str, channel: str, rdy: int) -> None:
+        assert self.ask(f"SUB {topic} {channel}\n".encode()) == ok()
+        self.send(b"RDY %d\n" % rdy)
 
     def message(self, timeout: float = TIMEOUT_SECONDS) -> frames.Message:
         frame = self.read(timeout)

@@ -20,8 +20,7 @@ def address(nsqd: Running) -> str:
 
 def consume(nsqd: Running, client: V2, count: int) -> list[str]:
     """All of them finished; their ids."""
-    assert client.ask(b"SUB orders mail\n") == ok()
-    client.send(b"RDY 10\n")
+    client.consume("orders", "mail", 10)
     ids = [client.message().id for _ in range(count)]
     for id in ids:
         client.send(b"FIN %b\n" % id)

@@ -25,8 +25,7 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
         for body in (b"zero", b"one", b"\xff\x00"):
             assert running.request("POST", "/pub?topic=t", body).status == 200
-        assert running.request("POST", "/topic/create?topic=t2").status == 200
-        assert running.request("POST", "/topic/create?topic=other").status == 200
+        running.post("/topic/create?topic=t2", "/topic/create?topic=other")
         assert running.request("POST", "/pub?topic=_pipelines", b"{}").status == 200
         yield running
 
@@ -96,8 +95,7 @@ def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
 def test_a_topic_made_again_is_another(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/create?topic=again").status == 200
     before = identity(nsqd, "again")
-    assert nsqd.request("POST", "/topic/delete?topic=again").status == 200
-    assert nsqd.request("POST", "/topic/create?topic=again").status == 200
+    nsqd.post("/topic/delete?topic=again", "/topic/create?topic=again")
     status, document = nsqd.ask("GET", f"/log/fetch?topic=again&from=0&identity={before}")
     assert (status, document["identity"]) == (409, identity(nsqd, "again"))
 
@@ -175,8 +173,7 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
     flags = ["--segment-bytes=65536", "--retain-age=0", "--retain-bytes=0"]
     with Running(tmp_path / "data", *flags) as nsqd:
         assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 404
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        nsqd.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
         for _ in range(4):
             assert nsqd.request("POST", "/pub?topic=t", bytes(40_000)).status == 200
         assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200

@@ -58,8 +58,7 @@ def removing(path: Path, segment_bytes: int) -> Iterator[Running]:
     """Retention removes all that the channel does not want."""
     flags = [f"--segment-bytes={segment_bytes}", "--retain-age=0", "--retain-bytes=0"]
     with Running(path, *flags) as nsqd:
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        nsqd.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
         fill(nsqd)
         yield nsqd
 

@@ -28,8 +28,7 @@ def settle(nsqd: Running, verb: str, id: bytes | str, more: str = "") -> tuple[i
 
 def consumer(nsqd: Running, rdy: int = 10) -> V2:
     client = nsqd.client(client_id="me", hostname="till-7")
-    assert client.ask(b"SUB t ch\n") == ok()
-    client.send(b"RDY %d\n" % rdy)
+    client.consume("t", "ch", rdy)
     return client
 
 
@@ -204,5 +203,4 @@ def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.Monke
     monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
     publish_numbers(node, 9, HOUR_MS)
     assert settled(node, "emptydelayed") == (9, 0)
-    with node.client() as client:
-        assert client.ask(pub(b"t", b"x")) == ok()
+    assert node.answer_to(pub(b"t", b"x")) == ok()
