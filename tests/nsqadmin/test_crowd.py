@@ -57,8 +57,7 @@ def admin(
 ) -> Iterator[Counting]:
     monkeypatch.setenv("COUNTS", str(tmp_path / "counts"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    installation.nsqd.post("/topic/create?topic=left")
-    installation.nsqd.post("/channel/create?topic=left&channel=behind")
+    installation.nsqd.make("left", "behind")
     with Counting(tmp_path / "admin", installation.of_nsqd) as admin:
         yield admin
 

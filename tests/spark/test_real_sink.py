@@ -84,8 +84,7 @@ def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> 
 
 @pytest.mark.spark
 def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
-    nsqd.daemon.post("/topic/create?topic=even")
-    nsqd.daemon.post("/channel/create?topic=even&channel=c")
+    nsqd.daemon.make("even", "c")
     frame = spark.sql(
         "SELECT if(id % 2 = 0, 'even', 'odd') AS topic, string(id) AS body,"
         " if(id % 10 = 0, binary(string(id)), null) AS key,"

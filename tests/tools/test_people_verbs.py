@@ -213,8 +213,7 @@ def test_a_drain(
 ) -> None:
     with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
         here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
-        other.post("/topic/create?topic=t")
-        other.post("/channel/create?topic=t&channel=c")
+        other.make("t", "c")
         publish(other, "t", [b"one", b"two"])
         assert main(["drain", "--status", here]) == 0
         assert capsys.readouterr().out.startswith("off: 2 left\n")
@@ -257,8 +256,7 @@ def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -
 
 
 def test_a_dead_letter_says_how_its_last_attempt_ended(run: Run, daemon: Daemon) -> None:
-    daemon.post("/topic/create?topic=late")
-    daemon.post("/channel/create?topic=late&channel=a")
+    daemon.make("late", "a")
     daemon.post("/channel/config?topic=late&channel=a&max_attempts=1")
     daemon.post("/pub?topic=late", b"x")
     with daemon.client() as client:

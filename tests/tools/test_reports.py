@@ -31,8 +31,7 @@ GONE = "127.0.0.1:1"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Daemon(tmp_path_factory.mktemp("reports") / "data", "--durability=os") as running:
         for topic, channel, count in (("few", "all", 1), ("many", "all", 3), ("many", "none", 0)):
-            running.post(f"/topic/create?topic={topic}")
-            running.post(f"/channel/create?topic={topic}&channel={channel}")
+            running.make(topic, channel)
             if count:
                 running.post(f"/mpub?topic={topic}", b"\n".join([b"x"] * count))
         running.post("/channel/empty?topic=many&channel=none")

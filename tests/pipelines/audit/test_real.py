@@ -38,8 +38,7 @@ class Bench:
         self._spark, self._path, self._capsys = spark, path, capsys
 
     def traced(self) -> None:
-        self.daemon.post("/topic/create?topic=orders")
-        self.daemon.post("/channel/create?topic=orders&channel=mail")
+        self.daemon.make("orders", "mail")
         self.daemon.post("/topic/config?topic=orders&trace_rate=1")
 
     def consumer(self, timeout_ms: int = 60_000) -> V2Client:
