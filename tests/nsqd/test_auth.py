@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from e2e.answering import served
 from e2e.certificates import Certificates
 from e2e.v2upgraded import Upgraded
 from penstock import limits
@@ -194,10 +195,7 @@ def test_faults_and_a_stop_are_told_to_who_waits(caplog: pytest.LogCaptureFixtur
 FAILED = error(b"E_AUTH_FAILED AUTH failed")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[AuthServer]:
-    with AuthServer() as server:
-        yield server
+server = served(AuthServer, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.answering import Answer, Answering
+from e2e.answering import Answer, Answering, served
 from nsqd.world import Running
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
@@ -40,10 +39,7 @@ class Daemon(Answering):
         return 200, b'{"offset": 7}', {"X-Penstock-Identity": "x"}
 
 
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon() as daemon:
-        yield daemon
+daemon = served(Daemon)
 
 
 def test_a_connection_is_kept_until_it_is_closed(daemon: Daemon) -> None:

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cases import each, examples
+from e2e.answering import served
 from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
@@ -181,10 +181,7 @@ TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30,
 # --- where partitions are: a real nsqlookupd, and nsqds that name them or do not ---
 
 
-@pytest.fixture
-def lookupd() -> Iterator[Running]:
-    with Running() as running:
-        yield running
+lookupd = served(Running)
 
 
 def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -> None:

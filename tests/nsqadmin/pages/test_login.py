@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cases import each
+from e2e.answering import served
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 
@@ -169,10 +170,7 @@ def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) ->
 # --- logging in by an OIDC provider ---
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
+provider = served(Provider)
 
 
 @pytest.fixture
