@@ -132,11 +132,7 @@ def test_a_blank_inside_a_header_stays() -> None:
 
 def test_to_nsq_gives_each_record_headers(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     flags = [f"--topic={topic}", tcp(daemon), "--key=k", "--header=source=shöp"]
-    with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
-        assert utility.process.stdin is not None
-        utility.process.stdin.write(b"one\ntwo\n")
-        utility.process.stdin.close()
-        assert (utility.wait(), utility.err) == (0, "")
+    assert to_nsq(tmp_path, b"one\ntwo\n", *flags) == (0, "")
     assert said(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
 
 
