@@ -62,6 +62,10 @@ class Running(InThread):
         for target in targets:
             assert self.request("POST", target).status == 200
 
+    def publish(self, topic: str, *bodies: bytes) -> None:
+        for body in bodies:
+            assert self.request("POST", f"/pub?topic={topic}", body).status == 200
+
     def stats(self, query: str = "") -> dict[str, Any]:
         document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document

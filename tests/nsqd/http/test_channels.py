@@ -84,8 +84,7 @@ def test_a_rate_holds_a_consumer_back(node: Running) -> None:
 
 
 def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
-    for _ in range(10):
-        node.request("POST", "/pub?topic=t", b"x")
+    node.publish("t", *[b"x"] * 10)
     with node.client(client_id="slow-1") as slow, node.client(client_id="quick") as quick:
         for client in (slow, quick):
             assert client.ask(b"SUB t ch\n") == ok()

@@ -32,11 +32,6 @@ def consumer(nsqd: Running, rdy: int = 10) -> V2:
     return client
 
 
-def publish(nsqd: Running, *bodies: bytes) -> None:
-    for body in bodies:
-        assert nsqd.request("POST", "/pub?topic=t", body).status == 200
-
-
 def counts(nsqd: Running) -> tuple[int, int, int]:
     row = nsqd.channel("t", "ch")
     return row["depth"], row["in_flight_count"], row["deferred_count"]
@@ -44,7 +39,7 @@ def counts(nsqd: Running) -> tuple[int, int, int]:
 
 def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
+        nsqd.publish("t", b"a", b"b")
         ids = [client.message().id.decode() for _ in range(2)]
         first, second = listed(nsqd, "in_flight")
         assert [first["id"], second["id"]] == ids
@@ -59,7 +54,7 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
 
 def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
     with consumer(nsqd) as client:
-        publish(nsqd, b"a")
+        nsqd.publish("t", b"a")
         id = client.message().id
         assert settle(nsqd, "finish", id) == (200, None)
         assert counts(nsqd) == (0, 0, 0)
@@ -96,7 +91,7 @@ def test_messages_that_wait_behind_another_of_their_key(nsqd: Running) -> None:
 def test_messages_that_are_held(nsqd: Running) -> None:
     in_order(nsqd, "strict", "&max_attempts=1&poison=hold")
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
+        nsqd.publish("t", b"a", b"b")
         first = client.message()
         assert listed(nsqd, "held") == []
         client.send(b"REQ %b 0\n" % first.id)
@@ -112,7 +107,7 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
     assert listed(nsqd, "dead") == []
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"bb")
+        nsqd.publish("t", b"a", b"bb")
         ids = [client.message().id for _ in range(2)]
         for id in ids:
             client.send(b"REQ " + id + b" 0\n")

@@ -125,13 +125,8 @@ def count_of(node: Running) -> int:
     return len(node.daemon.broker.find_topic("t").leaders)
 
 
-def publish(node: Running, count: int, body: bytes = b"12345") -> None:
-    for _ in range(count):
-        assert node.request("POST", "/pub?topic=t", body).status == 200
-
-
 def test_where_a_channel_stands(node: Running) -> None:
-    publish(node, 8)
+    node.publish("t", *[b"12345"] * 8)
     with node.client() as client:
         client.consume("t", "ch", 1)
         client.message()
@@ -147,7 +142,7 @@ def test_where_a_channel_stands(node: Running) -> None:
 
 
 def test_bytes_by_the_hour(node: Running) -> None:
-    publish(node, 4)
+    node.publish("t", *[b"12345"] * 4)
     status, told = node.ask("GET", "/message/historystats?topic=t")
     assert status == 200
     hours = told["hourly_pub_size"]
@@ -176,7 +171,7 @@ def test_every_copy_is_here(node: Running) -> None:
 
 
 def test_room_is_made_at_once(node: Running) -> None:
-    publish(node, 8)
+    node.publish("t", *[b"12345"] * 8)
     assert node.request("POST", "/topic/greedyclean?topic=t").status == 200
     status, told = node.ask("POST", "/topic/greedyclean?topic=t")
     assert (status, sum(row["earliest"] for row in told["partitions"])) == (200, 0)  # it is wanted

@@ -21,8 +21,7 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
     """Five messages, all finished."""
     with Running(tmp_path / "data") as running:
         running.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
-        for number in range(COUNT):
-            assert running.request("POST", "/pub?topic=t", b"%d" % number).status == 200
+        running.publish("t", *(b"%d" % number for number in range(COUNT)))
         assert running.request("POST", "/channel/empty?topic=t&channel=c").status == 200
         yield running
 
