@@ -1,6 +1,5 @@
 """What goes over the wire, with and without an event loop."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,16 +107,13 @@ class _Fetcher(Fetcher):
         return Fetched(503, b"", {})
 
 
-def test_from_an_event_loop() -> None:
-    async def story() -> None:
-        fetcher = _Fetcher()
-        answer = await exchange(fetcher, "a:1", calls.nodes(), {"User-Agent": "me"})
-        assert answer.status == 503
-        await exchange(fetcher, "https://a:1", calls.publish("t", b"x"), {"User-Agent": "me"})
-        bytes_too = {"User-Agent": "me", "Content-Type": "application/octet-stream"}
-        assert fetcher.asked == [
-            ("GET", "http://a:1/nodes", b"", {"User-Agent": "me"}),
-            ("POST", "https://a:1/pub?topic=t", b"x", bytes_too),
-        ]
-
-    asyncio.run(story())
+async def test_from_an_event_loop() -> None:
+    fetcher = _Fetcher()
+    answer = await exchange(fetcher, "a:1", calls.nodes(), {"User-Agent": "me"})
+    assert answer.status == 503
+    await exchange(fetcher, "https://a:1", calls.publish("t", b"x"), {"User-Agent": "me"})
+    bytes_too = {"User-Agent": "me", "Content-Type": "application/octet-stream"}
+    assert fetcher.asked == [
+        ("GET", "http://a:1/nodes", b"", {"User-Agent": "me"}),
+        ("POST", "https://a:1/pub?topic=t", b"x", bytes_too),
+    ]
