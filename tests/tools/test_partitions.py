@@ -12,7 +12,7 @@ from nsqd.world import Running
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
 
-from .utilities import Run, as_json, runner
+from .utilities import Run, as_json
 
 QUICK = ("--interval", "0.1")
 ALL = sum(COUNTS)
@@ -30,11 +30,6 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def here(nsqd: Running) -> str:
     return f"127.0.0.1:{nsqd.daemon.http_address.port}"
-
-
-@pytest.fixture
-def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(here, capsys, monkeypatch)
 
 
 def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:

@@ -40,11 +40,11 @@ def test_the_life_of_a_topic(run: Run) -> None:
     assert "life" not in run("topic", "list")[1].split()
 
 
-def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None:
+def test_lines_of_input_are_published_in_order(run: Run, here: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(2_500)) + b"\n\nlast"
     code, out, err = run("pub", "lines", stdin=lines)
     assert (code, out) == (0, "")
-    assert err == f"2,501 published to lines on 127.0.0.1:{daemon.http_port}\n"
+    assert err == f"2,501 published to lines on {here}\n"
     run("channel", "create", "lines", "all")
     shown = as_json(run("stats", "lines", "--json"))["topics"]["lines"]
     assert shown["message_count"] == 2_501
@@ -63,12 +63,11 @@ def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None
     ids=" ".join,
 )
 def test_a_node_that_is_away_hides_no_answer_of_the_others(
-    run: Run, daemon: Daemon, verb: tuple[str, ...]
+    run: Run, here: str, verb: tuple[str, ...]
 ) -> None:
     run("topic", "create", "halves")
     run("channel", "create", "halves", "all")
     run("pub", "halves", "x")
-    here = f"127.0.0.1:{daemon.http_port}"
     both = ("--nsqd-http-address", "127.0.0.1:1", "--nsqd-http-address", here)
     code, out, err = run(*verb, *both)
     assert (code, bool(out), err.startswith("127.0.0.1:1: no answer")) == (1, True, True)
@@ -132,9 +131,8 @@ def published(run: Run, topic: str) -> None:
     run("channel", "empty", topic, "all", "--yes")
 
 
-def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
+def test_a_channel_goes_back(run: Run, here: str) -> None:
     published(run, "replayed")
-    here = f"127.0.0.1:{daemon.http_port}"
     seek = ("channel", "seek", "replayed", "all")
     shown = f"{here}: offset 1, 2 would come again\n"
     assert run(*seek, "offset:1", "--dry-run") == (0, shown, "")

@@ -38,11 +38,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
 
 
-@pytest.fixture
-def here(daemon: Daemon) -> str:
-    return f"127.0.0.1:{daemon.http_port}"
-
-
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:
     both = ("--nsqd-http-address", here, "--nsqd-http-address", GONE)
     code, out, _ = run("node", "list", "--json", *QUICK, *both)
