@@ -1,6 +1,5 @@
 """`penstock stats|topic|channel|pub` against a real daemon, as a person and as a program."""
 
-import io
 import json
 from contextlib import nullcontext
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from command.test_terminal import Tty
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from penstock.errors import PenstockError
@@ -17,11 +17,6 @@ from penstock.tools.main import main
 from penstock.tools.output import confirm
 
 from .utilities import Run, as_json, publish, tailed
-
-
-class Typed(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_life_of_a_topic(run: Run) -> None:
@@ -94,7 +89,7 @@ def test_a_node_without_the_topic_is_no_failure_when_others_have_it(status: int,
 def test_a_person_types_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Typed(typed))
+    monkeypatch.setattr("sys.stdin", Tty(typed))
     with nullcontext() if done else pytest.raises(PenstockError, match="nothing was done"):
         confirm(False, "delete it", "dear")
     out, err = capsys.readouterr()
