@@ -63,7 +63,7 @@ def test_each_keeps_its_number(spark: SparkSession, node: Filled, tmp_path: Path
     """Stopped in its midst, and gone on with."""
     node.create("same", 6)
     replays = Replay(spark, node, tmp_path)
-    given: dict[str, Any] = {"to": "same", "topics": ("orders",), "chunk": 100}
+    given: dict[str, Any] = {"to": "same", "name": "same", "topics": ("orders",), "chunk": 100}
     replays.run(stop_after=3, **given)
     assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
     assert replays.state.report.what == "1 of 4 partitions"
@@ -80,9 +80,9 @@ def test_a_target_with_fewer(spark: SparkSession, node: Filled, tmp_path: Path) 
     """It grows in its midst: that is for the next replay."""
     node.create("fewer", 2)
     replays = Replay(spark, node, tmp_path)
-    given: dict[str, Any] = {"to": "fewer", "topics": ("orders",), "chunk": 100}
+    given: dict[str, Any] = {"to": "fewer", "name": "fewer", "topics": ("orders",), "chunk": 100}
     replays.run(stop_after=6, **given)
-    assert '"partitions":2' in (replays.plans / "one.json").read_text()
+    assert '"partitions":2' in (replays.plans / "fewer.json").read_text()
     node.daemon.post("/topic/partition/expand?topic=fewer&partition_num=4")
     replays.run(**given)
     found = bodies_of(node.url, "fewer")
