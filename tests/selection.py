@@ -58,8 +58,6 @@ NOT_LONG = (
     "tests/spark/test_sink.py::test_a_batch_that_is_done_again_changes_nothing",
     "tests/spark/test_sink.py::test_a_write_is_one_commit",
     "tests/spark/test_sink.py::test_refused_rows_go_into_a_table_once",
-    "tests/spark/test_source.py::test_a_batch_read_has_every_message_once",
-    "tests/spark/test_source.py::test_a_stream_goes_on_where_its_checkpoint_is",
 )
 # Measured: these take longest, so they start first.
 FIRST = (
@@ -95,8 +93,11 @@ def arrange(items: list[pytest.Item]) -> None:
     """Mark the long tests, and bring to the front what takes longest."""
     ranks = {}
     for item in items:
-        if is_long(item.nodeid, item.get_closest_marker("spark") is not None):
+        starts_spark = "java" in getattr(item, "fixturenames", ())
+        if is_long(item.nodeid, starts_spark):
             item.add_marker(pytest.mark.long)
+        if starts_spark:  # which leaves its sockets to the collector
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         places = [place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)]
         ranks[item] = min(places, default=len(FIRST))
     items.sort(key=ranks.__getitem__)

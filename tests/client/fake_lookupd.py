@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from .server import Server
+from .server import Server, until
 
 
 class FakeLookupd(Server):
@@ -20,9 +20,7 @@ class FakeLookupd(Server):
     async def rounds(self, count: int) -> None:
         """Wait until it was asked `count` times more, and the last answer is out."""
         target = len(self.asked) + count + 1
-        async with asyncio.timeout(40):
-            while len(self.asked) < target:
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.asked) >= target)
 
     def _document(self, topic: str) -> dict[str, Any]:
         if self.status != 200:

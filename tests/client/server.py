@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, Self
 
 
@@ -39,3 +40,9 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(40):
+        while not holds():
+            await asyncio.sleep(0.001)

@@ -3,7 +3,6 @@ bytes of the commands, and against a real nsqd."""
 
 import asyncio
 import json
-import urllib.request
 from typing import Any
 
 import pytest
@@ -28,16 +27,12 @@ def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
 
 
 def make(daemon: Daemon, name: str, query: str = "") -> None:
-    target = f"/topic/create?topic={name}&partition_num={COUNT}{query}"
-    url = f"http://127.0.0.1:{daemon.http_port}{target}"
-    with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as answer:
-        assert answer.status == 200
+    daemon.post(f"/topic/create?topic={name}&partition_num={COUNT}{query}")
 
 
 def ends(daemon: Daemon, topic: str) -> list[int]:
-    url = f"http://127.0.0.1:{daemon.http_port}/log/positions?topic={topic}"
-    with urllib.request.urlopen(url) as answer:
-        spans = json.load(answer)["topics"][topic]["partitions"]
+    _, answer = daemon.http("GET", f"/log/positions?topic={topic}")
+    spans = json.loads(answer)["topics"][topic]["partitions"]
     return [spans[str(number)]["committed"] for number in range(COUNT)]
 
 
@@ -148,24 +143,14 @@ async def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
         Consumer(topic, "c", tcp(daemon), partition=-1)
 
 
-def test_a_producer_gives_each_message_an_id_of_its_own(daemon: Daemon, topic: str) -> None:
-    make(daemon, topic + "_x", "&extend=true")
-
-    async def story() -> list[dict[str, Any]]:
-        async with Producer(tcp(daemon), unique_ids=True) as producer:
-            await producer.pub(topic + "_x", b"one")
-            await producer.mpub(topic + "_x", [b"two", b"three"])
-            await producer.pub(topic + "_x", b"own", headers={"UNIQ_KEY": "mine"})
-        found = []
-        async with Consumer(topic + "_x", "ch", tcp(daemon), headers=True) as consumer:
-            async for message in consumer:
-                found.append(dict(message.headers))
-                message.fin()
-                if len(found) == 4:
-                    break
-        return found
-
-    keys = [one["UNIQ_KEY"] for one in asyncio.run(story())]
+async def test_a_producer_gives_each_message_an_id_of_its_own(daemon: Daemon) -> None:
+    make(daemon, "unique", "&extend=true")
+    async with Producer(tcp(daemon), unique_ids=True) as producer:
+        await producer.pub("unique", b"one")
+        await producer.mpub("unique", [b"two", b"three"])
+        await producer.pub("unique", b"own", headers={"UNIQ_KEY": "mine"})
+    async with Consumer("unique", "ch", tcp(daemon), headers=True) as consumer:
+        keys = [(await anext(consumer)).headers["UNIQ_KEY"] for _ in range(4)]
     assert "mine" in keys
     assert len(set(keys)) == 4
     assert all(len(key) == 32 for key in keys if key != "mine")

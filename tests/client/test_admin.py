@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.answering import served
 from net.scripted import HANG_UP, Server, answer
 from penstock.client import (
     Admin,
@@ -20,11 +21,7 @@ from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Move
 from penstock.testing import TestBroker
 
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[TestBroker]:
-    with TestBroker() as broker:
-        yield broker
+broker = served(TestBroker, scope="module")
 
 
 @contextmanager

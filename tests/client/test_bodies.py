@@ -81,37 +81,34 @@ def _fail(value: Any) -> bytes:
     raise ValueError("no")
 
 
-def test_objects_come_as_they_went(penstock_broker: TestBroker) -> None:
+async def test_objects_come_as_they_went(penstock_broker: TestBroker) -> None:
     address = f"nsq://{penstock_broker.address}"
 
-    async def publish_and_consume() -> None:
-        async with Producer(address) as producer:
-            await producer.pub("orders", Order(1, 2.5))
-            await producer.mpub("orders", ["text", {"id": 2, "sum": 1}])
-            await producer.dpub("orders", [3], 0)
-            await producer.publish_nowait("orders", {"id": 4})
-            await producer.pub_many("orders", [{"id": 5}, "six"])
-        async with Consumer("orders", "work", address) as consumer:
-            got = [await anext(consumer) for _ in range(7)]
-            by_body = {message.text: message for message in got}
-            order = by_body['{"id":1,"sum":2.5}']
-            assert order.json() == {"id": 1, "sum": 2.5}
-            assert order.json(Order) == Order(1, 2.5)
-            assert "six" in by_body
-            with pytest.raises(ValueError, match=r"invalid|malformed"):
-                by_body["text"].json()
-            with pytest.raises(msgspec.ValidationError):
-                by_body["[3]"].json(Order)
-            assert order.id == order.raw_id.decode()
-            await order.nack()
-            for message in got:
-                if message is not order:
-                    await message.ack()
-            again = await anext(consumer)
-            assert (again.id, again.attempts) == (order.id, 2)
-            await again.ack()
-
-    asyncio.run(publish_and_consume())
+    async with Producer(address) as producer:
+        await producer.pub("orders", Order(1, 2.5))
+        await producer.mpub("orders", ["text", {"id": 2, "sum": 1}])
+        await producer.dpub("orders", [3], 0)
+        await producer.publish_nowait("orders", {"id": 4})
+        await producer.pub_many("orders", [{"id": 5}, "six"])
+    async with Consumer("orders", "work", address) as consumer:
+        got = [await anext(consumer) for _ in range(7)]
+        by_body = {message.text: message for message in got}
+        order = by_body['{"id":1,"sum":2.5}']
+        assert order.json() == {"id": 1, "sum": 2.5}
+        assert order.json(Order) == Order(1, 2.5)
+        assert "six" in by_body
+        with pytest.raises(ValueError, match=r"invalid|malformed"):
+            by_body["text"].json()
+        with pytest.raises(msgspec.ValidationError):
+            by_body["[3]"].json(Order)
+        assert order.id == order.raw_id.decode()
+        await order.nack()
+        for message in got:
+            if message is not order:
+                await message.ack()
+        again = await anext(consumer)
+        assert (again.id, again.attempts) == (order.id, 2)
+        await again.ack()
 
 
 def test_a_blocking_message_is_read_alike(penstock_broker: TestBroker) -> None:

@@ -9,6 +9,7 @@ from penstock.client import Consumer, Message
 from penstock.errors import ClientClosed, ConfigError, MessageSettled, NameInvalid
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, say_ok
+from .server import until
 
 
 def deliver(*frames: bytes) -> OnCommand:
@@ -26,9 +27,7 @@ def deliver(*frames: bytes) -> OnCommand:
 
 async def said(peer: Peer, line: bytes, count: int = 1) -> None:
     """Wait until the consumer has said `line` so many times."""
-    async with asyncio.timeout(40):
-        while peer.lines().count(line) < count:
-            await asyncio.sleep(0.002)
+    await until(lambda: peer.lines().count(line) >= count)
 
 
 async def one(consumer: Consumer) -> bytes:
@@ -44,8 +43,9 @@ async def test_credit_is_divided_anew_when_connections_come_and_go() -> None:
         async with Consumer("t", "c", addresses, **options) as consumer:
             peers = [nsqd.peers[0] for nsqd in (one, two, three)]
             wanted = [{b"RDY 9", b"RDY 8"}, {b"RDY 3"}]
-            while [{p.lines()[-1] for p in peers[:2]}, {peers[2].lines()[-1]}] != wanted:
-                await asyncio.sleep(0.002)
+            await until(
+                lambda: [{p.lines()[-1] for p in peers[:2]}, {peers[2].lines()[-1]}] == wanted
+            )
             two.peers[0].hang_up()
             await said(one.peers[0], b"RDY 17")
             consumer.pause()
@@ -146,8 +146,7 @@ async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:
         async with Consumer("t", "c", nsqd.address, **options) as consumer:
             first = await anext(consumer)
             nsqd.peers[0].hang_up()
-            while len(nsqd.peers) < 2:
-                await asyncio.sleep(0.002)
+            await until(lambda: len(nsqd.peers) >= 2)
             await said(nsqd.peers[1], b"RDY 200")
             assert first.lost
             first.fin()  # says nothing to nobody
@@ -170,8 +169,7 @@ async def test_late_answers_are_counted_and_harmless() -> None:
     async with FakeNsqd(act) as nsqd:
         async with Consumer("t", "c", nsqd.address) as consumer:
             (await anext(consumer)).fin()
-            while not consumer.counts.late:
-                await asyncio.sleep(0.002)
+            await until(lambda: consumer.counts.late)
             (await anext(consumer)).fin()
         assert len(nsqd.peers) == 1
 

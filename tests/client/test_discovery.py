@@ -1,6 +1,5 @@
 """Answers of nsqlookupds in both forms, rounds over several, and a consumer that follows them."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,6 +13,7 @@ from penstock.errors import ConnectFailed
 
 from .fake_lookupd import FakeLookupd
 from .fake_nsqd import FakeNsqd
+from .server import until
 
 NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
 
@@ -59,10 +59,8 @@ async def test_answers_are_united_and_failures_named() -> None:
         await discovery.close()
 
 
-async def until(consumer: Consumer, addresses: set[str]) -> None:
-    async with asyncio.timeout(40):
-        while set(consumer.addresses) != addresses:
-            await asyncio.sleep(0.005)
+async def has(consumer: Consumer, *addresses: str) -> None:
+    await until(lambda: set(consumer.addresses) == set(addresses))
 
 
 async def test_nodes_come_and_go() -> None:
@@ -72,18 +70,18 @@ async def test_nodes_come_and_go() -> None:
             await lookupd.rounds(1)
             assert consumer.addresses == []
             lookupd.nodes = [first.address, second.address]
-            await until(consumer, {first.address, second.address})
+            await has(consumer, first.address, second.address)
             lookupd.nodes = [second.address]
             await lookupd.rounds(2)
             assert len(consumer.addresses) == 2  # it stands as long as nsqd keeps it
             first.peers[0].hang_up()
             second.peers[0].hang_up()
-            await until(consumer, {second.address})
+            await has(consumer, second.address)
             await lookupd.rounds(2)
             assert len(first.peers) == 1
             assert len(second.peers) == 2
             lookupd.nodes = [first.address, second.address]
-            await until(consumer, {first.address, second.address})
+            await has(consumer, first.address, second.address)
 
 
 async def test_a_lookupd_that_fails_takes_nobody_away() -> None:
@@ -91,13 +89,12 @@ async def test_a_lookupd_that_fails_takes_nobody_away() -> None:
         lookupd.nodes = [nsqd.address]
         options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
         async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
-            await until(consumer, {nsqd.address})
+            await has(consumer, nsqd.address)
             lookupd.status = 500
             await lookupd.rounds(2)
             nsqd.peers[0].hang_up()
-            while len(nsqd.peers) < 2:
-                await asyncio.sleep(0.005)
-            await until(consumer, {nsqd.address})
+            await until(lambda: len(nsqd.peers) >= 2)
+            await has(consumer, nsqd.address)
 
 
 async def test_each_topic_is_looked_up() -> None:
@@ -106,9 +103,7 @@ async def test_each_topic_is_looked_up() -> None:
         lookupd.of_topic = {"a": [first.address], "b": [first.address, second.address]}
         options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
         async with Consumer(["a", "b"], "c", lookupds=lookupd.address, **options) as consumer:
-            async with asyncio.timeout(40):
-                while consumer.counts.connections < 3:
-                    await asyncio.sleep(0.005)
+            await until(lambda: consumer.counts.connections == 3)
             assert sorted(consumer.addresses) == sorted([first.address, second.address])
             subs = [[peer.lines()[0] for peer in one.peers] for one in (first, second)]
             assert [sorted(subs[0]), subs[1]] == [[b"SUB a c", b"SUB b c"], [b"SUB b c"]]

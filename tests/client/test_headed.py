@@ -1,107 +1,72 @@
 """Messages that bring their headers, from a real nsqd."""
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
-from penstock.client import Consumer, Producer
+from penstock.client import Admin, Consumer, Message, Producer
 from penstock.client.framing import FrameBroken
 from penstock.client.subscription import split_envelope, split_headers
-from penstock.nsqd.daemon import Daemon
-from penstock.nsqd.options import read_options
+from penstock.testing import TestBroker
 
 
-def pub_ext(topic: bytes, headers: dict[str, str], body: bytes) -> bytes:
-    text = json.dumps(headers).encode()
-    data = len(text).to_bytes(2, "big") + text + body
-    return b"PUB_EXT " + topic + b"\n" + len(data).to_bytes(4, "big") + data
+async def make_topics(broker: TestBroker, *channels: str) -> None:
+    async with Admin(broker.http_address) as admin:
+        await admin.create_topic("with", partitions=2, extended=True)
+        await admin.create_topic("without")
+        for topic in ("with", "without"):
+            for channel in channels:
+                await admin.create_channel(topic, channel)
 
 
-async def publish(address: str, *said: bytes) -> None:
-    reader, writer = await asyncio.open_unix_connection(address)
-    writer.write(b"  V2" + b"".join(said))
-    for _ in said:
-        assert (await reader.readexactly(10))[8:] == b"OK"
-    writer.close()
-
-
-async def started(path: Path) -> Daemon:
-    path.mkdir()
-    arguments = [
-        f"--data-path={path}",
-        f"--tcp-address={path}/tcp",
-        f"--http-address={path}/http",
-        "--durability=os",
-    ]
-    daemon = Daemon(read_options(arguments, {}))
-    await daemon.start()
-    daemon.broker.topic("with", 2, extended=True)
-    daemon.broker.topic("without")
-    return daemon
-
-
-async def test_headers_and_keys_arrive(tmp_path: Path) -> None:
-    daemon = await started(tmp_path / "data")
-    address = f"{tmp_path}/data/tcp"
-    red = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
-    options: dict[str, Any] = {"headers": True, "ext_filter": red}
-    async with asyncio.timeout(30), Consumer("with", "c", address, **options) as consumer:
-        await publish(
-            address,
-            pub_ext(b"with", {"key": "k1", "color": "red"}, b"one"),
-            pub_ext(b"with", {"key": "k2", "color": "blue"}, b"two"),
-            pub_ext(b"with", {"color": "red"}, b"three"),
-        )
-        found = [await anext(consumer) for _ in range(2)]
+async def read(
+    broker: TestBroker, topic: str, channel: str, count: int, **options: Any
+) -> list[Message]:
+    async with asyncio.timeout(30), Consumer(topic, channel, broker.address, **options) as consumer:
+        found = [await anext(consumer) for _ in range(count)]
         for message in found:
             await message.fin()
+    return found
+
+
+async def test_headers_and_keys_arrive(penstock_broker: TestBroker) -> None:
+    await make_topics(penstock_broker, "c")
+    async with Producer(penstock_broker.address) as producer:
+        await producer.pub("with", b"one", key="k1", headers={"color": "red"})
+        await producer.pub("with", b"two", key="k2", headers={"color": "blue"})
+        await producer.pub("with", b"three", headers={"color": "red"})
+    red = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
+    found = await read(penstock_broker, "with", "c", 2, headers=True, ext_filter=red)
     told = sorted((one.body, one.key, one.headers) for one in found)
     assert told == [
         (b"one", "k1", {"key": "k1", "color": "red"}),
         (b"three", None, {"color": "red"}),
     ]
-    await daemon.stop()
 
 
-async def test_a_message_says_where_it_comes_from(tmp_path: Path) -> None:
-    async def seen(
-        topic: str, channel: str, address: str, count: int, options: dict[str, Any]
-    ) -> set[Any]:
-        async with asyncio.timeout(30), Consumer(topic, channel, address, **options) as consumer:
-            found = [await anext(consumer) for _ in range(count)]
-            for message in found:
-                await message.fin()
+async def test_a_message_says_where_it_comes_from(penstock_broker: TestBroker) -> None:
+    async def seen(topic: str, channel: str, count: int, **options: Any) -> set[Any]:
         return {
             (one.body, one.topic, one.partition, one.key, one.headers.get("color", ""))
-            for one in found
+            for one in await read(penstock_broker, topic, channel, count, **options)
         }
 
-    daemon = await started(tmp_path / "data")
-    address = f"{tmp_path}/data/tcp"
-    for channel in ("plain", "placed", "enveloped"):
-        daemon.broker.topics["with"].channel_of_consumer(channel)
-        daemon.broker.topics["without"].channel_of_consumer(channel)
-    async with asyncio.timeout(30), Producer(address) as producer:
+    await make_topics(penstock_broker, "plain", "placed", "enveloped")
+    async with Producer(penstock_broker.address) as producer:
         await producer.pub("with", b"one", partition=1)
         await producer.pub("with", b"two", partition=0, headers={"color": "red"})
         await producer.pub("without", b"three", key="k")
-    every = {"envelope": True}
-    assert await seen("with", "enveloped", address, 2, every) == {
+    assert await seen("with", "enveloped", 2, envelope=True) == {
         (b"one", "with", 1, None, ""),
         (b"two", "with", 0, None, "red"),
     }
-    assert await seen("with", "placed", address, 1, {"partition": 1}) == {
-        (b"one", "with", 1, None, "")
-    }
-    assert await seen("without", "enveloped", address, 1, every) == {
+    assert await seen("with", "placed", 1, partition=1) == {(b"one", "with", 1, None, "")}
+    assert await seen("without", "enveloped", 1, envelope=True) == {
         (b"three", "without", 0, "k", "")
     }
-    assert await seen("without", "plain", address, 1, {}) == {(b"three", "without", None, None, "")}
-    await daemon.stop()
+    assert await seen("without", "plain", 1) == {(b"three", "without", None, None, "")}
 
 
 @each("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])

@@ -26,7 +26,7 @@ from penstock.wire.frames import encode_bodies
 from penstock.wire.traced import split_many
 
 from .fake_lookupd import FakeLookupd
-from .server import Server
+from .server import Server, until
 
 
 class Asked(NamedTuple):
@@ -140,8 +140,7 @@ async def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
         async with IdempotentProducer(web.address, **FAST) as producer:
             await producer.pub("t", b"0")
             first = producer.pub("t", b"1")
-            while len(web.publishes) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(web.publishes) >= 2)
             await asyncio.gather(first, producer.pub("t", b"2"))
         assert web.stamps == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 2)]
         assert [asked.body for asked in web.publishes] == [b"0", b"1", b"1", b"1", b"2"]
@@ -198,8 +197,7 @@ async def test_requests_at_a_time_are_bounded() -> None:
         options = {"requests_max": 2, "stop_timeout_s": 0}
         async with IdempotentProducer(web.address, **options) as producer:
             futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
-            while len(web.publishes) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(web.publishes) >= 2)
             await asyncio.sleep(0.05)
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert len(web.publishes) == 2
@@ -212,8 +210,7 @@ async def test_silence_is_asked_again_and_ends_in_doubt() -> None:
         options = FAST | {"request_timeout_s": 0.2, "publish_timeout_s": 1.5}
         async with IdempotentProducer(web.address, **options) as producer:
             head = producer.pub("t", b"head")
-            while not web.publishes:
-                await asyncio.sleep(0.001)
+            await until(lambda: web.publishes)
             behind = producer.pub("t", b"behind")
             with pytest.raises(PublishUncertain) as uncertain:
                 await head
@@ -234,15 +231,13 @@ async def test_who_waits_behind_a_doubt_was_not_sent() -> None:
             web.address, publish_timeout_s=1.0, stop_timeout_s=0, **FAST
         ) as producer:
             head = producer.pub("t", b"head")
-            while not web.publishes:
-                await asyncio.sleep(0.001)
+            await until(lambda: web.publishes)
             behind = producer.pub("t", b"behind")
             behind.cancel()
             with pytest.raises(PublishUncertain):
                 await head
             last = producer.pub("t", b"last")
-            while len(web.publishes) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(web.publishes) >= 2)
             late = producer.pub("t", b"never sent")
         with pytest.raises(PublishUncertain):
             await last
@@ -308,6 +303,14 @@ async def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
         assert web.stamps == [(3, 0)] * len(script)
 
 
+async def test_an_id_and_epoch_that_were_used_are_no_silent_loss() -> None:
+    """nsqd takes the first publish for a repeat of that of another producer."""
+    async with FakeWeb.scripted(REPEATED) as web, IdempotentProducer(web.address) as producer:
+        with pytest.raises(PublishRefused) as raised:
+            await producer.pub("t", b"1")
+        assert (raised.value.status, raised.value.code) == (200, "REPEATED")
+
+
 async def test_too_large_together_is_tried_one_by_one() -> None:
     def reply(asked: Asked) -> Reply:
         return TOO_BIG if asked.path == "/mpub" or asked.body == b"big" else OK
@@ -361,8 +364,7 @@ async def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
         addresses = [first.address, second.address]
         async with IdempotentProducer(addresses, **options) as producer:
             task = producer.pub("t", b"in doubt")
-            while len(first.publishes) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(first.publishes) >= 2)
             first.reply = lambda _: DRAINING
             with pytest.raises(PublishUncertain):
                 await task

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import urllib.request
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from penstock.client import Consumer, IdempotentProducer, Message, Producer
+from penstock.client import Admin, Consumer, IdempotentProducer, Message, Producer
 from penstock.client.otel import OpenTelemetry
 from penstock.errors import ServerRefused
 from penstock.testing import TestBroker
@@ -71,8 +70,7 @@ def own(span: ReadableSpan) -> tuple[int, int]:
 async def test_a_trace_goes_on_at_the_consumer(caplog: pytest.LogCaptureFixture) -> None:
     recorded = Recorded()
     with TestBroker() as broker:
-        url = f"http://{broker.http_address}/topic/create?topic=t&extend=true"
-        urllib.request.urlopen(urllib.request.Request(url, method="POST")).close()
+        await Admin(broker.http_address).create_topic("t", extended=True)
         middleware = [recorded.telemetry.publish]
         async with Producer(broker.address, middleware=middleware) as producer:
             with recorded.tracing.get_tracer("test").start_as_current_span("order") as order:
@@ -140,8 +138,7 @@ async def test_a_topic_without_headers() -> None:
 async def test_headers_may_be_left_alone() -> None:
     recorded = Recorded(headers=False)
     with TestBroker() as broker:
-        url = f"http://{broker.http_address}/topic/create?topic=t&extend=true"
-        urllib.request.urlopen(urllib.request.Request(url, method="POST")).close()
+        await Admin(broker.http_address).create_topic("t", extended=True)
         async with Producer(broker.address, middleware=[recorded.telemetry.publish]) as producer:
             await producer.pub("t", b"one")
         assert await consume(recorded, broker, "t", 1) == [(b"one", {})]

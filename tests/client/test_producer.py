@@ -17,6 +17,7 @@ from penstock.wire.frames import FrameType, encode_frame
 from penstock.wire.traced import encode_reply, split_many, split_one
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, ok, say_ok
+from .server import until
 
 
 def hang_up_at(marked: bytes) -> OnCommand:
@@ -148,8 +149,7 @@ async def test_waiting_is_bounded() -> None:
                 await later
             nsqd._server.close()
             nsqd.peers[0].hang_up()
-            while producer.address:
-                await asyncio.sleep(0)
+            await until(lambda: not producer.address)
             with pytest.raises(PublishTimeout) as raised:
                 await producer.pub("t", b"body")
             assert not raised.value.sent
@@ -164,8 +164,7 @@ async def test_a_full_producer_refuses_and_empties() -> None:
             with pytest.raises(ProducerFull) as raised:
                 producer.publish_nowait("t", b"x")
             assert raised.value.pending_count == 2
-            while len(held) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(held) >= 2)
             held[0].send(ok() + ok())
             await asyncio.gather(*futures)
             with pytest.raises(ProducerFull):
@@ -209,8 +208,7 @@ async def test_a_cancelled_publish_keeps_its_place() -> None:
     async with asyncio.timeout(40), nsqd, Producer(nsqd.address) as producer:
         first, second = producer.pub("t", b"1"), producer.pub("t", b"2")
         first.cancel()
-        while len(held) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(held) >= 2)
         held[0].send(ok())
         await asyncio.sleep(0.01)
         assert not second.done()

@@ -16,6 +16,7 @@ from penstock.errors import ConnectFailed, ConnectionLost, PublishTimeout, Serve
 from penstock.wire.frames import HEARTBEAT, FrameType, encode_frame
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, ok, say_ok
+from .server import until
 
 QUICK: dict[str, Any] = {"reconnect_delay_s": 5.0}  # a refusal must not cost such a pause
 TOO_BIG = b"E_BAD_MESSAGE PUB message too big 3 > 2"
@@ -107,8 +108,7 @@ async def test_a_publish_in_doubt_says_so_when_its_time_is_over() -> None:
         options = {"retry": True, "publish_timeout_s": 0.3, "stop_timeout_s": 0.01}
         async with Producer(nsqd.address, reconnect_delay_s=0.01, **options) as producer:
             sent = producer.pub("t", b"sent")
-            while producer.address:
-                await asyncio.sleep(0)
+            await until(lambda: not producer.address)
             waits = producer.pub("t", b"waits")
             outcomes = await asyncio.gather(sent, waits, return_exceptions=True)
             sent_or_not = [o.sent for o in outcomes if isinstance(o, PublishTimeout)]

@@ -28,7 +28,6 @@ KINDS = {
     "floats": (Kind.FLOATS,),
 }
 BY_NAME = {flag.name: flag for flag in FLAGS}
-S = 1_000_000_000
 GIVES_UP_S = 90
 
 
@@ -39,11 +38,6 @@ def key_of(row: dict[str, Any]) -> str:
 
 def value_of(name: str, *arguments: str) -> Any:
     return read_options(arguments, {}).all_values[name]
-
-
-def by_name(row: dict[str, Any]) -> str:
-    name: str = row["name"]
-    return name
 
 
 daemon = shared_daemon()
@@ -67,30 +61,6 @@ def test_its_default_is_told(daemon: Daemon, row: dict[str, Any]) -> None:
         assert value_of(row["name"]) == expected
     else:
         assert daemon.http("GET", f"/config/{key_of(row)}") == (200, expected.encode())
-
-
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
-def test_it_is_taken_in_each_way_of_writing(row: dict[str, Any], tmp_path: Path) -> None:
-    name, kind = row["name"], row["kind"]
-    if name == "config":
-        return
-    if kind == "bool":
-        assert value_of(name, f"-{name}") is True
-        assert value_of(name, f"--{name}=false") is False
-        with pytest.raises(Exception, match="unexpected argument"):
-            read_options([f"-{name}", "false"], {})
-        return
-    samples = {"int": "9", "string": "a:1", "duration": "90s", "strings": "a:1", "floats": "0.5"}
-    text = row.get("try", samples[kind])
-    values = {"int": lambda t: int(t), "duration": lambda t: 90 * S, "floats": lambda t: (0.5,)}
-    value = values.get(kind, lambda t: (t,) if kind == "strings" else t)(text)
-    for arguments in ((f"-{name}={text}",), (f"--{name}={text}",), (f"-{name}", text)):
-        if len(arguments) == 1 or not BY_NAME[name].bare:
-            assert value_of(name, *arguments) == value
-    file = tmp_path / "nsqd.cfg"
-    written = {"int": text, "floats": f"[{text}]"}.get(kind, repr(text))
-    file.write_text(f"{key_of(row)} = {written}\n")
-    assert value_of(name, f"-config={file}") == value
 
 
 def test_keys_that_nobody_knows_are_refused(tmp_path: Path) -> None:

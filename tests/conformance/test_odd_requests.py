@@ -132,8 +132,7 @@ def is_clean(said: str) -> bool:
 
 
 def set_up(daemon: Daemon) -> None:
-    daemon.post("/topic/create?topic=t")
-    daemon.post("/channel/create?topic=t&channel=c")
+    daemon.make("t", "c")
 
 
 def test_parameters_of_nsqd(daemon: Daemon) -> None:

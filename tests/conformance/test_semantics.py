@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from e2e.in_process import Client, World
+from e2e.v2client import take_frames
 from penstock import kernel, limits
 from penstock.nsqd.options import read_options
 from penstock.nsqd.stats import Query, View, json_parts
@@ -34,7 +35,7 @@ class Listener(Client):
     def read(self) -> bool:
         data = self.conn.take_output()
         self._kept += data
-        self.heard += frames.take_frames(self._kept)
+        self.heard += take_frames(self._kept)
         return bool(data)
 
     # --- for stories ---

@@ -2,9 +2,11 @@
 
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+import pytest
 
 Answer = tuple[int, bytes, Mapping[str, str]]  # status, body, headers
 
@@ -69,3 +71,14 @@ class Answering:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def served(make: Callable[[], Any], scope: Any = "function") -> Any:
+    """A fixture: one of these, for each test, or for the tests of a module."""
+
+    @pytest.fixture(scope=scope)
+    def one() -> Iterator[Any]:
+        with make() as running:
+            yield running
+
+    return one

@@ -204,6 +204,12 @@ class Daemon:
             raise AssertionError(f"POST {path}: {status} {answer!r}")
         return answer
 
+    def make(self, topic: str, *channels: str, shape: str = "") -> None:
+        """A topic, and channels of it. `shape`: "&partition_num=4"."""
+        self.post(f"/topic/create?topic={topic}{shape}")
+        for channel in channels:
+            self.post(f"/channel/create?topic={topic}&channel={channel}")
+
     def stats(self) -> dict[str, Any]:
         status, answer = self.http("GET", "/stats?format=json&include_mem=false")
         if status != 200:

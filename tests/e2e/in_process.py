@@ -24,6 +24,8 @@ from sim.clock import FakeClock
 from sim.loop import FakeLoop
 from sim.threads import Threads
 
+from .v2client import take_frames
+
 ROUNDS_MAX = 10_000
 
 
@@ -65,7 +67,7 @@ class Client:
         """Take what was sent. False when there was nothing."""
         data = self.conn.take_output()
         self._buffer += data
-        for frame in frames.take_frames(self._buffer):
+        for frame in take_frames(self._buffer):
             if frame.type == FrameType.MESSAGE:
                 self.on_message(frames.decode_message(frame.data))
             elif frame.type == FrameType.ERROR:

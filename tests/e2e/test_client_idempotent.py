@@ -10,7 +10,7 @@ import pytest
 
 from cases import fresh_seed
 from client.server import Server
-from penstock.client import EpochFile, IdempotentProducer, PublishFenced, PublishRefused
+from penstock.client import IdempotentProducer
 
 from .asker import in_the_log
 from .daemon import Daemon
@@ -58,10 +58,6 @@ class Cutter(Server):
 PATIENCE_S = 100.0
 KILLS = 4
 TOPICS = ["a", "b", "c"]
-
-
-def address_of(daemon: Daemon) -> str:
-    return f"127.0.0.1:{daemon.http_port}"
 
 
 async def elsewhere(work: object) -> None:
@@ -125,54 +121,3 @@ def test_answers_are_lost_and_the_daemon_is_killed(tmp_path: Path, durability: s
     for topic in TOPICS:
         assert in_the_log(tmp_path / "data", topic) == sent[topic]
         assert len(sent[topic]) > 10
-
-
-# --- with one daemon ---
-
-
-def run(story: object) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await story  # type: ignore[misc]
-
-    asyncio.run(bounded())
-
-
-def test_a_newer_epoch_fences_the_older_out(tmp_path: Path) -> None:
-    file = EpochFile(tmp_path / "epoch")
-
-    async def story(daemon: Daemon) -> None:
-        where = address_of(daemon)
-        async with IdempotentProducer(where, producer_id=7, producer_epoch=file) as older:
-            await older.pub("t", b"1")
-            async with IdempotentProducer(where, producer_id=7, producer_epoch=file) as newer:
-                assert (older.producer_epoch, newer.producer_epoch) == (0, 1)
-                await newer.pub("t", b"2")
-                for _ in range(2):
-                    with pytest.raises(PublishFenced) as raised:
-                        await older.pub("t", b"of a former life")
-                    assert raised.value.epoch == 1
-                await newer.pub("t", b"3")
-
-    with Daemon(tmp_path / "data") as daemon:
-        run(story(daemon))
-        daemon.stop()
-    assert in_the_log(tmp_path / "data", "t") == [b"1", b"2", b"3"]
-
-
-def test_an_id_and_epoch_that_were_used_are_no_silent_loss(tmp_path: Path) -> None:
-    """nsqd takes the first publishes of the second one for repeats of the first one's."""
-
-    async def story(daemon: Daemon) -> None:
-        where = address_of(daemon)
-        for number in range(2):
-            async with IdempotentProducer(where, producer_id=7) as producer:
-                if number == 0:
-                    await producer.pub("t", b"first")
-                else:
-                    with pytest.raises(PublishRefused) as raised:
-                        await producer.pub("t", b"second")
-                    assert (raised.value.status, raised.value.code) == (200, "REPEATED")
-
-    with Daemon(tmp_path / "data") as daemon:
-        run(story(daemon))

@@ -52,8 +52,7 @@ def daemon(tmp_path: Path) -> Shifted:
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 def test_delays_and_ages_bear_a_jump_of_an_hour(daemon: Shifted, jump_s: int) -> None:
     with daemon:
-        daemon.post("/topic/create?topic=t")
-        daemon.post("/channel/create?topic=t&channel=c")
+        daemon.make("t", "c")
         daemon.post("/topic/config?topic=t&max_age=20m")
         daemon.post("/pub?topic=t", b"now")
         daemon.post("/pub?topic=t&defer=600000", b"later")
@@ -74,8 +73,7 @@ def test_a_clock_that_was_a_year_ahead_is_reported_and_ages_go_on(daemon: Shifte
         daemon.set_clock(YEAR_S)
         daemon.stop()
         daemon.start()
-        daemon.post("/topic/create?topic=t")
-        daemon.post("/channel/create?topic=t&channel=c")
+        daemon.make("t", "c")
         daemon.post("/topic/config?topic=t&max_age=3s")
         daemon.post("/pub?topic=t", b"ahead")
         daemon.set_clock(0)

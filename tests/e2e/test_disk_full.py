@@ -30,8 +30,7 @@ class Ledger:
         self.refused: set[bytes] = set()
         self.delivered: set[bytes] = set()
         self._numbers = itertools.count(1)
-        daemon.post(f"/topic/create?topic={TOPIC}")
-        daemon.post(f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
+        daemon.make(TOPIC, CHANNEL)
 
     def close(self) -> None:
         if self.publisher is not None:

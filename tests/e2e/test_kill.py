@@ -184,8 +184,7 @@ class Consumer(threading.Thread):
 
 
 def make_channel(books: Books, daemon: Daemon, name: str) -> None:
-    daemon.post(f"/topic/create?topic={TOPIC}")
-    daemon.post(f"/channel/create?topic={TOPIC}&channel={name}")
+    daemon.make(TOPIC, name)
     books.owed[name], books.got[name], books.finished[name] = set(), {}, {}
 
 

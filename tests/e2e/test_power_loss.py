@@ -115,8 +115,7 @@ class Clients:
 
     def _make(self, topic: str) -> None:
         def make() -> None:
-            self._daemon.post(f"/topic/create?topic={topic}")
-            self._daemon.post(f"/channel/create?topic={topic}&channel={CHANNEL}")
+            self._daemon.make(topic, CHANNEL)
 
         self.books.topics[topic] = self._span(make)
 

@@ -67,8 +67,7 @@ def crowd(daemon: Daemon, held: contextlib.ExitStack) -> int:
 def test_more_topics_than_descriptors(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", descriptors=LIMIT) as daemon, contextlib.ExitStack() as held:
         for number in range(TOPICS):
-            daemon.post(f"/topic/create?topic=t{number}")
-            daemon.post(f"/channel/create?topic=t{number}&channel=c")
+            daemon.make(f"t{number}", "c")
         publisher = http.client.HTTPConnection("127.0.0.1", daemon.http_port, timeout=40)
         held.callback(publisher.close)
         for body in (b"first", b"second"):

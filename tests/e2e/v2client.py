@@ -54,12 +54,17 @@ def take_frame(buffer: bytearray) -> Frame | None:
     if len(buffer) < _HEAD.size:
         return None
     size, kind = _HEAD.unpack_from(buffer)
+    assert size >= 4, f"a frame announces {size} bytes"
     end = 4 + size
     if len(buffer) < end:
         return None
     data = bytes(buffer[_HEAD.size : end])
     del buffer[:end]
     return Frame(kind, data)
+
+
+def take_frames(buffer: bytearray) -> list[Frame]:
+    return list(iter(lambda: take_frame(buffer), None))
 
 
 class Connection:

@@ -13,12 +13,13 @@ import pytest
 import uvloop
 
 from cases import within
+from e2e.v2client import take_frames
 from penstock import limits
 from penstock.kernel import Engine, Event
 from penstock.net import link as link_module
 from penstock.net.link import Links, ServerLink
 from penstock.wire.compression import DeflateDecoder, DeflateEncoder
-from penstock.wire.frames import encode_frame, take_frames
+from penstock.wire.frames import encode_frame
 
 PATIENCE_S = 40.0
 

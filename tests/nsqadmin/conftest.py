@@ -38,9 +38,7 @@ class Installation(NamedTuple):
     @contextmanager
     def topic(self, name: str, *channels: str, bodies: Iterable[bytes] = ()) -> Iterator[Daemon]:
         """The nsqd that has it, and messages in it, until the end."""
-        self.nsqd.post(f"/topic/create?topic={name}")
-        for channel in channels:
-            self.nsqd.post(f"/channel/create?topic={name}&channel={channel}")
+        self.nsqd.make(name, *channels)
         for body in bodies:
             self.nsqd.post(f"/pub?topic={name}", body)
         self.wait_for_topic(name)

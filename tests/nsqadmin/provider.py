@@ -10,6 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -119,3 +120,15 @@ class Provider(Answering):
         self.keys_asked += 1
         secret = {"kty": "oct", "k": base64.urlsafe_b64encode(SHARED).decode(), "kid": "shared"}
         return said({"keys": [self.key.as_dict(private=False), secret]})
+
+
+def flags_of(provider: Provider, path: Path) -> tuple[str, ...]:
+    """Those of an nsqadmin whose secret lies in `path`."""
+    secret = path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    return (
+        f"-oidc-issuer={provider.issuer}", f"-oidc-client-id={CLIENT_ID}",
+        f"-oidc-client-secret-file={secret}",
+        "-oidc-redirect-url=http://127.0.0.1/login/oidc/callback",
+        "-group-role=ops=operate", "-group-role=sre=destroy",
+    )  # fmt: skip

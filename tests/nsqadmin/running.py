@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from e2e.daemon import POLL_S, START_S_MAX, Daemon, DaemonFailed
 from penstock.nsqadmin.access import Role
@@ -72,6 +73,15 @@ class Admin(Daemon):
             return response.status, response.read(), named
         finally:
             connection.close()
+
+    def log_in(
+        self, name: str, password: str = PASSWORD, target: str = "/", **headers: str
+    ) -> tuple[int, dict[str, str]]:
+        """By the form: the status, and the headers of the answer."""
+        form = urlencode({"name": name, "password": password, "next": target}).encode()
+        given = {"Content-Type": "application/x-www-form-urlencoded", **headers}
+        status, _, said = self.request("POST", "/login", form, given)
+        return status, said
 
     def json(self, method: str, path: str, document: Any = None) -> Any:
         """The document of a 200."""

@@ -15,7 +15,8 @@ PATHS = [path for path, _, _ in bar.PLACES]
 READING = [*PATHS, "/topics/t", "/topics/t/c", "/messages/t", "/nodes/n", "/api/topics",
            "/api/topics/t", "/api/topics/t/c", "/api/nodes", "/api/nodes/n", "/api/counter",
            "/api/graphite?metric=rate&target=x", "/config/log_level",
-           "/download/t?node=n&offset=0", "/definitions.json"]  # fmt: skip
+           "/download/t?node=n&offset=0", "/definitions.json", "/pipelines/x",
+           "/pipelines/x/report", "/pipelines/x/report.json"]  # fmt: skip
 CHANGING = [
     ("POST", "/api/topics", {"topic": "attacked"}),
     ("POST", "/api/topics/kept", {"action": "pause"}),
@@ -48,7 +49,7 @@ def test_under_a_foreign_name_nothing_is_done(
 def test_every_place_asks_for_the_log_in(guarded: Admin) -> None:
     for path in READING:
         status, _, headers = guarded.request("GET", path)
-        if path.startswith(("/api", "/config", "/download", "/definitions")):
+        if path.startswith(("/api", "/config", "/download", "/definitions", "/pipelines/x/report")):
             assert status == 401, path
         else:
             wanted = f"/login?next={quote(path)}"

@@ -26,46 +26,41 @@ def asked(sql: str, installation: Installation | None = None, lake: Path | None 
 
 def test_an_official_nsqd_among_ours_is_left_out(installation: Installation) -> None:
     """It has no messages that could be read, and theirs are still an answer."""
-    installation.nsqd.post("/pub?topic=asked.mixed", b"ours")
     sql = 'SELECT decode(body) FROM "asked.mixed"'
-    with Nsqd("official", Calls()) as official:
+    mixed = installation.topic("asked.mixed", bodies=[b"ours"])
+    with mixed, Nsqd("official", Calls()) as official:
+        left_out = f"without {official.address}: it is not Penstock's"
         ours = f"127.0.0.1:{installation.nsqd.http_port}"
         reply = answer(Question(sql, [ours, official.address], [], 3))
         assert reply.rows == [["ours"]]
-        assert reply.notes == [
-            f"without {official.address}: it is not Penstock's, and its messages can't be read"
-        ]
-        with pytest.raises(QueryRefused, match=f"without {official.address}: it is not Penstock's"):
+        assert reply.notes == [f"{left_out}, and its messages can't be read"]
+        with pytest.raises(QueryRefused, match=left_out):
             answer(Question(sql, [official.address], [], 3))
-    installation.nsqd.post("/topic/delete?topic=asked.mixed")
 
 
 def test_topics_and_tables_are_views(installation: Installation, tmp_path: Path) -> None:
-    for number in range(5):
-        installation.nsqd.post("/pub?topic=asked.about", b'{"n": %d}' % number)
-    write_deltalake(str(tmp_path / "kept"), pa.table({"n": [0, 1, 2]}))
-    reply = asked(
-        'SELECT count(*), max("offset"), sum(k.n) FROM "asked.about" a'
-        " JOIN kept k ON json_extract(decode(a.body), '$.n') = k.n",
-        installation,
-        tmp_path,
-    )  # fmt: skip
-    assert [row[:2] for row in reply.rows] == [[3, 2]]
-    cut = asked('SELECT body FROM "asked.about" ORDER BY "offset"', installation)
-    assert cut.rows == [['{"n": 0}'], ['{"n": 1}'], ['{"n": 2}']]
-    assert cut.is_cut
-    installation.nsqd.post("/topic/delete?topic=asked.about")
+    with installation.topic("asked.about", bodies=[b'{"n": %d}' % n for n in range(5)]):
+        write_deltalake(str(tmp_path / "kept"), pa.table({"n": [0, 1, 2]}))
+        reply = asked(
+            'SELECT count(*), max("offset"), sum(k.n) FROM "asked.about" a'
+            " JOIN kept k ON json_extract(decode(a.body), '$.n') = k.n",
+            installation,
+            tmp_path,
+        )  # fmt: skip
+        assert [row[:2] for row in reply.rows] == [[3, 2]]
+        cut = asked('SELECT body FROM "asked.about" ORDER BY "offset"', installation)
+        assert cut.rows == [['{"n": 0}'], ['{"n": 1}'], ['{"n": 2}']]
+        assert cut.is_cut
 
 
 def test_a_lake_that_is_not_there_yet_hides_no_topic(
     installation: Installation, tmp_path: Path
 ) -> None:
-    installation.nsqd.post("/pub?topic=early", b"x")
-    reply = asked("SELECT body FROM early", installation, tmp_path / "none")
-    assert (reply.rows, reply.types) == ([["x"]], ["BLOB"])
-    with pytest.raises(QueryRefused, match="has to be a directory that holds tables"):
-        asked("SELECT * FROM no_such_topic", installation, tmp_path / "none")
-    installation.nsqd.post("/topic/delete?topic=early")
+    with installation.topic("early", bodies=[b"x"]):
+        reply = asked("SELECT body FROM early", installation, tmp_path / "none")
+        assert (reply.rows, reply.types) == ([["x"]], ["BLOB"])
+        with pytest.raises(QueryRefused, match="has to be a directory that holds tables"):
+            asked("SELECT * FROM no_such_topic", installation, tmp_path / "none")
 
 
 @each(

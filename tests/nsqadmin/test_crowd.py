@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.lookupd import eventually
 from penstock import limits
 
 from . import sockets
@@ -34,11 +35,7 @@ class Counting(Admin):
         path = Path(os.environ["COUNTS"])
         path.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR1)
-        deadline_s = time.monotonic() + WAIT_S
-        while not path.exists():
-            assert self.running, self.stderr()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        eventually(path.exists, WAIT_S, self.stderr)
         counts: dict[str, int] = json.loads(path.read_text())
         return counts
 
@@ -57,8 +54,7 @@ def admin(
 ) -> Iterator[Counting]:
     monkeypatch.setenv("COUNTS", str(tmp_path / "counts"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    installation.nsqd.post("/topic/create?topic=left")
-    installation.nsqd.post("/channel/create?topic=left&channel=behind")
+    installation.nsqd.make("left", "behind")
     with Counting(tmp_path / "admin", installation.of_nsqd) as admin:
         yield admin
 

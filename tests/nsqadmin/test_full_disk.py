@@ -118,11 +118,11 @@ def test_an_action_is_refused_and_done_when_there_is_room_again(
             assert admin.request("PUT", "/config/log_level", b"debug", headers)[0] == 503
             for page in ("/", "/topics", "/audit", "/users"):
                 assert admin.request("GET", page, headers=headers)[0] == 200
-            assert _log_in(admin, "wrong") == 401
-            assert _log_in(admin, "correct horse") == 503
+            assert admin.log_in("dora", "wrong")[0] == 401
+            assert admin.log_in("dora")[0] == 503
         assert admin.request("POST", "/api/topics", made, headers)[0] == 200
         assert "room" in admin_topics(admin, headers)
-        assert _log_in(admin, "correct horse") == 303
+        assert admin.log_in("dora")[0] == 303
         assert admin.request("DELETE", "/api/topics/room", None, headers)[0] == 200
     store = Store(path)
     done = [(one.action, one.result) for one in store.audit()][::-1]
@@ -133,11 +133,6 @@ def test_an_action_is_refused_and_done_when_there_is_room_again(
 def admin_topics(admin: Admin, headers: dict[str, str]) -> list[str]:
     found: list[str] = json.loads(admin.request("GET", "/api/topics", headers=headers)[1])["topics"]
     return found
-
-
-def _log_in(admin: Admin, password: str) -> int:
-    form = f"name=dora&password={password.replace(' ', '+')}".encode()
-    return admin.request("POST", "/login", form)[0]
 
 
 @pytest.mark.parametrize(("name", "loss"), [("admin.db", "users and the audit log"),

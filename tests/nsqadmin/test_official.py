@@ -8,15 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from e2e.answering import served
+
 from .conftest import Installation
 from .elsewhere import Elsewhere
 from .running import Admin
 
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Elsewhere]:
-    with Elsewhere() as found:
-        yield found
+elsewhere = served(Elsewhere, scope="module")
 
 
 @pytest.fixture(scope="module")

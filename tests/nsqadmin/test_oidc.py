@@ -24,7 +24,7 @@ from penstock.nsqadmin.options import read_options
 from penstock.nsqadmin.store import Store
 
 from .conftest import Installation
-from .provider import CLIENT_ID, SECRET, SHARED, Provider
+from .provider import CLIENT_ID, SHARED, Provider, flags_of
 from .running import Admin
 
 
@@ -79,17 +79,6 @@ def followed(url: str) -> str:
         found.close()
         return str(found.headers["Location"])
     raise AssertionError("no redirect")
-
-
-def flags_of(provider: Provider, path: Path) -> tuple[str, ...]:
-    secret = path / "secret"
-    secret.write_text(f"{SECRET}\n")
-    return (
-        f"-oidc-issuer={provider.issuer}", f"-oidc-client-id={CLIENT_ID}",
-        f"-oidc-client-secret-file={secret}",
-        "-oidc-redirect-url=http://127.0.0.1/login/oidc/callback",
-        "-group-role=ops=operate", "-group-role=sre=destroy",
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Reading `_pipelines` node by node: from where it was read last, and only when there is news."""
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from e2e.answering import served
 from penstock import limits
 from penstock.broker.topics.settings import PIPELINES
 from penstock.errors import FetchFailed
@@ -17,11 +17,7 @@ from penstock.nsqadmin.upstream import NsqdAddress, Upstream
 from penstock.pipelines.runs import RunStatus, encode, parts_of
 from spark.fakebroker import FakeBroker
 
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
+broker = served(FakeBroker)
 
 
 def state(seq: int, run: str = "r1", **changed: Any) -> bytes:

@@ -79,12 +79,11 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(installation: Installation, guarded: Admin) -> Iterator[World]:
-    installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    found = World(installation, guarded)
-    yield found
-    assert "Traceback" not in guarded.stderr()
-    found.store.close()
-    installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
+    with installation.topic(TOPIC):
+        found = World(installation, guarded)
+        yield found
+        assert "Traceback" not in guarded.stderr()
+        found.store.close()
 
 
 def pause_of(page: Drawn) -> Button:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from e2e.answering import served
 from e2e.certificates import Certificates
 from e2e.v2upgraded import Upgraded
 from penstock import limits
@@ -194,10 +195,7 @@ def test_faults_and_a_stop_are_told_to_who_waits(caplog: pytest.LogCaptureFixtur
 FAILED = error(b"E_AUTH_FAILED AUTH failed")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[AuthServer]:
-    with AuthServer() as server:
-        yield server
+server = served(AuthServer, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +321,7 @@ def test_a_real_ttl(server: AuthServer, guarded: Running) -> None:
         assert client.ask(pub(b"ttl", b"x")) == ok()
         count = len(server.asked)
         session = session_of(guarded, client)
-        assert eventually(lambda: guarded.call(lambda: session.grant_has_ended))
+        eventually(lambda: guarded.call(lambda: session.grant_has_ended))
         assert guarded.call(lambda: session.conn.allowed) == set()
         assert client.ask(pub(b"ttl", b"x")) == ok()
         assert len(server.asked) == count + 1
@@ -340,10 +338,9 @@ def test_a_client_that_leaves_while_the_server_thinks(
                 client.send(auth_clients("s3cret") + b"NOP\n")
                 asked, _ = silent.accept()
                 asked.recv(1000)
-                with nsqd.client() as other:  # the loop is alive
-                    assert other.ask(b"FOO\n") == error(b"E_INVALID invalid command FOO")
-            with nsqd.client() as client:
-                assert client.ask(auth_clients("s3cret")) == FAILED
+                # The loop is alive.
+                assert nsqd.answer_to(b"FOO\n") == error(b"E_INVALID invalid command FOO")
+            assert nsqd.answer_to(auth_clients("s3cret")) == FAILED
             asked.close()
     assert "AUTH failed failed to auth against http://" in caplog.text
     assert "timed out" in caplog.text

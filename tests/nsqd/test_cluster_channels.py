@@ -197,12 +197,16 @@ def everywhere(cluster: JoinedCluster, seen: Seen) -> list[bool]:
     return [bool(seen(topic.channels["billing"])) for topic in topics]
 
 
-def change(cluster: JoinedCluster, number: int, path: str, more: str) -> Response:
-    query = BILLING if path.startswith(("/channel", "/message")) else "topic=orders"
-    answers = ask(cluster.nodes[number], path, query + more)
+def asked(cluster: JoinedCluster, number: int, path: str, query: str) -> Response:
+    answers = ask(cluster.nodes[number], path, query)
     cluster.until(lambda: answers)
     (answer,) = answers
     return answer
+
+
+def change(cluster: JoinedCluster, number: int, path: str, more: str) -> Response:
+    query = BILLING if path.startswith(("/channel", "/message")) else "topic=orders"
+    return asked(cluster, number, path, query + more)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -273,13 +277,6 @@ def four() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel, nodes=4)
     yield made
     made.close()
-
-
-def asked(four: JoinedCluster, number: int, path: str, query: str) -> Response:
-    answers = ask(four.nodes[number], path, query)
-    four.until(lambda: answers)
-    (answer,) = answers
-    return answer
 
 
 def test_a_topic_is_made_grows_and_goes(four: JoinedCluster) -> None:

@@ -55,8 +55,7 @@ def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
             assert b"E_SUB_EXTEND_FORBIDDON" in heard.data
     with nsqd.client(extend_support=True) as client:
         assert b"E_SUB_EXTEND_FORBIDDON" in client.ask(b"SUB fresh c\n").data
-    with nsqd.client() as client:
-        assert b"E_BAD_PARTITION" in client.ask(b"SUB fresh c 1\n").data
+    assert b"E_BAD_PARTITION" in nsqd.answer_to(b"SUB fresh c 1\n").data
     assert [one["topic_name"] for one in nsqd.stats()["topics"]] == ["t"]
     assert config(nsqd, CONFIG)["order"] != "strict"
     assert [one["channel_name"] for one in nsqd.stats()["topics"][0]["channels"]] == ["c"]
@@ -68,8 +67,7 @@ def test_an_ordered_topic_has_only_sub_ordered(nsqd: Running) -> None:
     with nsqd.client() as client:
         said = client.ask(b"SUB t c\n")
     assert said == error(b"E_SUB_ORDER_IS_MUST SUB topic t has only SUB_ORDERED")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB_ORDERED t c 0\n") == ok()
+    assert nsqd.answer_to(b"SUB_ORDERED t c 0\n") == ok()
 
 
 MISSING = "needs a partition or a key on this topic"
@@ -91,11 +89,9 @@ KEYLESS = with_size(struct.pack(">H", 2) + b"{}" + b"x")
 )
 def test_a_publish_says_where_it_belongs(nsqd: Running, verb: str, command: bytes) -> None:
     assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
-    with nsqd.client() as client:
-        assert client.ask(command) == error(f"E_BAD_PARTITION {verb} {MISSING}".encode())
+    assert nsqd.answer_to(command) == error(f"E_BAD_PARTITION {verb} {MISSING}".encode())
     assert nsqd.request("POST", "/topic/config?topic=t&ordered=false").status == 200
-    with nsqd.client() as client:
-        assert client.ask(command)[0] == 0
+    assert nsqd.answer_to(command)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -117,8 +113,7 @@ def test_the_same_over_http(nsqd: Running, path: str, query: str) -> None:
 
 
 def test_one_partition_is_order_enough(nsqd: Running) -> None:
-    assert nsqd.request("POST", "/topic/create?topic=one").status == 200
-    assert nsqd.request("POST", "/topic/config?topic=one&ordered=true").status == 200
+    nsqd.post("/topic/create?topic=one", "/topic/config?topic=one&ordered=true")
     with nsqd.client() as client:
         assert client.ask(b"PUB one\n" + with_size(b"x")) == ok()
         grown = nsqd.request("POST", "/topic/partition/expand?topic=one&partition_num=2")

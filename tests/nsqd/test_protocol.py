@@ -38,8 +38,7 @@ def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Runnin
         (mpub(b"stopped", [b"x"]), b"MPUB"),
         (dpub(b"stopped", 5, b"x"), b"DPUB"),
     ):
-        with nsqd.client() as other:
-            assert other.ask(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
+        assert nsqd.answer_to(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
 
 
 def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
@@ -91,7 +90,7 @@ def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
                 client.send(b"NOP\n")
             return nsqd.stats()["producers"] is None
 
-        assert eventually(is_gone)
+        eventually(is_gone)
 
 
 # --- what a command waits for: the other replicas of a partition ---

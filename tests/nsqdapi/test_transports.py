@@ -1,14 +1,12 @@
 """What goes over the wire, with and without an event loop."""
 
-import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.answering import Answer, Answering
+from e2e.answering import Answer, Answering, served
 from nsqd.world import Running
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
@@ -40,10 +38,7 @@ class Daemon(Answering):
         return 200, b'{"offset": 7}', {"X-Penstock-Identity": "x"}
 
 
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon() as daemon:
-        yield daemon
+daemon = served(Daemon)
 
 
 def test_a_connection_is_kept_until_it_is_closed(daemon: Daemon) -> None:
@@ -112,16 +107,13 @@ class _Fetcher(Fetcher):
         return Fetched(503, b"", {})
 
 
-def test_from_an_event_loop() -> None:
-    async def story() -> None:
-        fetcher = _Fetcher()
-        answer = await exchange(fetcher, "a:1", calls.nodes(), {"User-Agent": "me"})
-        assert answer.status == 503
-        await exchange(fetcher, "https://a:1", calls.publish("t", b"x"), {"User-Agent": "me"})
-        bytes_too = {"User-Agent": "me", "Content-Type": "application/octet-stream"}
-        assert fetcher.asked == [
-            ("GET", "http://a:1/nodes", b"", {"User-Agent": "me"}),
-            ("POST", "https://a:1/pub?topic=t", b"x", bytes_too),
-        ]
-
-    asyncio.run(story())
+async def test_from_an_event_loop() -> None:
+    fetcher = _Fetcher()
+    answer = await exchange(fetcher, "a:1", calls.nodes(), {"User-Agent": "me"})
+    assert answer.status == 503
+    await exchange(fetcher, "https://a:1", calls.publish("t", b"x"), {"User-Agent": "me"})
+    bytes_too = {"User-Agent": "me", "Content-Type": "application/octet-stream"}
+    assert fetcher.asked == [
+        ("GET", "http://a:1/nodes", b"", {"User-Agent": "me"}),
+        ("POST", "https://a:1/pub?topic=t", b"x", bytes_too),
+    ]

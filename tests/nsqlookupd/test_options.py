@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.lookupd import eventually
 from penstock import __version__, limits
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
@@ -134,13 +133,6 @@ def test_a_stop_ends_connections() -> None:
         client = lookupd.nsqd("t")
     with client, contextlib.suppress(ConnectionError):
         assert client.read() == b""
-
-
-def test_a_lost_connection_takes_its_producer_along() -> None:
-    with Running() as lookupd:
-        lookupd.nsqd("t").close()
-        eventually(lambda: lookupd.get("/lookup?topic=t")["producers"] == [])
-        assert lookupd.get("/topics") == {"topics": ["t"]}
 
 
 def test_unix_sockets(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cases import each, examples
+from e2e.answering import served
 from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
@@ -181,10 +181,7 @@ TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30,
 # --- where partitions are: a real nsqlookupd, and nsqds that name them or do not ---
 
 
-@pytest.fixture
-def lookupd() -> Iterator[Running]:
-    with Running() as running:
-        yield running
+lookupd = served(Running)
 
 
 def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -> None:
@@ -198,7 +195,7 @@ def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -
             status, document = lookupd.ask("GET", f"/lookup?topic={topic}&metainfo=true")
             return document if status == 200 else {}
 
-        assert eventually(lambda: found("t").get("channels") == ["7"])
+        eventually(lambda: found("t").get("channels") == ["7"])
         document = found("t")
         assert list(document["partitions"]) == ["0", "1", "2"]
         (producer,) = document["producers"]
@@ -215,14 +212,14 @@ def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -
         }
         nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=5")
         nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true")
-        assert eventually(lambda: found("t")["meta"]["extend_support"])
+        eventually(lambda: found("t")["meta"]["extend_support"])
         assert list(found("t")["partitions"]) == ["0", "1", "2", "3", "4"]
         assert found("t")["meta"]["partition_num"] == 5
         alone = found("one")
         assert (list(alone["partitions"]), alone["meta"]["multi_part"]) == (["0"], False)
         nsqd.request("POST", "/channel/delete?topic=t&channel=7")
         nsqd.request("POST", "/topic/delete?topic=t")
-        assert eventually(lambda: found("t")["producers"] == [])
+        eventually(lambda: found("t")["producers"] == [])
         assert found("t")["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
         assert "partitions" not in found("t")
 
@@ -237,15 +234,15 @@ def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: P
             rows = lookupd.get("/topics?metaInfo=true")["meta_info"]
             return next((row for row in rows if row["topic_name"] == "closed"), {})
 
-        assert eventually(lambda: closed().get("disable_channel_auto_create"))
+        eventually(lambda: closed().get("disable_channel_auto_create"))
         nsqd.request("POST", "/topic/config?topic=closed&ordered=true&disable_channel_auto_create=")
-        assert eventually(lambda: closed()["ordered"])
+        eventually(lambda: closed()["ordered"])
         plain = {"partition_num": 1, "replica": 1, "extend_support": False, "multi_part": False}
         assert closed() == plain | {
             "topic_name": "closed", "ordered": True, "disable_channel_auto_create": False,
         }  # fmt: skip
         nsqd.request("POST", "/topic/config?topic=closed&ordered=")
-        assert eventually(lambda: not closed()["ordered"])
+        eventually(lambda: not closed()["ordered"])
         document = lookupd.get("/topics")
         assert document == {"topics": ["closed", "plain"]}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cases import each
+from e2e.answering import served
 from e2e.lookupd import eventually
 from penstock import __version__
 from penstock.nsqlookupd.routes import GO_ZERO_TIME_NS
@@ -27,10 +28,7 @@ def shared() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def lookupd() -> Iterator[Running]:
-    with Running("--tombstone-lifetime=1h") as running:
-        yield running
+lookupd = served(lambda: Running("--tombstone-lifetime=1h"))
 
 
 ERRORS = [

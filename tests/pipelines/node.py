@@ -1,12 +1,12 @@
 """A real nsqd with what the tests of pipelines ask of it."""
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from penstock.kernel import encode_batch
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Stage, TopicSpans
@@ -40,10 +40,7 @@ class Node:
             self.daemon.post(f"/pub?topic={topic}", body)
         if not any(b"\n" in body for body in bodies):
             self.daemon.post(f"/mpub?topic={topic}", b"\n".join(bodies))
-        deadline_s = time.monotonic() + DURABLE_S_MAX
-        while self.end(topic) < wanted:
-            assert time.monotonic() < deadline_s, (topic, self.end(topic), wanted)
-            time.sleep(0.01)
+        eventually(lambda: self.end(topic) >= wanted, DURABLE_S_MAX)
         return wanted
 
     def publish_to(self, topic: str, bodies: Mapping[int, Sequence[bytes]]) -> None:
@@ -54,13 +51,12 @@ class Node:
                 api.ask(calls.stage(stage, encode_batch(list(bodies[number]), 0, 0, 0)))
             before = api.positions([topic]).topics[topic].partitions
             api.commit(uuid.uuid4().hex, 0, stages.values())
-            deadline_s = time.monotonic() + DURABLE_S_MAX
-            while True:
+
+            def all_there() -> bool:
                 now = api.positions([topic]).topics[topic].partitions
-                if all(now[n].end >= before[n].end + len(bodies[n]) for n in bodies):
-                    return
-                assert time.monotonic() < deadline_s, now
-                time.sleep(0.01)
+                return all(now[n].end >= before[n].end + len(bodies[n]) for n in bodies)
+
+            eventually(all_there, DURABLE_S_MAX)
 
 
 def skewed(total: int, first: int = 0) -> dict[int, list[bytes]]:

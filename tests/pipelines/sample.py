@@ -1,8 +1,6 @@
 """A pipeline for the tests of the frame: it needs no broker, and fails when it is told to."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from penstock import limits
 from penstock.command.flags import Kind
@@ -10,9 +8,6 @@ from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.settings import Setting, Settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NAME = "sample"
 

@@ -1,15 +1,14 @@
 """The archive over a real nsqd and a real Spark, read back by DuckDB, which knows neither."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
@@ -21,11 +20,6 @@ from penstock.pipelines.settings import Settings, defaults
 from spark.patience import patiently
 
 from .node import Node, numbered
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 class Archive:

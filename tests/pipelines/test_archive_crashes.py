@@ -3,34 +3,27 @@
 The steps that matter are hit for certain: a process of Spark's kills itself when it gets there.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from penstock.pipelines import delta_sink, topic_logs
 from penstock.pipelines.delta_sink import LakeSink, LakeWriter
 
 from .node import Node, numbered
 from .test_archive import Archive
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
 
 write_topics = topic_logs._write
 

@@ -1,15 +1,14 @@
 """A filter on any column finds in each table what is there, whoever reads it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from cases import each
 from penstock import limits
@@ -24,9 +23,6 @@ from penstock.spark.delta_table import Shape, TableLocation, commit
 
 from .deltareaders import READERS, Count, truths, wrong
 from .tracetable import healthy
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VALUE = pa.struct([("number", pa.int64()), ("name", pa.string())])
 ARCHIVE = archive.shape_of(
@@ -114,7 +110,6 @@ def test_a_filter_finds_what_is_there(tables: dict[str, Path], state: str, count
     assert wrong(tables[state], count) == []
 
 
-@pytest.mark.spark
 def test_a_filter_of_spark_finds_what_is_there(
     tables: dict[str, Path], spark: SparkSession
 ) -> None:

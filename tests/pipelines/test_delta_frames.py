@@ -1,19 +1,18 @@
 """Tables in an object store: what Spark reads of them, and that nobody sees their options."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.pipelines.delta_frames import Reading, frame_of
@@ -24,11 +23,6 @@ from penstock.spark.delta_table import TableLocation
 
 from .store import REGION, SECRET, Store
 from .test_delta_reader import rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 EVERY = pc.scalar(True)
 
@@ -80,7 +74,6 @@ def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.spark
 def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
     table = LakeTable(made(bucket, "plans", rows("a", 0, 2)), bucket.options)
     frame = frame_of(spark, table.place, table.dataset())
@@ -124,7 +117,7 @@ def test_options_are_read_and_never_repeated(tmp_path: Path) -> None:
         options_of_file(str(tmp_path / "none"))
 
 
-@pytest.mark.spark
+@pytest.mark.long
 def test_sql_takes_the_options_of_a_file_and_of_the_environment(
     bucket: Store, tmp_path: Path
 ) -> None:

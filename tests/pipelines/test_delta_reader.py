@@ -1,16 +1,15 @@
 """Delta tables read by Spark without Delta's jars: values, types and skipped files."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import ConfigError, LakeFailed
 from penstock.pipelines.delta_frames import frame_of
@@ -24,9 +23,6 @@ from penstock.pipelines.delta_reader import (
     tables_below,
 )
 from penstock.spark.delta_table import TableLocation
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Texts that a guess at types would spoil, and names that a file system or a URL can't take.
 AWKWARD = ("0123", "1e3", "true", "null", "a.b-c#ephemeral", "2026-01-01", "A_b", "a_b")
@@ -81,7 +77,6 @@ def read(spark: SparkSession, path: Path, *conditions: Condition) -> DataFrame:
     return frame_of(spark, TableLocation(str(path), {}), dataset_of(str(path)), conditions)
 
 
-@pytest.mark.spark
 def test_partition_columns_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
     table_of(tmp_path / "t", *(rows(topic, 0) for topic in (*AWKWARD, NULL_DIRECTORY)))
     frame = read(spark, tmp_path / "t")
@@ -91,7 +86,6 @@ def test_partition_columns_come_back_as_they_were(spark: SparkSession, tmp_path:
     assert frame.where("topic = '0123'").count() == 5
 
 
-@pytest.mark.spark
 def test_directories_that_do_not_tell_are_no_obstacle(spark: SparkSession, tmp_path: Path) -> None:
     """The log's partition values count, wherever the files are."""
     path = tmp_path / "t"
@@ -111,7 +105,6 @@ def test_directories_that_do_not_tell_are_no_obstacle(spark: SparkSession, tmp_p
     assert found == {(topic, DAY, n) for topic in ("orders", "a#ephemeral") for n in range(5)}
 
 
-@pytest.mark.spark
 def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "plain", rows("orders", 0))
     awkward = tmp_path / "a b#c{d}[e]*?"
@@ -121,7 +114,6 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, awkward / "x.parquet").count() == 5
 
 
-@pytest.mark.spark
 def test_conditions_hold_for_rows(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table_of(path, rows("orders", 0), rows("orders", 5, day=21), rows("bills", 0))

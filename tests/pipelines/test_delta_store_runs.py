@@ -1,13 +1,13 @@
 """Every pipeline with its tables in an object store: a real nsqd, a real Spark, a store of S3."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
 from penstock.pipelines import archive, replay
@@ -19,13 +19,6 @@ from spark.patience import patiently
 
 from .node import Node, in_the_log, numbered
 from .store import SECRET, Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 def run(spark: SparkSession, pipeline: Pipeline, bucket: Store, **given: Any) -> int:

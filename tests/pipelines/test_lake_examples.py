@@ -80,7 +80,6 @@ def test_models_of_an_archive(
     assert "FAIL 1 offsets_are_dense" in build(dbt, tmp_path / "holed", environment)
 
 
-@pytest.mark.spark
 def test_the_tasks_of_the_dag(
     java: None, dbt: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -2,7 +2,6 @@
 SIGTERM to its whole process group."""
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,13 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from e2e.ports import kept_port
 
-from .command import POLL_S, WAIT_S_MAX, Command
+from .command import WAIT_S_MAX, Command
 from .node import Node
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -38,11 +38,7 @@ def test_an_archive_waits_for_nsqd_and_ends_with_its_group(
     daemon.kill()
     run = archive(tmp_path, node)
     try:
-        deadline_s = time.monotonic() + WAIT_S_MAX
-        while "trying again" not in run.said():
-            assert not run.ended, run.said()
-            assert time.monotonic() < deadline_s, run.said()
-            time.sleep(POLL_S)
+        eventually(lambda: "trying again" in run.said(), WAIT_S_MAX, run.said)
         daemon.start()
         assert run.wait_for_rows(2), run.said()
         run.signal_group(signal.SIGTERM)

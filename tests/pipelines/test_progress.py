@@ -5,16 +5,12 @@ from typing import Any
 import pytest
 
 from cases import each
+from command.test_terminal import Tty
 from penstock.errors import FetchFailed
 from penstock.pipelines.outages import cause_line, is_crash
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.streams import Watch
 from penstock.spark.lag import lag_rows
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_plain_lines_come_now_and_then_and_the_last_always() -> None:
@@ -31,7 +27,7 @@ def test_plain_lines_come_now_and_then_and_the_last_always() -> None:
 
 def test_a_terminal_has_one_line_that_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    out = Terminal()
+    out = Tty()
     progress = Progress("archive", 3600, out)
     progress.report(Report(1, total=10), final=True)
     progress.report(Report(10, total=10, lag_rows=0), final=True)

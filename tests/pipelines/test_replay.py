@@ -1,15 +1,14 @@
 """Replays over a real nsqd and a real Spark: what comes, in which order, and how often."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from cases import each
 from penstock.errors import ConfigError
@@ -21,10 +20,6 @@ from penstock.pipelines.settings import Settings, defaults
 
 from .node import Node, in_the_log, numbered
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 COLUMNS = pa.schema(
     [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]
 )
@@ -95,7 +90,6 @@ def replays(spark: SparkSession, node: Node, tmp_path: Path) -> Replay:
     return Replay(spark, node, tmp_path)
 
 
-@pytest.mark.spark
 def test_several_tasks_write_a_partition_in_order(
     replays: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +101,6 @@ def test_several_tasks_write_a_partition_in_order(
     assert replays.bodies() == wanted
 
 
-@pytest.mark.spark
 def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -> None:
     """Stopped in its middle, started again, and again when all is done; the table has grown."""
     table = str(tmp_path / "archive")
@@ -133,7 +126,6 @@ def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -
     assert last["timestamp"] == BEGAN + dt.timedelta(seconds=number)
 
 
-@pytest.mark.spark
 def test_what_is_wanted_can_be_said_in_many_ways(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
     common = {"table": str(tmp_path / "archive"), "topics": ("orders",)}
@@ -149,7 +141,6 @@ def test_what_is_wanted_can_be_said_in_many_ways(replays: Replay, tmp_path: Path
         assert found == [f"orders {n}" for n in range(5, 12)], name
 
 
-@pytest.mark.spark
 def test_messages_that_nsqd_refuses_go_into_a_table(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 12)
     rows = pa.table(DeltaTable(str(tmp_path / "archive")).to_pyarrow_table()).sort_by("offset")
@@ -168,7 +159,6 @@ def test_messages_that_nsqd_refuses_go_into_a_table(replays: Replay, tmp_path: P
     assert found == [("replay-one", "again", b"k%d" % n, reason) for n in (3, 7)]
 
 
-@pytest.mark.spark
 def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
     bodies = numbered(1200)
     replays.node.publish("orders", bodies)
@@ -184,7 +174,6 @@ def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
     assert len(replays.rows("orders")) == 2400
 
 
-@pytest.mark.spark
 def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
     said = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
@@ -199,7 +188,6 @@ def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) ->
     assert not replays.plans.exists()
 
 
-@pytest.mark.spark
 def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
     replays.node.publish("orders", numbered(10))
     replays.run(topics=("orders",))
@@ -236,7 +224,6 @@ def test_wrong_settings_are_named(changed: dict[str, Any], rule: str) -> None:
         replay.check(defaults(replay.SETTINGS, **given))
 
 
-@pytest.mark.spark
 def test_only_of_one_nsqd_of_several(spark: SparkSession, node: Node, tmp_path: Path) -> None:
     path = tmp_path / "several"
     archived(path, "orders", 5)
@@ -262,7 +249,6 @@ def test_only_of_one_nsqd_of_several(spark: SparkSession, node: Node, tmp_path: 
     assert audit.run(spark, one, Progress("audit", stream=io.StringIO())) == 0
 
 
-@pytest.mark.spark
 def test_a_table_of_several_is_replayed_where_no_topic_is_of_two(
     replays: Replay, tmp_path: Path
 ) -> None:

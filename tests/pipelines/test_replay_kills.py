@@ -15,7 +15,7 @@ from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log
 from .test_replay import COLUMNS, archived
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 ROWS = {"bills": 150, "orders": 400}
 CHUNK = 50
 

@@ -1,30 +1,22 @@
 """Replays of a topic with four partitions, of which one has 90 % of the messages."""
 
-from __future__ import annotations
-
-import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
 from penstock import limits
 from penstock.kernel import Section, encode_batch, murmur3_32
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Stage
-from penstock.pipelines import replay
-from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
 
 from .node import Node, bodies_of
-from .test_replay import Stopping
+from .test_replay import Replay
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 COUNTS = (30, 540, 20, 10)
 
 
@@ -63,17 +55,6 @@ def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPLAY_TASK_MESSAGES", 20)
 
 
-def run(
-    spark: SparkSession, node: Filled, plans: Path, stop_after: int = 1 << 30, **changed: Any
-) -> Stopping:
-    given = {"url": node.url, "topics": ("orders",), "plans": str(plans), **changed}
-    settings = defaults(replay.SETTINGS, **{"name": given["to"], **given})
-    replay.check(settings)
-    progress = Stopping(io.StringIO(), stop_after)
-    assert replay.run(spark, settings, progress) == 0
-    return progress
-
-
 def source(number: int) -> list[bytes]:
     return [b"%d-%d" % (number, n) for n in range(COUNTS[number])]
 
@@ -81,25 +62,29 @@ def source(number: int) -> list[bytes]:
 def test_each_keeps_its_number(spark: SparkSession, node: Filled, tmp_path: Path) -> None:
     """Stopped in its midst, and gone on with."""
     node.create("same", 6)
-    first = run(spark, node, tmp_path, stop_after=3, to="same", chunk=100)
+    replays = Replay(spark, node, tmp_path)
+    given: dict[str, Any] = {"to": "same", "name": "same", "topics": ("orders",), "chunk": 100}
+    replays.run(stop_after=3, **given)
     assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
-    assert first.state.report.what == "1 of 4 partitions"
-    assert first.state.logs["orders", 0] == (30, 30)
-    read_to, end = first.state.logs["orders", 1]
+    assert replays.state.report.what == "1 of 4 partitions"
+    assert replays.state.logs["orders", 0] == (30, 30)
+    read_to, end = replays.state.logs["orders", 1]
     assert (0 < read_to < 540, end) == (True, 540)
-    last = run(spark, node, tmp_path, to="same", chunk=100)
-    assert last.state.report.what == "4 of 4 partitions"
-    assert last.state.report.left_seconds == 0
+    replays.run(**given)
+    assert replays.state.report.what == "4 of 4 partitions"
+    assert replays.state.report.left_seconds == 0
     assert bodies_of(node.url, "same") == [*(source(number) for number in range(4)), [], []]
 
 
 def test_a_target_with_fewer(spark: SparkSession, node: Filled, tmp_path: Path) -> None:
     """It grows in its midst: that is for the next replay."""
     node.create("fewer", 2)
-    run(spark, node, tmp_path, stop_after=6, to="fewer", chunk=100)
-    assert '"partitions":2' in (tmp_path / "fewer.json").read_text()
+    replays = Replay(spark, node, tmp_path)
+    given: dict[str, Any] = {"to": "fewer", "name": "fewer", "topics": ("orders",), "chunk": 100}
+    replays.run(stop_after=6, **given)
+    assert '"partitions":2' in (replays.plans / "fewer.json").read_text()
     node.daemon.post("/topic/partition/expand?topic=fewer&partition_num=4")
-    run(spark, node, tmp_path, to="fewer", chunk=100)
+    replays.run(**given)
     found = bodies_of(node.url, "fewer")
     for target in range(2):
         for number in range(4):

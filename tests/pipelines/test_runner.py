@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -8,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.pipelines import registry, runner
 from penstock.pipelines.__main__ import ENTRY, main
@@ -20,9 +18,6 @@ from penstock.pipelines.settings import defaults
 from penstock.tools.main import main as penstock
 
 from . import sample
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +73,6 @@ def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None
     assert beside == {"__init__.py", ENTRY.name}  # nothing that hides a module of Python's own
 
 
-@pytest.mark.spark
 @pytest.mark.usefixtures("in_shared_session")
 def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.toml"
@@ -88,7 +82,6 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["rows"] for row in rows if "rows" in row][-1] == 5  # no nsqd may be said behind it
 
 
-@pytest.mark.spark
 @pytest.mark.usefixtures("in_shared_session")
 def test_a_failure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--topics=t", "--mood=bad") == 1

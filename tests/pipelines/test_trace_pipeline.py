@@ -1,14 +1,13 @@
 """`_trace` of a broker into a table, and the report out of it."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError
 from penstock.pipelines import topic_logs, trace
@@ -21,10 +20,6 @@ from spark.patience import patiently
 
 from .deltareaders import READERS, wrong
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 MS_NS = 1_000_000
 T0_NS = 1_790_000_000_000 * MS_NS
 

@@ -1,15 +1,12 @@
 """Queries for tests, over anything that has a `url`: the fake broker, or a real nsqd."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from .patience import patiently
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S_MAX = 200  # two cores that others use too
 

@@ -3,13 +3,13 @@
 import json
 import socket
 import threading
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from e2e.answering import served
+from e2e.lookupd import eventually
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.kernel import encode_batch
 from penstock.nsqdapi import calls
@@ -99,10 +99,7 @@ def test_the_next_range_is_asked_for_ahead(broker: FakeBroker) -> None:
     with BrokerApi(broker.url) as api:
         ranges = api.fetches("orders", 0, "first", 5, 25, bytes_max=1)
         assert next(ranges).next_offset == 10
-        deadline_s = time.monotonic() + 60
-        while len(asked_from(broker)) < 2:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
+        eventually(lambda: len(asked_from(broker)) >= 2)
         assert [fetched.next_offset for fetched in ranges] == [20, 30]
     assert asked_from(broker) == [5, 10, 20]
 
@@ -126,16 +123,7 @@ NO_RETRIES = {"fetchOffset.numRetries": "0"}
 Row = tuple[str, str, int]
 
 
-@pytest.fixture
-def other() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def lookupd() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
+other = lookupd = served(FakeBroker)
 
 
 def knows(lookupd: FakeBroker, *brokers: FakeBroker) -> None:

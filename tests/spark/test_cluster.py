@@ -17,11 +17,7 @@ from . import cluster as clusters
 from . import jobs
 from .cluster import Cluster, Installed
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(600),  # five Java machines on two cores
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.timeout(600)  # five Java machines on two cores
 MESSAGES = 3000
 JOBS = jobs.__file__
 BOTH_WORKERS = {"spark.cores.max": "2"}

@@ -1,25 +1,18 @@
 """Decoders of `penstock.formats` in Spark: they go to its Python workers, and what they make there
 is of Spark's types."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import fastavro
 import pyarrow as pa
-import pytest
+from pyspark.sql import SparkSession
 
 from penstock.formats import AvroDecoder
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 SCHEMA = """{"type": "record", "name": "Order", "fields": [
     {"name": "user", "type": "string"},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},

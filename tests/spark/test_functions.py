@@ -1,18 +1,14 @@
 """The SQL functions say what `ids/` says."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.ids import guid, unique
 from penstock.spark.functions import register_functions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VECTORS = (  # of RocketMQ's documents, and of our own making
     "C0A8010A123418B4AAC200989680002A",

@@ -24,11 +24,8 @@ from pipelines.node import bodies_of
 from . import quickjvm
 from .faultproxy import Fault, FaultProxy
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(600),  # a driver takes ten seconds to start, a minute on a busy machine
-]
+# A driver takes ten seconds to start, a minute on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 
 SCRIPT = Path(__file__).with_name("killdriver.py")
 PARTITIONS = 4

@@ -1,23 +1,18 @@
 """How far behind a query is."""
 
-from __future__ import annotations
-
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
 
+from e2e.lookupd import eventually
 from penstock.spark.lag import LagListener
 
 from .fakebroker import FakeBroker
 from .queries import Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def progress(end: str, latest: str) -> Any:
@@ -54,8 +49,6 @@ def test_lag_is_told_by_partition_and_adds_up() -> None:
         assert registry.get_sample_value("penstock_query_topic_lag_rows", labels) == behind
 
 
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_listener_hears_of_a_real_query(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path
 ) -> None:
@@ -71,10 +64,7 @@ def test_a_listener_hears_of_a_real_query(
     spark.streams.addListener(listener)
     try:
         Stream(spark, broker, tmp_path, maxOffsetsPerTrigger="10").run()
-        deadline_s = time.monotonic() + 60
-        while 0 not in seen:
-            assert time.monotonic() < deadline_s, seen
-            time.sleep(0.05)
+        eventually(lambda: 0 in seen, say=lambda: seen)
     finally:
         spark.streams.removeListener(listener)
     assert sorted(set(seen), reverse=True) == [20, 10, 0]

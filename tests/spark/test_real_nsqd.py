@@ -1,13 +1,11 @@
 """The client and the source over a real nsqd: what the fake broker says must be what it says."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
 from penstock.kernel import decode_columns
@@ -16,9 +14,6 @@ from penstock.spark.brokerapi import BrokerApi
 from pipelines.node import Node, numbered
 
 from .queries import Stream, batch_sizes
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 NODE_ID = 517
@@ -48,7 +43,6 @@ def test_the_client_and_nsqd_agree(nsqd: Node) -> None:
         assert api.ask(calls.offset_at("orders", before_ms + 3_600_000, 0)) == 10
 
 
-@pytest.mark.spark
 def test_a_stream_goes_on_after_nsqd_was_killed(
     spark: SparkSession, nsqd: Node, tmp_path: Path
 ) -> None:

@@ -1,14 +1,12 @@
 """The sink over a real nsqd: what the fake broker says must be what it says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
@@ -21,9 +19,6 @@ from penstock.spark.stager import Stager
 from pipelines.node import Node
 
 from .queries import batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -82,10 +77,8 @@ def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> 
     assert [row["timestamp"].microsecond for row in found] == [6, 7]
 
 
-@pytest.mark.spark
 def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
-    nsqd.daemon.post("/topic/create?topic=even")
-    nsqd.daemon.post("/channel/create?topic=even&channel=c")
+    nsqd.daemon.make("even", "c")
     frame = spark.sql(
         "SELECT if(id % 2 = 0, 'even', 'odd') AS topic, string(id) AS body,"
         " if(id % 10 = 0, binary(string(id)), null) AS key,"

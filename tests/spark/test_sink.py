@@ -1,16 +1,16 @@
 """The sink as Spark calls it, over a fake broker: modes, versions, repeats and refusals."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import runpy
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.kernel import Section, decode_bodies, decode_sections
 
@@ -19,12 +19,6 @@ from .patience import patiently
 from .queries import WAIT_S_MAX
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sink.py"
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 def write(frame: DataFrame, broker: FakeBroker, mode: str = "append", **options: Any) -> None:

@@ -1,20 +1,12 @@
 """The data source in a real Spark session, over a broker that tells what the test wants."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.kernel import Section
 
 from .fakebroker import FakeBroker
 from .queries import batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -> None:

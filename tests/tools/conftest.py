@@ -21,8 +21,13 @@ daemon = shared_daemon("--durability=os")
 
 
 @pytest.fixture
-def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(f"127.0.0.1:{daemon.http_port}", capsys, monkeypatch)
+def here(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.http_port}"
+
+
+@pytest.fixture
+def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(here, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
 from .test_nsq_to_nsq import to
-from .utilities import Utility, finish, http, is_done, listen, tailed, tcp, until
+from .test_to_nsq import run as to_nsq
+from .utilities import Utility, finish, http, is_done, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -35,7 +36,7 @@ MARKED = {"zan_test": True, "##trace_id": "7"}  # one is no text, the other has 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
     name = str(request.function.__name__).removeprefix("test_")[:64]
-    listen(daemon, name, EXTENDED)
+    daemon.make(name, "c", shape=EXTENDED)
     return name
 
 
@@ -62,7 +63,7 @@ def said(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
 def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> None:
     daemon, other = daemons
     for one in daemons:
-        listen(one, "along", f"{EXTENDED}&partition_num=3")
+        one.make("along", "c", shape=f"{EXTENDED}&partition_num=3")
     publish(daemon, "along", b"one", HEADERS, "&partition=2")
     publish(daemon, "along", b"two", MARKED, "&partition=1")
     finish("nsq_to_nsq", daemon, "along", to(other), "--keep-partition", cwd=tmp_path)
@@ -86,7 +87,7 @@ def test_nsq_tail_prints_them(daemon: Daemon, topic: str, tmp_path: Path) -> Non
 
 
 def test_nsq_to_file_writes_objects(daemon: Daemon, topic: str, tmp_path: Path) -> None:
-    listen(daemon, "keyed", "&partition_num=3")
+    daemon.make("keyed", "c", shape="&partition_num=3")
     publish(daemon, topic, b"one", HEADERS)
     daemon.post("/pub?topic=keyed&key=k", b"\xff")
     flags = [f"--topic={topic}", "--topic=keyed", "--channel=c", tcp(daemon), "--gzip=false"]
@@ -131,11 +132,7 @@ def test_a_blank_inside_a_header_stays() -> None:
 
 def test_to_nsq_gives_each_record_headers(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     flags = [f"--topic={topic}", tcp(daemon), "--key=k", "--header=source=shöp"]
-    with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
-        assert utility.process.stdin is not None
-        utility.process.stdin.write(b"one\ntwo\n")
-        utility.process.stdin.close()
-        assert (utility.wait(), utility.err) == (0, "")
+    assert to_nsq(tmp_path, b"one\ntwo\n", *flags) == (0, "")
     assert said(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
 
 
@@ -158,7 +155,7 @@ def test_headers_that_are_refused(given: list[str], rule: str) -> None:
 
 
 def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    listen(daemon, "bare")
+    daemon.make("bare", "c")
     publish(daemon, topic, b"one", HEADERS)
     daemon.post("/pub?topic=bare&key=k", b"two")
     for name in (topic, "bare"):
@@ -171,7 +168,7 @@ def test_peek_shows_them(daemon: Daemon, topic: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_tail_shows_them(daemon: Daemon, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"tailed-{form}"
-    listen(daemon, topic, EXTENDED)
+    daemon.make(topic, "c", shape=EXTENDED)
     words = ["--count=1", *(["--json"] if form == "json" else [])]
     assert tailed(daemon, topic, lambda: publish(daemon, topic, b"one", HEADERS), *words) == 0
     out = capsys.readouterr().out

@@ -47,8 +47,7 @@ def deferred_id(daemon: Daemon) -> str:
 
 def make_topic(daemon: Daemon) -> None:
     daemon.http("POST", "/topic/delete?topic=orders")
-    daemon.post("/topic/create?topic=orders")
-    daemon.post("/channel/create?topic=orders&channel=billing")
+    daemon.make("orders", "billing")
     daemon.post(
         "/channel/config?topic=orders&channel=billing&max_attempts=3&dead_letter_topic=dead"
     )

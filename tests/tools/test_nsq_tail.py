@@ -7,7 +7,7 @@ from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.tools.nsq_stat import FIELDS, main, row_text
 
-from .utilities import Utility, channel_row, http, is_done, listen, publish, tcp, until
+from .utilities import Utility, channel_row, http, is_done, publish, tcp, until
 
 
 def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def daemons(daemons: list[Daemon]) -> list[Daemon]:
     for daemon in daemons:
-        listen(daemon, "t")
+        daemon.make("t", "c")
         publish(daemon, "t", [b"x"])
     return daemons
 
@@ -83,7 +83,7 @@ def test_rows_of_those_that_a_lookupd_knows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Lookupd(tmp_path / "l") as lookupd, nsqd(tmp_path / "d", lookupd.address) as daemon:
-        listen(daemon, "t")
+        daemon.make("t", "c")
         publish(daemon, "t", [b"x"])
         eventually(lambda: lookupd.knows("t", daemon))
         lookupds = (f"--lookupd-http-address=127.0.0.1:{n}" for n in (1, lookupd.http_port))

@@ -1,12 +1,11 @@
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 
-from e2e.answering import Answer, Answering
+from e2e.answering import Answer, Answering, served
 from e2e.daemon import Daemon
 from penstock import limits
 from penstock.tools.hostpool import HostPool
@@ -27,13 +26,7 @@ class Server(Answering):
         return self.status, b"", {}
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
-
-
-second = server
+server = second = served(Server)
 
 
 QUICK = ("--status-every=1", "--consumer-opt=default_requeue_delay,10ms",

@@ -7,7 +7,7 @@ from e2e.daemon import Daemon
 from e2e.ports import kept_port
 from penstock.tools.nsq_to_nsq import Filter
 
-from .utilities import Utility, channel_row, finish, is_done, listen, publish, tcp, until
+from .utilities import Utility, channel_row, finish, is_done, publish, tcp, until
 
 
 def flags(daemons: list[Daemon], *more: str) -> list[str]:
@@ -23,7 +23,7 @@ def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
     source, destination = daemons
     for topic in ("one", "two"):
         publish(source, topic, [b"%d" % number for number in range(2_000)])
-        listen(destination, topic)
+        destination.make(topic, "c")
     more = ["--topic=one", "--topic=two"]
     with Utility("nsq_to_nsq", *flags(daemons, *more), cwd=tmp_path) as utility:
         for topic in ("one", "two"):
@@ -35,7 +35,7 @@ def test_topics_go_over_whole(daemons: list[Daemon], tmp_path: Path) -> None:
 def test_another_topic_and_a_filter(daemons: list[Daemon], tmp_path: Path) -> None:
     source, destination = daemons
     publish(source, "raw", [b'{"kind":"a","n":1,"x":0}', b'{"kind":"b"}', b"no json", b"[]"])
-    listen(destination, "chosen")
+    destination.make("chosen", "c")
     more = ["--destination-topic=chosen", "--require-json-field=kind"]
     more += ["--require-json-value=a", "--whitelist-json-field=kind", "--whitelist-json-field=n"]
     said = finish("nsq_to_nsq", source, "raw", to(destination), *more, cwd=tmp_path)
@@ -52,7 +52,7 @@ def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
     with Daemon(tmp_path / "s", "--durability=os") as source:
         address = f"--tcp-address=127.0.0.1:{kept_port()}"
         destination = Daemon(tmp_path / "d", "--durability=os", address).start()
-        listen(destination, "t")
+        destination.make("t", "c")
         destination.kill()
         publish(source, "t", [b"%d" % number for number in range(count)])
         more = ["--topic=t", "--consumer-opt=default_requeue_delay,10ms"]

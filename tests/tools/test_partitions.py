@@ -1,7 +1,6 @@
 """What the tools tell of a topic with several partitions, most of it in one of them, and of a
 channel that lags there."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from nsqd.world import Running
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
 
-from .utilities import Run, as_json, runner
+from .utilities import Run, as_json
 
 QUICK = ("--interval", "0.1")
 ALL = sum(COUNTS)
@@ -31,11 +30,6 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def here(nsqd: Running) -> str:
     return f"127.0.0.1:{nsqd.daemon.http_address.port}"
-
-
-@pytest.fixture
-def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(here, capsys, monkeypatch)
 
 
 def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
@@ -156,12 +150,6 @@ def test_a_channel_is_skipped_in_the_partition_that_is_named(
 # --- making topics of a shape from the command line, changing it, and publishing into a place ---
 
 
-def config_of(nsqd: Running, topic: str) -> dict[str, Any]:
-    answer = nsqd.request("GET", f"/topic/config?topic={topic}")
-    found: dict[str, Any] = json.loads(answer.body)
-    return found
-
-
 def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) -> None:
     assert run("topic", "create", "wide", "--partitions", "3")[0] == 0
     assert run("topic", "create", "wide")[0] == 0
@@ -171,10 +159,10 @@ def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) 
     assert code == 1
     assert "topic wide has 3" in out
     assert run("topic", "expand", "wide", "--partitions", "5")[0] == 0
-    shape = config_of(nsqd, "wide")
+    _, shape = nsqd.ask("GET", "/topic/config?topic=wide")
     assert (shape["partitions"], shape["hash_partitions"]) == (5, 3)
     assert run("topic", "expand", "wide", "--partitions", "5", "--rehash")[0] == 0
-    assert config_of(nsqd, "wide")["hash_partitions"] == 5
+    assert nsqd.ask("GET", "/topic/config?topic=wide")[1]["hash_partitions"] == 5
 
 
 def test_headers_are_allowed_at_creation_or_later(run: Run) -> None:

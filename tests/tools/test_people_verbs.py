@@ -1,6 +1,5 @@
 """`penstock stats|topic|channel|pub` against a real daemon, as a person and as a program."""
 
-import io
 import json
 from contextlib import nullcontext
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from cases import each
+from command.test_terminal import Tty
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from penstock.errors import PenstockError
@@ -17,11 +17,6 @@ from penstock.tools.main import main
 from penstock.tools.output import confirm
 
 from .utilities import Run, as_json, publish, tailed
-
-
-class Typed(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_life_of_a_topic(run: Run) -> None:
@@ -40,11 +35,11 @@ def test_the_life_of_a_topic(run: Run) -> None:
     assert "life" not in run("topic", "list")[1].split()
 
 
-def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None:
+def test_lines_of_input_are_published_in_order(run: Run, here: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(2_500)) + b"\n\nlast"
     code, out, err = run("pub", "lines", stdin=lines)
     assert (code, out) == (0, "")
-    assert err == f"2,501 published to lines on 127.0.0.1:{daemon.http_port}\n"
+    assert err == f"2,501 published to lines on {here}\n"
     run("channel", "create", "lines", "all")
     shown = as_json(run("stats", "lines", "--json"))["topics"]["lines"]
     assert shown["message_count"] == 2_501
@@ -63,12 +58,11 @@ def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None
     ids=" ".join,
 )
 def test_a_node_that_is_away_hides_no_answer_of_the_others(
-    run: Run, daemon: Daemon, verb: tuple[str, ...]
+    run: Run, here: str, verb: tuple[str, ...]
 ) -> None:
     run("topic", "create", "halves")
     run("channel", "create", "halves", "all")
     run("pub", "halves", "x")
-    here = f"127.0.0.1:{daemon.http_port}"
     both = ("--nsqd-http-address", "127.0.0.1:1", "--nsqd-http-address", here)
     code, out, err = run(*verb, *both)
     assert (code, bool(out), err.startswith("127.0.0.1:1: no answer")) == (1, True, True)
@@ -95,7 +89,7 @@ def test_a_node_without_the_topic_is_no_failure_when_others_have_it(status: int,
 def test_a_person_types_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Typed(typed))
+    monkeypatch.setattr("sys.stdin", Tty(typed))
     with nullcontext() if done else pytest.raises(PenstockError, match="nothing was done"):
         confirm(False, "delete it", "dear")
     out, err = capsys.readouterr()
@@ -132,9 +126,8 @@ def published(run: Run, topic: str) -> None:
     run("channel", "empty", topic, "all", "--yes")
 
 
-def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
+def test_a_channel_goes_back(run: Run, here: str) -> None:
     published(run, "replayed")
-    here = f"127.0.0.1:{daemon.http_port}"
     seek = ("channel", "seek", "replayed", "all")
     shown = f"{here}: offset 1, 2 would come again\n"
     assert run(*seek, "offset:1", "--dry-run") == (0, shown, "")
@@ -213,8 +206,7 @@ def test_a_drain(
 ) -> None:
     with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
         here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
-        other.post("/topic/create?topic=t")
-        other.post("/channel/create?topic=t&channel=c")
+        other.make("t", "c")
         publish(other, "t", [b"one", b"two"])
         assert main(["drain", "--status", here]) == 0
         assert capsys.readouterr().out.startswith("off: 2 left\n")
@@ -257,8 +249,7 @@ def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -
 
 
 def test_a_dead_letter_says_how_its_last_attempt_ended(run: Run, daemon: Daemon) -> None:
-    daemon.post("/topic/create?topic=late")
-    daemon.post("/channel/create?topic=late&channel=a")
+    daemon.make("late", "a")
     daemon.post("/channel/config?topic=late&channel=a&max_attempts=1")
     daemon.post("/pub?topic=late", b"x")
     with daemon.client() as client:

@@ -31,17 +31,11 @@ GONE = "127.0.0.1:1"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Daemon(tmp_path_factory.mktemp("reports") / "data", "--durability=os") as running:
         for topic, channel, count in (("few", "all", 1), ("many", "all", 3), ("many", "none", 0)):
-            running.post(f"/topic/create?topic={topic}")
-            running.post(f"/channel/create?topic={topic}&channel={channel}")
+            running.make(topic, channel)
             if count:
                 running.post(f"/mpub?topic={topic}", b"\n".join([b"x"] * count))
         running.post("/channel/empty?topic=many&channel=none")
         yield running
-
-
-@pytest.fixture
-def here(daemon: Daemon) -> str:
-    return f"127.0.0.1:{daemon.http_port}"
 
 
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from e2e.daemon import Daemon
 from penstock.tools.to_nsq import Records
 
-from .utilities import Utility, channel_row, listen, tcp
+from .utilities import Utility, channel_row, tcp
 
 
 def run(tmp_path: Path, data: bytes, *flags: str) -> tuple[int, str]:
@@ -20,7 +20,7 @@ def run(tmp_path: Path, data: bytes, *flags: str) -> tuple[int, str]:
 
 def test_every_record_goes_to_every_nsqd(daemons: list[Daemon], tmp_path: Path) -> None:
     for daemon in daemons:
-        listen(daemon, "all")
+        daemon.make("all", "c")
     data = b"".join(b"record %d\n" % n for n in range(5_000)) + b"\n\nlast"
     code, err = run(tmp_path, data, "--topic=all", *map(tcp, daemons))
     assert (code, err) == (0, "")
@@ -28,7 +28,7 @@ def test_every_record_goes_to_every_nsqd(daemons: list[Daemon], tmp_path: Path) 
 
 
 def test_a_rate(daemons: list[Daemon], tmp_path: Path) -> None:
-    listen(daemons[0], "slow")
+    daemons[0].make("slow", "c")
     began_s = time.monotonic()
     flags = ["--topic=slow", "--rate=20", "--delimiter=;", tcp(daemons[0])]
     code, _ = run(tmp_path, b"x;" * 9 + b"last", *flags)
@@ -38,7 +38,7 @@ def test_a_rate(daemons: list[Daemon], tmp_path: Path) -> None:
 
 
 def test_a_signal_ends_it_while_the_input_is_silent(daemons: list[Daemon], tmp_path: Path) -> None:
-    listen(daemons[0], "silent")
+    daemons[0].make("silent", "c")
     flags = ["--topic=silent", tcp(daemons[0])]
     with Utility("to_nsq", *flags, cwd=tmp_path, stdin=True) as utility:
         assert utility.process.stdin is not None

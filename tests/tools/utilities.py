@@ -44,12 +44,6 @@ def http(daemon: Daemon) -> str:
     return f"--nsqd-http-address=127.0.0.1:{daemon.http_port}"
 
 
-def listen(daemon: Daemon, topic: str, more: str = "", channel: str = "c") -> None:
-    """A topic, `more` of its shape, and a channel that gets what is published from now on."""
-    daemon.post(f"/topic/create?topic={topic}{more}")
-    daemon.post(f"/channel/create?topic={topic}&channel={channel}")
-
-
 def publish(daemon: Daemon, topic: str, bodies: Sequence[bytes]) -> None:
     daemon.post(f"/mpub?topic={topic}", b"\n".join(bodies))
 

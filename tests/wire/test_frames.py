@@ -1,13 +1,9 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cases import each
-from penstock.wire import frames
 from penstock.wire.errors import Fault, WireFault
-from penstock.wire.frames import Frame
 from penstock.wire.names import (
     ANY,
     NUMBER_MAX,
@@ -18,25 +14,6 @@ from penstock.wire.names import (
     read_partition,
 )
 from penstock.wire.states import COMMANDS, State, Verdict
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=8),
-    st.integers(1, 50),
-)
-def test_frames_come_out_of_any_fragments(sent: list[tuple[int, bytes]], step: int) -> None:
-    stream = b"".join(frames.encode_frame(kind, data) for kind, data in sent)
-    buffer, found = bytearray(), []
-    for start in range(0, len(stream), step):
-        buffer += stream[start : start + step]
-        found += frames.take_frames(buffer)
-    assert found == [Frame(kind, data) for kind, data in sent]
-    assert not buffer
-
-
-def test_a_frame_that_is_too_small_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 bytes"):
-        frames.take_frames(bytearray(b"\0\0\0\3\0\0\0\0"))
 
 
 @each(

@@ -49,23 +49,6 @@ def encode_frame(frame_type: int, data: bytes) -> bytes:
     return FRAME_HEAD.pack(4 + len(data), frame_type) + data
 
 
-def take_frames(buffer: bytearray) -> list[Frame]:
-    """The whole frames at the start of `buffer`, which keeps only what follows them."""
-    frames = []
-    position = 0
-    while len(buffer) - position >= HEADER_BYTES:
-        size, frame_type = FRAME_HEAD.unpack_from(buffer, position)
-        if size < 4:
-            raise ValueError(f"a frame announces {size} bytes: it needs 4 at least")
-        end = position + 4 + size
-        if len(buffer) < end:
-            break
-        frames.append(Frame(frame_type, bytes(buffer[position + HEADER_BYTES : end])))
-        position = end
-    del buffer[:position]
-    return frames
-
-
 def decode_message(data: bytes) -> Message:
     timestamp_ns, attempts, message_id = _MESSAGE.unpack_from(data)
     return Message(timestamp_ns, attempts, message_id, data[MESSAGE_OVERHEAD_BYTES:])

@@ -31,6 +31,7 @@ def topic(installation: Installation) -> Iterator[None]:
         client.sub(TOPIC, TOPIC)
         client.rdy(1)
         assert client.message() is not None
+        nsqd.post(f"/channel/pause?topic={TOPIC}&channel={TOPIC}")
         yield
     installation.lookupd.post(f"/topic/delete?topic={IDLE}")
 
@@ -112,6 +113,8 @@ def test_a_phone_scrolls_down_and_not_sideways(page: Page, installation: Install
         go(page, installation, path)
         if path == "/lookup":
             expect(page.get_by_text(IDLE)).to_be_visible()
+        if path == "/":
+            expect(page.get_by_text(f"Channel {TOPIC}/{TOPIC} is paused")).to_be_visible()
         widths[path] = page.evaluate("document.documentElement.scrollWidth")
     assert {path: width for path, width in widths.items() if width > PHONE["width"]} == {}
 

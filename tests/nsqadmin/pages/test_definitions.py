@@ -12,8 +12,7 @@ TOPIC = "defined"
 
 def test_out_and_in_again(page: Page, installation: Installation, tmp_path: Path) -> None:
     nsqd, admin = installation.nsqd, installation.admin
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
+    nsqd.make(TOPIC, "ch")
     nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=77")
     page.goto(admin.url(f"/topics/{TOPIC}"))
     expect(page.get_by_role("link", name="ch", exact=True)).to_be_visible()  # nsqadmin knows it

@@ -4,20 +4,18 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from cases import each
+from e2e.answering import served
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 
 from ..conftest import Installation
-from ..provider import CLIENT_ID, SECRET, Provider
+from ..provider import CLIENT_ID, Provider, flags_of
 from ..running import PASSWORD, Admin, with_users
-
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def log_in(page: Page, admin: Admin, name: str, path: str = "/login") -> None:
@@ -28,11 +26,9 @@ def log_in(page: Page, admin: Admin, name: str, path: str = "/login") -> None:
     page.wait_for_url(lambda url: "/login" not in url)
 
 
-def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, str]:
-    """The status of a log-in by hand, and its cookie."""
-    body = urlencode({"name": name, "password": password}).encode()
-    status, _, headers = admin.request("POST", "/login", body, FORM)
-    return status, headers.get("set-cookie", "").partition(";")[0]
+def cookie_of(admin: Admin, name: str) -> str:
+    """Of a log-in by hand."""
+    return admin.log_in(name)[1]["set-cookie"].partition(";")[0]
 
 
 def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
@@ -52,12 +48,12 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("new", exact=True)).to_be_visible()
-    assert session_of(guarded, "new")[0] == 303
+    assert guarded.log_in("new")[0] == 303
     page.get_by_role("button", name="Remove new").click()
     page.get_by_label("Type new to confirm").fill("new")
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("new", exact=True)).to_have_count(0)
-    assert session_of(guarded, "new")[0] == 401
+    assert guarded.log_in("new")[0] == 401
     page.goto(guarded.url("/audit"))
     expect(page.get_by_role("gridcell", name="put_user").first).to_be_visible()
     page.get_by_label("Search the log").fill("remove_user")
@@ -74,7 +70,7 @@ def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarde
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("carla", exact=True)).to_be_visible()
     page.context.clear_cookies()
-    _, elsewhere = session_of(guarded, "carla")
+    elsewhere = cookie_of(guarded, "carla")
     log_in(page, guarded, "carla")
     page.get_by_role("button", name="carla").click()
     page.get_by_role("link", name="Your account").click()
@@ -84,15 +80,15 @@ def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarde
         page.get_by_label("New password again").fill("another horse")
         page.get_by_role("button", name="Change").click()
         expect(page.get_by_text(said)).to_be_visible()
-    assert session_of(guarded, "carla")[0] == 401
-    assert session_of(guarded, "carla", "another horse")[0] == 303
+    assert guarded.log_in("carla")[0] == 401
+    assert guarded.log_in("carla", "another horse")[0] == 303
     assert guarded.request("GET", "/api/topics", headers={"Cookie": elsewhere})[0] == 401
     page.goto(guarded.url("/topics"))
     expect(page.get_by_role("heading", name="Topics")).to_be_visible()
 
 
 def test_a_session_is_ended_by_hand(page: Page, guarded: Admin) -> None:
-    _, cookie = session_of(guarded, "otto")
+    cookie = cookie_of(guarded, "otto")
     assert guarded.request("GET", "/api/topics", headers={"Cookie": cookie})[0] == 200
     log_in(page, guarded, "dora")
     page.goto(guarded.url("/users"))
@@ -108,8 +104,7 @@ def test_a_session_is_ended_by_hand(page: Page, guarded: Admin) -> None:
 def test_a_log_in_begins_a_new_session(guarded: Admin) -> None:
     """A cookie that somebody has planted before stays worthless."""
     planted = f"{COOKIE}=planted"
-    body = urlencode({"name": "vera", "password": PASSWORD}).encode()
-    _, _, headers = guarded.request("POST", "/login", body, FORM | {"Cookie": planted})
+    _, headers = guarded.log_in("vera", Cookie=planted)
     cookie = headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
@@ -117,10 +112,7 @@ def test_a_log_in_begins_a_new_session(guarded: Admin) -> None:
 
 
 def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
-    body = urlencode({"name": "vera", "password": PASSWORD}).encode()
-    status, _, headers = guarded.request(
-        "POST", "/login", body, FORM | {"Origin": "http://evil.example"}
-    )
+    status, headers = guarded.log_in("vera", Origin="http://evil.example")
     assert status == 403
     assert "set-cookie" not in headers
 
@@ -133,8 +125,7 @@ def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
     ],
 )  # fmt: skip
 def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target: str) -> None:
-    body = urlencode({"name": "vera", "password": PASSWORD, "next": target}).encode()
-    assert guarded.request("POST", "/login", body, FORM)[2]["location"] == "/"
+    assert guarded.log_in("vera", target=target)[1]["location"] == "/"
 
 
 def test_beyond_loopback_strangers_may_only_look(
@@ -179,23 +170,13 @@ def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) ->
 # --- logging in by an OIDC provider ---
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        yield running
+provider = served(Provider)
 
 
 @pytest.fixture
 def by_provider(installation: Installation, provider: Provider, tmp_path: Path) -> Iterator[Admin]:
-    (tmp_path / "secret").write_text(SECRET)
-    flags = (
-        installation.of_nsqd,
-        f"-oidc-issuer={provider.issuer}", f"-oidc-client-id={CLIENT_ID}",
-        f"-oidc-client-secret-file={tmp_path / 'secret'}",
-        "-oidc-redirect-url=http://127.0.0.1/login/oidc/callback",
-        "-group-role=ops=operate",
-    )  # fmt: skip
-    with Admin(tmp_path / "admin", *flags) as admin:
+    flags = flags_of(provider, tmp_path)
+    with Admin(tmp_path / "admin", installation.of_nsqd, *flags) as admin:
         provider.browser_port = admin.http_port
         yield admin
 

@@ -114,21 +114,6 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
     nsqd.post("/topic/delete?topic=halted")
 
 
-def test_a_phone_shows_what_is_wrong_and_nothing_sticks_out(
-    page: Page, installation: Installation
-) -> None:
-    name = "a_name_as_long_as_64_characters_without_any_place_to_break_it_aa"
-    with installation.topic(name, name, bodies=[b"x"]) as nsqd:
-        nsqd.post(f"/channel/pause?topic={name}&channel={name}")
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.goto(installation.admin.url("/"))
-        expect(page.get_by_text(f"Channel {name}/{name} is paused")).to_be_visible()
-        expect(page.get_by_text("1 message waits.")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        page.goto(installation.admin.url("/topics"))
-        expect(page.get_by_role("row").filter(has_text=name[:9])).to_contain_text("channel paused")
-
-
 def test_without_a_connection_buttons_are_off_and_say_so(
     page: Page, installation: Installation
 ) -> None:

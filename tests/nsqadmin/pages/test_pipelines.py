@@ -6,7 +6,6 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +16,6 @@ from penstock.pipelines.reporter import Ending, reported
 from penstock.pipelines.settings import defaults
 
 from ..conftest import Installation
-from ..running import Admin
 
 EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
@@ -111,14 +109,3 @@ def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
         assert "script" not in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     context.close()
-
-
-def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_path: Path) -> None:
-    with Admin(tmp_path / "admin", installation.of_nsqd, "-login=required") as admin:
-        for path in (
-            "/pipelines",
-            "/pipelines/x",
-            "/pipelines/x/report",
-            "/pipelines/x/report.json",
-        ):
-            assert admin.request("GET", path)[0] in (303, 401, 403)

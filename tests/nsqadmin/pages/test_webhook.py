@@ -35,8 +35,7 @@ def test_each_action_is_told_with_its_page(
 ) -> None:
     nsqd = installation.nsqd
     for topic in ("clicked", "left"):
-        nsqd.post(f"/topic/create?topic={topic}")
-        nsqd.post(f"/channel/create?topic={topic}&channel=mail")
+        nsqd.make(topic, "mail")
         installation.wait_for_topic(topic)
     node = f"127.0.0.1:{nsqd.http_port}"
     with Elsewhere() as hook:

@@ -48,12 +48,11 @@ def test_there_and_back(nsqd: Running) -> None:
     assert nsqd.ask("POST", query) == (200, {"redriven": 0})
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=2").status == 200
     with nsqd.client() as client:
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 1\n")
+        client.consume("t", "ch", 1)
         assert nsqd.request("POST", "/pub?topic=t", b"poison").status == 200
         first = requeue_one(client)
         assert requeue_one(client) == first
-        assert eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
+        eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
         assert client.is_silent()
         assert nsqd.channel("t.ch.dead", "redrive")["depth"] == 1
         assert nsqd.ask("POST", query + "&count=5") == (200, {"redriven": 1})
@@ -61,8 +60,7 @@ def test_there_and_back(nsqd: Running) -> None:
         assert (message.id, message.attempts, message.body) == (first, 1, b"poison")
         client.send(b"FIN " + message.id + b"\n")
     assert nsqd.ask("POST", query) == (200, {"redriven": 0})
-    with nsqd.client() as client:
-        assert client.ask(pub(b"t", b"more")) == ok()
+    assert nsqd.answer_to(pub(b"t", b"more")) == ok()
     assert nsqd.channel("t", "ch")["depth"] == 1
 
 
@@ -75,8 +73,7 @@ def test_a_rate_holds_a_consumer_back(node: Running) -> None:
     for _ in range(40):
         assert node.request("POST", "/mpub?topic=t", b"\n".join([b"x" * 990] * 2)).status == 200
     with node.client() as client:
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 1\n")
+        client.consume("t", "ch", 1)
         client.message()
         row = node.channel("t", "ch")
         assert row["depth"] + row["in_flight_count"] == 80
@@ -87,8 +84,7 @@ def test_a_rate_holds_a_consumer_back(node: Running) -> None:
 
 
 def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
-    for _ in range(10):
-        node.request("POST", "/pub?topic=t", b"x")
+    node.publish("t", *[b"x"] * 10)
     with node.client(client_id="slow-1") as slow, node.client(client_id="quick") as quick:
         for client in (slow, quick):
             assert client.ask(b"SUB t ch\n") == ok()

@@ -154,7 +154,7 @@ def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cl
 # --- long work of a request: the loop is for others in between ---
 
 
-def test_others_have_their_turn_between_two_pieces() -> None:
+async def test_others_have_their_turn_between_two_pieces() -> None:
     done: list[str] = []
 
     def guard(request: Any, answer: Any, act: Any) -> None:
@@ -166,12 +166,9 @@ def test_others_have_their_turn_between_two_pieces() -> None:
             yield
         return "result"
 
-    async def main() -> None:
-        deps: Any = None
-        Call(deps, guard, request("/"), nothing).in_turns(work(), done.append)
-        for turn in range(4):
-            done.append(f"turn {turn}")
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
+    deps: Any = None
+    Call(deps, guard, request("/"), nothing).in_turns(work(), done.append)
+    for turn in range(4):
+        done.append(f"turn {turn}")
+        await asyncio.sleep(0)
     assert done == ["one", "turn 0", "two", "turn 1", "result", "turn 2", "turn 3"]

@@ -23,11 +23,9 @@ END = 3
 @pytest.fixture(scope="module")
 def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
-        for body in (b"zero", b"one", b"\xff\x00"):
-            assert running.request("POST", "/pub?topic=t", body).status == 200
-        assert running.request("POST", "/topic/create?topic=t2").status == 200
-        assert running.request("POST", "/topic/create?topic=other").status == 200
-        assert running.request("POST", "/pub?topic=_pipelines", b"{}").status == 200
+        running.publish("t", b"zero", b"one", b"\xff\x00")
+        running.post("/topic/create?topic=t2", "/topic/create?topic=other")
+        running.publish("_pipelines", b"{}")
         yield running
 
 
@@ -85,8 +83,7 @@ def test_fetch(nsqd: Running) -> None:
 
 
 def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
-    for _ in range(6):
-        assert nsqd.request("POST", "/pub?topic=large", bytes(limits.MIB)).status == 200
+    nsqd.publish("large", *[bytes(limits.MIB)] * 6)
     for bytes_max, bound in [("", limits.LOG_FETCH_BYTES), ("1" + "0" * 15, 4 * limits.MIB)]:
         target = f"/log/fetch?topic=large&from=0&bytes_max={bytes_max}"
         body = nsqd.request("GET", target).body
@@ -96,8 +93,7 @@ def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
 def test_a_topic_made_again_is_another(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/create?topic=again").status == 200
     before = identity(nsqd, "again")
-    assert nsqd.request("POST", "/topic/delete?topic=again").status == 200
-    assert nsqd.request("POST", "/topic/create?topic=again").status == 200
+    nsqd.post("/topic/delete?topic=again", "/topic/create?topic=again")
     status, document = nsqd.ask("GET", f"/log/fetch?topic=again&from=0&identity={before}")
     assert (status, document["identity"]) == (409, identity(nsqd, "again"))
 
@@ -112,9 +108,8 @@ def test_the_offset_of_a_time(nsqd: Running) -> None:
 
 def test_bytes_and_offsets(tmp_path: Path) -> None:
     with Running(tmp_path / "bytes") as nsqd:
-        for _ in range(40):
-            nsqd.request("POST", "/pub?topic=t", b"x" * 10_000)
-        nsqd.request("POST", "/pub?topic=small", b"x")
+        nsqd.publish("t", *[b"x" * 10_000] * 40)
+        nsqd.publish("small", b"x")
 
         def left(first: int) -> int:
             document = nsqd.ask("GET", f"/log/positions?topic=t&from={first}&topic=small&from=1")[1]
@@ -175,13 +170,11 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
     flags = ["--segment-bytes=65536", "--retain-age=0", "--retain-bytes=0"]
     with Running(tmp_path / "data", *flags) as nsqd:
         assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 404
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
-        for _ in range(4):
-            assert nsqd.request("POST", "/pub?topic=t", bytes(40_000)).status == 200
+        nsqd.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
+        nsqd.publish("t", *[bytes(40_000)] * 4)
         assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200
         first = "/log/fetch?topic=t&from=0"
-        assert eventually(lambda: nsqd.request("GET", first).status == 410)
+        eventually(lambda: nsqd.request("GET", first).status == 410)
         earliest = nsqd.ask("GET", first)[1]["earliest"]
         assert earliest > 0
         assert nsqd.request("GET", f"/log/fetch?topic=t&from={earliest}").status == 200

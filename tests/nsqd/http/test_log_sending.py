@@ -58,8 +58,7 @@ def removing(path: Path, segment_bytes: int) -> Iterator[Running]:
     """Retention removes all that the channel does not want."""
     flags = [f"--segment-bytes={segment_bytes}", "--retain-age=0", "--retain-bytes=0"]
     with Running(path, *flags) as nsqd:
-        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
-        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        nsqd.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
         fill(nsqd)
         yield nsqd
 
@@ -92,7 +91,7 @@ def test_answers_keep_their_order(tmp_path: Path) -> None:
                         assert body == b"OK"
                     else:
                         check(body)
-        assert eventually(lambda: readers(nsqd) == 0)
+        eventually(lambda: readers(nsqd) == 0)
 
 
 def test_over_tls(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_over_tls(tmp_path: Path) -> None:
             connection.request("GET", FETCH)  # and nobody takes the answer
         finally:
             connection.close()
-        assert eventually(lambda: readers(nsqd) == 0)
+        eventually(lambda: readers(nsqd) == 0)
 
 
 def test_a_client_that_hangs_up(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_a_client_that_hangs_up(tmp_path: Path) -> None:
         for _ in range(3):
             with slow_client(nsqd) as sock:
                 assert sock.recv(1)
-        assert eventually(lambda: readers(nsqd) == 0 and descriptors() <= before)
+        eventually(lambda: readers(nsqd) == 0 and descriptors() <= before)
         check(nsqd.request("GET", FETCH).body)
 
 
@@ -138,7 +137,7 @@ def overwrite_what_is_removed(nsqd: Running) -> None:
     """Fill segments, have retention remove them, and fill those that come after them."""
     fill(nsqd, 2 * COUNT)
     assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200
-    assert eventually(lambda: nsqd.request("GET", FETCH).status == 410)
+    eventually(lambda: nsqd.request("GET", FETCH).status == 410)
     fill(nsqd, 2 * COUNT)
 
 
@@ -153,7 +152,7 @@ def test_a_segment_whose_pages_are_queued_in_a_socket(tmp_path: Path) -> None:
             socks = [opened.enter_context(slow_client(nsqd, target)) for _ in range(10)]
             for sock in socks:
                 assert sock.recv(1) == b"H"
-            assert eventually(lambda: readers(nsqd) == 0)  # nothing is left inside `sendfile`
+            eventually(lambda: readers(nsqd) == 0)  # nothing is left inside `sendfile`
             overwrite_what_is_removed(nsqd)
             for sock in socks:
                 check_answer(sock, count)

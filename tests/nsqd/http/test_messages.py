@@ -28,14 +28,8 @@ def settle(nsqd: Running, verb: str, id: bytes | str, more: str = "") -> tuple[i
 
 def consumer(nsqd: Running, rdy: int = 10) -> V2:
     client = nsqd.client(client_id="me", hostname="till-7")
-    assert client.ask(b"SUB t ch\n") == ok()
-    client.send(b"RDY %d\n" % rdy)
+    client.consume("t", "ch", rdy)
     return client
-
-
-def publish(nsqd: Running, *bodies: bytes) -> None:
-    for body in bodies:
-        assert nsqd.request("POST", "/pub?topic=t", body).status == 200
 
 
 def counts(nsqd: Running) -> tuple[int, int, int]:
@@ -45,7 +39,7 @@ def counts(nsqd: Running) -> tuple[int, int, int]:
 
 def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
+        nsqd.publish("t", b"a", b"b")
         ids = [client.message().id.decode() for _ in range(2)]
         first, second = listed(nsqd, "in_flight")
         assert [first["id"], second["id"]] == ids
@@ -55,12 +49,12 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
         assert (owner["client_id"], owner["hostname"]) == ("me", "till-7")
         assert owner["remote_address"].startswith("127.0.0.1:")
         assert len(listed(nsqd, "in_flight", "&limit=1")) == 1
-    assert eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
+    eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
 
 
 def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
     with consumer(nsqd) as client:
-        publish(nsqd, b"a")
+        nsqd.publish("t", b"a")
         id = client.message().id
         assert settle(nsqd, "finish", id) == (200, None)
         assert counts(nsqd) == (0, 0, 0)
@@ -97,11 +91,11 @@ def test_messages_that_wait_behind_another_of_their_key(nsqd: Running) -> None:
 def test_messages_that_are_held(nsqd: Running) -> None:
     in_order(nsqd, "strict", "&max_attempts=1&poison=hold")
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
+        nsqd.publish("t", b"a", b"b")
         first = client.message()
         assert listed(nsqd, "held") == []
         client.send(b"REQ %b 0\n" % first.id)
-        assert eventually(lambda: len(listed(nsqd, "held")) == 1)
+        eventually(lambda: len(listed(nsqd, "held")) == 1)
         (row,) = listed(nsqd, "held")
         assert (row["id"].encode(), row["offset"], row["attempts"]) == (first.id, 0, 1)
         assert settle(nsqd, "finish", first.id) == (200, None)
@@ -113,11 +107,11 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
     assert listed(nsqd, "dead") == []
     with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"bb")
+        nsqd.publish("t", b"a", b"bb")
         ids = [client.message().id for _ in range(2)]
         for id in ids:
             client.send(b"REQ " + id + b" 0\n")
-        assert eventually(lambda: len(listed(nsqd, "dead")) == 2)
+        eventually(lambda: len(listed(nsqd, "dead")) == 2)
         second = listed(nsqd, "dead")[1]
         assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
         assert (second["dead_letter_topic"], second["cause"]) == ("t.ch.dead", "requeued")
@@ -204,5 +198,4 @@ def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.Monke
     monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
     publish_numbers(node, 9, HOUR_MS)
     assert settled(node, "emptydelayed") == (9, 0)
-    with node.client() as client:
-        assert client.ask(pub(b"t", b"x")) == ok()
+    assert node.answer_to(pub(b"t", b"x")) == ok()

@@ -44,8 +44,7 @@ def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
             assert client.ask(command) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
             assert client.ask(b"SUB t\n")[1].startswith(b"E_INVALID SUB insufficient")  # goes on
     with nsqd.client() as client:  # consumers go on
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 1\n")
+        client.consume("t", "ch", 1)
         message = client.message()
         assert message.body == b"before"
         client.send(b"FIN %b\n" % message.id)
@@ -62,10 +61,8 @@ def test_publishes_to_ordered_topics_are_turned_off(nsqd: Running) -> None:
         '{"message":"E_FAILED_ON_NOT_WRITABLE"}',
     )
     assert post(nsqd, "/pub?topic=plain", b"x") == (200, "OK")
-    with nsqd.client() as client:
-        assert client.ask(pub(b"t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
-    with nsqd.client() as client:
-        assert client.ask(pub(b"plain", b"x")) == ok()
+    assert nsqd.answer_to(pub(b"t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
+    assert nsqd.answer_to(pub(b"plain", b"x")) == ok()
     post(nsqd, "/topic/config?topic=plain&ordered=true")  # from now on it is one of them
     assert post(nsqd, "/pub?topic=plain", b"x")[0] == 400
     post(nsqd, "/topic/config?topic=t&ordered=")
@@ -83,8 +80,7 @@ def test_a_topic_is_made_whose_channels_consumers_may_not_make(nsqd: Running) ->
         assert client.ask(b"SUB closed ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
     changed = "/topic/meta/update?topic=closed&disable_channel_auto_create={}"
     assert post(nsqd, changed.format("false")) == (200, "")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB closed ch\n") == ok()
+    assert nsqd.answer_to(b"SUB closed ch\n") == ok()
     status, said_then = post(nsqd, made)
     assert (status, "CHANNEL_AUTO_CREATE topic closed exists" in said_then) == (409, True)
     assert post(nsqd, changed.format("true")) == (200, "")
@@ -104,13 +100,10 @@ def test_consumers_find_only_what_was_made_for_them(nsqd: Running) -> None:
         assert client.is_closed()
     assert post(nsqd, "/channel/create?topic=t&channel=ch") == (200, "")
     for name in (b"ch", b"tail#ephemeral"):
-        with nsqd.client() as client:
-            assert client.ask(b"SUB t %b\n" % name) == ok()
-    with nsqd.client() as client:  # other topics are not concerned
-        assert client.ask(b"SUB other ch\n") == ok()
+        assert nsqd.answer_to(b"SUB t %b\n" % name) == ok()
+    assert nsqd.answer_to(b"SUB other ch\n") == ok()  # other topics are not concerned
     post(nsqd, "/topic/config?topic=t&disable_channel_auto_create=")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t second\n") == ok()
+    assert nsqd.answer_to(b"SUB t second\n") == ok()
 
 
 def test_the_level_of_the_log(nsqd: Running) -> None:
@@ -132,16 +125,10 @@ def count_of(node: Running) -> int:
     return len(node.daemon.broker.find_topic("t").leaders)
 
 
-def publish(node: Running, count: int, body: bytes = b"12345") -> None:
-    for _ in range(count):
-        assert node.request("POST", "/pub?topic=t", body).status == 200
-
-
 def test_where_a_channel_stands(node: Running) -> None:
-    publish(node, 8)
+    node.publish("t", *[b"12345"] * 8)
     with node.client() as client:
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 1\n")
+        client.consume("t", "ch", 1)
         client.message()
         status, told = node.ask("GET", "/message/stats?topic=t&channel=ch")
     rows = told["channels"]
@@ -155,7 +142,7 @@ def test_where_a_channel_stands(node: Running) -> None:
 
 
 def test_bytes_by_the_hour(node: Running) -> None:
-    publish(node, 4)
+    node.publish("t", *[b"12345"] * 4)
     status, told = node.ask("GET", "/message/historystats?topic=t")
     assert status == 200
     hours = told["hourly_pub_size"]
@@ -184,7 +171,7 @@ def test_every_copy_is_here(node: Running) -> None:
 
 
 def test_room_is_made_at_once(node: Running) -> None:
-    publish(node, 8)
+    node.publish("t", *[b"12345"] * 8)
     assert node.request("POST", "/topic/greedyclean?topic=t").status == 200
     status, told = node.ask("POST", "/topic/greedyclean?topic=t")
     assert (status, sum(row["earliest"] for row in told["partitions"])) == (200, 0)  # it is wanted

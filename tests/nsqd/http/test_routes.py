@@ -273,5 +273,4 @@ def test_exiting(tmp_path: Path) -> None:
             (pub(b"new", b"x"), b"E_PUB_FAILED PUB failed exiting"),
             (b"SUB new c\n", b"E_SUB_FAILED SUB failed exiting"),
         ):
-            with nsqd.client() as client:
-                assert client.ask(command).data == data
+            assert nsqd.answer_to(command).data == data

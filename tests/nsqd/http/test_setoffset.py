@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 
 from ..skewed import COUNTS, HEAVY, put, skewed
-from ..world import Running, eventually, ok
+from ..world import Running, eventually
 
 HERE = "/channel/setoffset?topic=t&channel=c"
 COUNT = 5
@@ -20,10 +20,8 @@ COUNT = 5
 def nsqd(tmp_path: Path) -> Iterator[Running]:
     """Five messages, all finished."""
     with Running(tmp_path / "data") as running:
-        assert running.request("POST", "/topic/create?topic=t").status == 200
-        assert running.request("POST", "/channel/create?topic=t&channel=c").status == 200
-        for number in range(COUNT):
-            assert running.request("POST", "/pub?topic=t", b"%d" % number).status == 200
+        running.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
+        running.publish("t", *(b"%d" % number for number in range(COUNT)))
         assert running.request("POST", "/channel/empty?topic=t&channel=c").status == 200
         yield running
 
@@ -55,8 +53,7 @@ def node(tmp_path: Path) -> Iterator[Running]:
     """All messages are finished."""
     with Running(tmp_path / "data") as running:
         skewed(running, "t")
-        assert running.request("POST", "/channel/create?topic=t&channel=c").status == 200
-        assert running.request("POST", "/channel/empty?topic=t&channel=c").status == 200
+        running.post("/channel/create?topic=t&channel=c", "/channel/empty?topic=t&channel=c")
         yield running
 
 
@@ -104,17 +101,16 @@ def listed(node: Running, state: str) -> list[dict[str, Any]]:
 def test_messages_name_their_partitions(node: Running) -> None:
     post(node, "", "earliest")
     with node.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 100\n")
+        client.consume("t", "c", 100)
         first, *others = [client.message() for _ in range(ALL)]
         rows = listed(node, "in_flight")
         assert [row["partition"] for row in rows].count(HEAVY) == COUNTS[HEAVY]
         client.send(b"RDY 0\nREQ " + first.id + b" 600000\n")
-        assert eventually(lambda: len(listed(node, "deferred")) == 1)
+        eventually(lambda: len(listed(node, "deferred")) == 1)
         row = listed(node, "deferred")[0]
         assert first.body == b"%d:%d" % (row["partition"], row["offset"])
         client.send(b"".join(b"REQ %b 0\n" % one.id for one in others))
-        assert eventually(lambda: len(listed(node, "requeued")) == ALL - 1)
+        eventually(lambda: len(listed(node, "requeued")) == ALL - 1)
     places = [(row["offset"], row["partition"]) for row in listed(node, "requeued")]
     assert places == sorted(places)
 

@@ -81,8 +81,7 @@ def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
     flags = ("--durability=os", "--default-partitions=3")
     with Running(tmp_path / "data", *flags) as here:
         assert here.request("POST", "/pub?topic=by_http", b"x").status == 200
-        with here.client() as client:
-            assert client.ask(b"SUB by_sub c\n") == ok()
+        assert here.answer_to(b"SUB by_sub c\n") == ok()
         post(here, "/topic/create?topic=by_hand")
         post(here, "/topic/create?topic=chosen&partition_num=2")
         post(here, "/topic/create?topic=gone%23ephemeral")

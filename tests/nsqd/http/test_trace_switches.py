@@ -34,8 +34,7 @@ def test_events_name_the_clients(nsqd: Running) -> None:
     nsqd.request("POST", "/message/trace/enable?topic=orders")
     with nsqd.client(client_id="worker-7") as consumer, nsqd.client() as publisher:
         assert publisher.ask(pub(b"orders", b"a")) == ok()
-        assert consumer.ask(b"SUB orders mail\n") == ok()
-        consumer.send(b"RDY 1\n")
+        consumer.consume("orders", "mail", 1)
         message = consumer.message()
         consumer.send(b"FIN %b\n" % message.id)
 
@@ -47,7 +46,7 @@ def test_events_name_the_clients(nsqd: Running) -> None:
             found = [e for at in range(log.written_end) for e in decode(log.message(at).body)]
             return [event for event in found if event.kind not in ABOUT_NO_MESSAGE]
 
-        assert eventually(lambda: len(nsqd.call(events)) == 3)
+        eventually(lambda: len(nsqd.call(events)) == 3)
         published, sent, finished = nsqd.call(events)
         host, port = publisher.socket.getsockname()
         assert (published.kind, published.client) == (Kind.PUBLISHED, f"{host}:{port}")

@@ -1,15 +1,14 @@
 """The audit over trace tables with planted faults."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit import program as audit
@@ -17,12 +16,6 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 
 from ..tracetable import T0_US, healthy, write
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-pytestmark = pytest.mark.spark
 
 LATER = "2026-09-22T00:00:00Z"  # long after the last event
 

@@ -1,14 +1,13 @@
 """A real nsqd that traces, real consumers, and the two pipelines behind it: they agree."""
 
-from __future__ import annotations
-
 import io
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
@@ -22,10 +21,6 @@ from spark.patience import patiently
 
 from ..node import Node, numbered
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 TIMEOUT_MS = 1000
 LATER = "2100-01-01T00:00:00Z"  # far behind every settle time
 
@@ -38,8 +33,7 @@ class Bench:
         self._spark, self._path, self._capsys = spark, path, capsys
 
     def traced(self) -> None:
-        self.daemon.post("/topic/create?topic=orders")
-        self.daemon.post("/channel/create?topic=orders&channel=mail")
+        self.daemon.make("orders", "mail")
         self.daemon.post("/topic/config?topic=orders&trace_rate=1")
 
     def consumer(self, timeout_ms: int = 60_000) -> V2Client:

@@ -136,8 +136,7 @@ def test_a_channel_that_moves_is_asked_again(restless: int, said: Answer) -> Non
 
 def test_a_channel_is_asked_about_one_partition(node: Node) -> None:
     daemon = node.daemon
-    daemon.post("/topic/create?topic=orders&partition_num=4")
-    daemon.post("/channel/create?topic=orders&channel=mail")
+    daemon.make("orders", "mail", shape="&partition_num=4")
     node.publish_to("orders", {1: numbered(3), 3: numbered(2)})
     with BrokerApi(node.url) as api, daemon.client() as consumer:
         asker = Asker(api, "orders")
