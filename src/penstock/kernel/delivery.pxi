@@ -91,9 +91,11 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
     register_delayed(window, hub)
     if not patient:
         window.refill_ns = 0
-    if window.consumer_count and not window._paused and not window.knows_all():
-        return 0
     while not window._paused and window.allowance_left > 0:
+        if window.unknown and window.consumer_count:
+            window.step_over_skips()  # strays stand there, whose turn comes as the cursor passes
+            if not window.knows_all():
+                return 0
         available = window.deliverable_c()
         if available <= 0:
             return 0
