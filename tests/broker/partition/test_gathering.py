@@ -7,6 +7,9 @@ from penstock.broker.partition.gathering import Gathering, RowGathering
 from penstock.clock import NEVER_NS
 from sim.clock import FakeClock
 
+from ..world import Outcome, World
+from .test_group_commit import writes
+
 TOOK_NS = limits.ROW_GATHER_NS // 2
 
 
@@ -15,7 +18,7 @@ class Writer:
         raise NotImplementedError
 
 
-class World:
+class Gathered:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.gathering = Gathering()
@@ -32,55 +35,55 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def one() -> Gathered:
+    return Gathered()
 
 
 def test_a_row_waits_until_most_of_those_who_were_answered_have_published_again(
-    world: World,
+    one: Gathered,
 ) -> None:
-    world.commit(24, waiting=26)
-    assert world.waits(26)
-    assert world.waits(46)
-    assert not world.waits(47)  # three may have nothing more to say
-    assert not world.waits(1)  # it was written
+    one.commit(24, waiting=26)
+    assert one.waits(26)
+    assert one.waits(46)
+    assert not one.waits(47)  # three may have nothing more to say
+    assert not one.waits(1)  # it was written
 
 
-def test_it_waits_as_long_as_the_last_row_took_and_is_written_then(world: World) -> None:
-    world.commit(24)
-    assert world.waits(1)
-    due_ns = world.gathering.due_ns
-    assert due_ns == world.clock.mono_ns() + TOOK_NS
-    assert world.gathering.take(due_ns - 1) == []
-    world.clock.pass_ns(TOOK_NS)
-    assert world.gathering.take(due_ns) == [world.writer]
-    assert world.gathering.take(due_ns) == []
-    assert world.gathering.due_ns == NEVER_NS
-    assert not world.waits(1)
+def test_it_waits_as_long_as_the_last_row_took_and_is_written_then(one: Gathered) -> None:
+    one.commit(24)
+    assert one.waits(1)
+    due_ns = one.gathering.due_ns
+    assert due_ns == one.clock.mono_ns() + TOOK_NS
+    assert one.gathering.take(due_ns - 1) == []
+    one.clock.pass_ns(TOOK_NS)
+    assert one.gathering.take(due_ns) == [one.writer]
+    assert one.gathering.take(due_ns) == []
+    assert one.gathering.due_ns == NEVER_NS
+    assert not one.waits(1)
 
 
-def test_a_slow_row_is_waited_for_no_longer_than_the_limit(world: World) -> None:
-    world.row.wrote()
-    world.clock.pass_ns(limits.SECOND)
-    world.row.committed(24, 1_000, 0)
-    assert world.waits(1)
-    assert world.gathering.due_ns == world.clock.mono_ns() + limits.ROW_GATHER_NS
+def test_a_slow_row_is_waited_for_no_longer_than_the_limit(one: Gathered) -> None:
+    one.row.wrote()
+    one.clock.pass_ns(limits.SECOND)
+    one.row.committed(24, 1_000, 0)
+    assert one.waits(1)
+    assert one.gathering.due_ns == one.clock.mono_ns() + limits.ROW_GATHER_NS
 
 
-def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(world: World) -> None:
+def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(one: Gathered) -> None:
     waited = []
     for number in range(15):
-        world.commit(24)
-        if world.waits(1):
+        one.commit(24)
+        if one.waits(1):
             waited.append(number)
-            world.clock.pass_ns(TOOK_NS)
-            assert not world.waits(1)
+            one.clock.pass_ns(TOOK_NS)
+            assert not one.waits(1)
     assert waited == [0, 2, 6, 14]
     for _ in range(15):
-        world.commit(24)
-    assert not world.waits(24)  # they came this time
-    world.commit(24)
-    assert world.waits(1)
+        one.commit(24)
+    assert not one.waits(24)  # they came this time
+    one.commit(24)
+    assert one.waits(1)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +92,46 @@ def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(world: World)
     ids=["few messages", "many bytes"],
 )
 def test_after_a_row_of_few_messages_or_many_bytes_none_waits(
-    world: World, count: int, length: int
+    one: Gathered, count: int, length: int
 ) -> None:
-    world.commit(count, length)
-    assert not world.waits(1)
+    one.commit(count, length)
+    assert not one.waits(1)
 
 
-def test_a_row_of_many_bytes_is_not_held_back(world: World) -> None:
-    world.commit(24)
-    assert not world.waits(1, limits.ROW_GATHER_BYTES_MAX)
+def test_a_row_of_many_bytes_is_not_held_back(one: Gathered) -> None:
+    one.commit(24)
+    assert not one.waits(1, limits.ROW_GATHER_BYTES_MAX)
+
+
+def test_publishers_who_wait_for_each_answer_share_a_sync(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    world.broker.topic("t").channel("a")
+    seen = writes(world, monkeypatch)
+
+    def publish(count: int) -> list[Outcome]:
+        return [world.publish("t", b"%d" % number) for number in range(count)]
+
+    def end_sync() -> None:
+        world.clock.pass_ns(TOOK_NS)
+        world.threads.run()
+        world.turns()
+
+    world.threads.held = True
+    publish(1)
+    half = publish(20)
+    end_sync()
+    other = publish(20)
+    end_sync()
+    assert all(one.stored for one in half)
+    assert seen == [1, 20]  # else the other half were a row by themselves
+    publish(18)
+    assert seen == [1, 20, 38]
+    end_sync()
+    assert all(one.stored for one in other)
+    late = publish(3)
+    world.clock.pass_ns(TOOK_NS)
+    world.turn()
+    assert seen == [1, 20, 38, 3]
+    end_sync()
+    assert all(one.stored for one in late)
