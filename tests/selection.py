@@ -51,7 +51,7 @@ LONG = (
 NOT_LONG = (
     "tests/nsqadmin/pages/test_pages.py::test_making_and_deleting_a_topic",
     "tests/nsqadmin/pages/test_pages.py::test_quick_open",
-    "tests/pipelines/test_archive.py::test_every_message_once_over_several_runs",
+    "tests/pipelines/test_archive.py::test_keys_and_headers_come_with_their_messages",
     "tests/pipelines/test_replay.py::test_a_table_comes_back_in_order_and_once",
     "tests/pipelines/test_trace_pipeline.py::test_every_event_is_in_the_table_once_and_reported",
     "tests/spark/test_real_nsqd.py::test_a_stream_goes_on_after_nsqd_was_killed",

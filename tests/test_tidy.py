@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import selection
 from penstock.kernel import layout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -458,6 +459,17 @@ def test_layouts_can_fail() -> None:
 def vendored(names: list[str]) -> list[str]:
     foreign = re.compile(r"\.min\.(js|css)$|(^|/)(vendor|vendored|third_party|node_modules)/")
     return [name for name in names if foreign.search(name)]
+
+
+def test_what_the_selection_of_tests_names_is_there() -> None:
+    """A name that is gone would select nothing, and nobody would notice."""
+    gone = []
+    for name in (*selection.LONG, *selection.NOT_LONG, *selection.FIRST):
+        path, _, function = name.partition("::")
+        place = ROOT / path
+        if not place.exists() or (function and f"def {function}(" not in place.read_text()):
+            gone.append(name)
+    assert gone == []
 
 
 def test_nothing_is_vendored() -> None:
