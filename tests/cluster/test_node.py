@@ -136,21 +136,27 @@ def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     assert hosted_on(node).replica.log.written_end == 3
 
 
+def with_a_follower_killed(cluster: JoinedCluster) -> tuple[dict[str, bytes], JoinedNode, int]:
+    """A topic with one message: its document, who was killed, and the replica that it had."""
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    key = keys.topic("orders")
+    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    member = cluster.record("orders").member_on(other.number)
+    assert member is not None
+    cluster.kill(other.number)
+    return {key: cluster.store.entries[key].value}, other, member.replica
+
+
 def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: JoinedCluster) -> None:
     """To the coordinator it is a record that has never changed."""
     empty = cluster.store.backup()
-    cluster.make("orders")
-    cluster.publish("orders", b"one")
-    topic = cluster.store.entries[keys.topic("orders")].value
-    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
-    replica = cluster.record("orders").member_on(other.number)
-    cluster.kill(other.number)
-    cluster.restore_metadata(empty, {keys.topic("orders"): topic})
+    topic, other, replica = with_a_follower_killed(cluster)
+    cluster.restore_metadata(empty, topic)
     wiped = cluster.wipe(other.number)
     cluster.until(lambda: ORDERS in wiped.cluster_node.reconciler.targets)
     replicated = hosted_on(wiped)
-    assert replica is not None
-    assert replicated.own.replica != replica.replica
+    assert replicated.own.replica != replica
     cluster.until(lambda: replicated.replica.log.written_end == 1, 90)
 
 
@@ -159,18 +165,13 @@ def test_a_record_that_is_put_back_while_an_empty_disk_is_up_makes_it_no_member(
 ) -> None:
     """To that node the record is younger than its start."""
     empty = cluster.store.backup()
-    cluster.make("orders")
-    cluster.publish("orders", b"one")
-    topic = cluster.store.entries[keys.topic("orders")].value
-    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
-    replica = cluster.record("orders").member_on(other.number)
-    cluster.kill(other.number)
+    topic, other, replica = with_a_follower_killed(cluster)
     cluster.store.restore(empty)
     wiped = cluster.wipe(other.number)
     cluster.until(lambda: wiped.cluster_node.participant.registration.entered_revision)
-    cluster.restore_metadata(cluster.store.backup(), {keys.topic("orders"): topic})
+    cluster.restore_metadata(cluster.store.backup(), topic)
     cluster.until(lambda: wiped.replicated("orders", 0) is not None)
-    assert hosted_on(wiped).own.replica != replica.replica
+    assert hosted_on(wiped).own.replica != replica
     cluster.until(lambda: hosted_on(wiped).replica.log.written_end == 1, 90)
 
 
