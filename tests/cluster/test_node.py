@@ -163,7 +163,10 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
 def test_a_record_that_is_put_back_while_an_empty_disk_is_up_makes_it_no_member(
     cluster: JoinedCluster,
 ) -> None:
-    """To that node the record is younger than its start."""
+    """To that node the record is younger than its start; the floor is that of an earlier topic."""
+    cluster.make("orders")
+    cluster.delete("orders")
+    cluster.run(5)
     empty = cluster.store.backup()
     topic, other, replica = with_a_follower_killed(cluster)
     cluster.store.restore(empty)
