@@ -13,7 +13,8 @@
 **No directory is here** for a replica that a record lists. Its id is random, and no commit can do
 without it, so it is made with that id, in sync, where it cannot have been here before:
 
-* nobody has led: the record is of the first epoch above its topic's floor, and was never changed;
+* the partition had no leader yet: its record has the first epoch above the topic's floor, and was
+  never changed;
 * it was made later than this start of the node, which was late to see it: others elected a leader
   meanwhile. Its topic's floor was written with it, so it was not put back from a backup.
 

@@ -103,6 +103,22 @@ def test_a_row_of_many_bytes_is_not_held_back(one: Gathered) -> None:
     assert not one.waits(1, limits.ROW_GATHER_BYTES_MAX)
 
 
+def test_what_gathers_when_the_broker_stops_is_stored_and_answered(world: World) -> None:
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    for number in range(10):
+        world.publish("t", b"%d" % number)
+    for _ in range(2):
+        world.clock.pass_ns(TOOK_NS)
+        world.threads.run()
+        world.turns()
+    late = world.publish("t", b"late")
+    assert world.broker.gathering.due_ns != NEVER_NS
+    assert not late.told
+    world.close()
+    assert late.stored
+
+
 def test_publishers_who_wait_for_each_answer_share_a_sync(
     monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:

@@ -1,13 +1,13 @@
 """Small rows gather, where a row costs a sync, or messages to other nodes.
 
-When a row is committed, its publishers hear so and publish again, those who wait for each answer
-at once. If the next row were written with what others had published meanwhile, two halves of the
-publishers would wait for one another from then on, in twice as many rows. So a row waits until most
-of those who were answered have published again, at most for as long as the last row took, and
-ROW_GATHER_NS. Where they do not come, the next rows wait for nobody, twice as many each time.
+When a row is committed, its publishers are answered, and those that wait for each answer publish
+again at once. If the next row were written with what others have published meanwhile, two halves of
+the publishers would alternate, in twice as many rows. So the next row waits until most of those
+that were answered have published again, but no longer than the last row took, and ROW_GATHER_NS. If
+the time runs out first, the next rows are written at once, twice as many each time.
 
-After a row of a few messages none waits: publishers at their own pace would only wait for one
-another. Nor does a large one, where what a row costs is little beside its bytes.
+Nothing waits after a row of a few messages, since publishers with a pace of their own would only
+delay one another, or of many bytes, where the cost of a row is small beside that of its bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Writer(Protocol):
 
 
 class Gathering:
-    """Whose next row waits for more publishers. `due_ns`: until then."""
+    """All writers whose next row waits for more publishers. `due_ns`: when the first is due."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -34,7 +34,7 @@ class Gathering:
         self.due_ns = min(self.due_ns, due_ns)
 
     def take(self, mono_ns: int) -> list[Writer]:
-        """Those that are due, once."""
+        """Those that are due; each is returned once."""
         due = [writer for writer, due_ns in self._writers.items() if due_ns <= mono_ns]
         for writer in due:
             del self._writers[writer]
@@ -43,8 +43,8 @@ class Gathering:
 
 
 class RowGathering:
-    """Of one writer of rows. `due_ns`: when its next is written, however few have come; 0: at
-    once."""
+    """How long one writer waits. `due_ns`: its next row is written then at the latest; 0: it does
+    not wait."""
 
     __slots__ = ("_clock", "_enough", "_gathering", "_skip", "_skips", "_wrote_ns", "due_ns")
 
@@ -53,8 +53,8 @@ class RowGathering:
         self._gathering = gathering
         self._clock = clock
         self._wrote_ns = 0
-        self._enough = 0  # messages
-        self._skip = self._skips = 0
+        self._enough = 0  # messages in the open batch: then nothing is waited for
+        self._skip = self._skips = 0  # rows that are still to be written at once; of how many
 
     def wrote(self) -> None:
         self._wrote_ns = self._clock.mono_ns()
@@ -67,7 +67,7 @@ class RowGathering:
             self._skip -= 1
             return
         mono_ns = self._clock.mono_ns()
-        self._enough = waiting + count - count // 8  # some have nothing more to say
+        self._enough = waiting + count - count // 8  # an eighth may have no more to publish
         self.due_ns = mono_ns + min(mono_ns - self._wrote_ns, limits.ROW_GATHER_NS)
 
     def waits(self, writer: Writer, count: int, length: int) -> bool:
