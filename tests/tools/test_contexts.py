@@ -160,6 +160,7 @@ def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         daemon = nsqd(path / "data", lookupd.address, flags=tuple(certificates.flags))
         with daemon:
             eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 1)
+            eventually(lambda: "HTTPS: listening" in daemon.stderr())
             yield Place(lookupd, daemon, certificates)
 
 
