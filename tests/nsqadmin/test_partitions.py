@@ -1,6 +1,7 @@
 """Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
-from penstock.nsqadmin.pages.partitions import channel_rows, said, topic_rows
+from penstock.nsqadmin.pages.nodes import all_rows
+from penstock.nsqadmin.pages.partitions import (
+    REPLICAS,
+    channel_rows,
+    replica_row,
+    said,
+    topic_rows,
+)
+from penstock.nsqadmin.replication import read
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -68,6 +77,41 @@ def test_partitions_stand_below_their_topic_and_channel() -> None:
     assert [(one.depth, one.oldest_s) for one in parts] == [(0, 0), (36, 7.5), (0, 0)]
 
 
+def link(*names: str) -> str:
+    return "/".join(names)
+
+
+def test_a_cluster_shows_what_each_node_is_for_and_how_far_followers_are_behind() -> None:
+    def state(at: str, role: str, epoch: int, lag: int) -> NodeState:
+        replica = {"partition": 0, "role": role, "epoch": epoch, "lag": lag}
+        told = lean({"topics": [{"topic_name": "t", "replicas": [replica]}]})
+        return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0)
+
+    # Node 2 has led before, and was asked last when it still did.
+    states = (state("a:1", "follower", 5, 0), state("b:1", "leader", 5, 7),
+              state("c:1", "leader", 4, 9))  # fmt: skip
+    members = [
+        {"node": number, "state": state, "alive": True, "host": host, "http_port": 1}
+        for number, (host, state) in enumerate(
+            (("a", "draining"), ("b", "active"), ("c", "active"))
+        )
+    ]
+    copies = {"topic": "t", "partition": 0, "leader": 1, "epoch": 5, "in_sync": [1, 0],
+              "preferred": [1, 0, 2], "replicas": 3, "under_replicated": True, "offline": False,
+              "since_seconds": 0.0}  # fmt: skip
+    cluster = read({"cluster": {"name": "c"}, "nodes": members, "partitions": [copies]})
+    found = make(1.0, {one.address: one for one in states}, (), (), Snapshot())
+    found = replace(found, cluster=cluster)
+    assert [(row["state"], row["leads"], row["in_sync"]) for row in all_rows(link, found)] == [
+        ("draining", 0, 1), ("up", 1, 1), ("up", 0, 0),
+    ]  # fmt: skip
+    (replicated,) = cluster.partitions
+    row = replica_row(link, REPLICAS, found, replicated)
+    assert (row["leader"], row["epoch"], row["lag"]) == ("1 (b:1)", 5, 7)
+    newer = replicated._replace(epoch=6)  # its leader has not been asked since
+    assert replica_row(link, REPLICAS, found, newer)["lag"] is None
+
+
 def test_the_document_of_the_api_has_them() -> None:
     nodes = [NodeStats(NsqdAddress(host, host, 0, 1, "1"), document(36)) for host in ("a", "b")]
     found = aggregate.topic("t", nodes)
@@ -107,9 +151,6 @@ def test_the_one_that_lags_is_named() -> None:
 
 
 def test_rows_of_the_tables() -> None:
-    def link(*way: str) -> str:
-        return "/".join(way)
-
     topic = snapshot(document(36)).topics["t"]
     rows = topic_rows(link, topic)
     assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [

@@ -2,6 +2,7 @@
 is in sync, and what is not as it should be.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,9 +27,19 @@ class Copies(NamedTuple):
         return [node for node in self.preferred if node not in self.in_sync]
 
 
+class NodeRole(NamedTuple):
+    """Of one node in its cluster."""
+
+    number: int
+    state: str  # "active", "maintenance", "draining"
+    leads: int = 0  # partitions
+    in_sync: int = 0  # replicas
+
+
 class Replication(NamedTuple):
     name: str = ""  # of the cluster; "": there is none
     addresses: Mapping[int, str] = {}  # HTTP addresses of nodes that live
+    states: Mapping[int, str] = {}
     silent: tuple[int, ...] = ()  # nodes that do not
     partitions: tuple[Copies, ...] = ()
 
@@ -39,6 +50,13 @@ class Replication(NamedTuple):
         """Those that it leads or follows."""
         numbers = {node for node, at in self.addresses.items() if at == address}
         return [one for one in self.partitions if numbers & {one.leader, *one.in_sync}]
+
+    def roles(self) -> dict[str, NodeRole]:
+        """By address, of the nodes that live."""
+        leads = Counter(one.leader for one in self.partitions)
+        in_sync = Counter(node for one in self.partitions for node in one.in_sync)
+        return {at: NodeRole(node, self.states[node], leads[node], in_sync[node])
+                for node, at in self.addresses.items()}  # fmt: skip
 
     def named(self, node: int) -> str:
         return f"{node} ({self.addresses[node]})" if node in self.addresses else str(node)
@@ -65,6 +83,7 @@ def read(document: Mapping[str, Any]) -> Replication:
     return Replication(
         str(document["cluster"]["name"]),
         {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if row["alive"]},
+        {row["node"]: str(row["state"]) for row in nodes},
         tuple(row["node"] for row in nodes if not row["alive"]),
         tuple(_copies(row) for row in document["partitions"]),
     )

@@ -259,6 +259,9 @@ class Snapshot:
     topics: dict[str, TopicState] = field(default_factory=dict)
     errors: tuple[str, ...] = ()  # of nsqlookupds, or of everything
     cluster: Replication = NO_CLUSTER
+    # By topic and partition, as its leader says: the epoch, and the messages that the follower
+    # furthest behind lacks.
+    lags: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def in_rate(self) -> float:
@@ -384,6 +387,10 @@ def _add_node(snapshot: Snapshot, node: NodeState) -> None:
         topic.byte_rate += rates.of(row, last, "message_bytes")
         node.in_rate += in_rate
         _add_counts(node, row, ("depth", "stored_bytes", "unsynced_bytes"), _OF_TOPIC)
+        for one in row.get("replicas") or ():
+            if one["role"] == "leader":  # a node that is down may have led it in an older epoch
+                told, key = (one["epoch"], one["lag"]), (name, one["partition"])
+                snapshot.lags[key] = max(told, snapshot.lags.get(key, told))
         for part, last_part in _pairs(row, last, "channels", "channel_name"):
             key = part.get("channel_name", "")
             channel = topic.channels.setdefault(key, ChannelState(name, key))

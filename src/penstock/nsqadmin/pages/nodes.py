@@ -14,9 +14,10 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import out_of_date
 from penstock.nsqadmin.history import series_of_node
 from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, states
-from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_node, to_topic
+from penstock.nsqadmin.pages.grid import Grid, Link, Row, column, row_of, to_node, to_topic
 from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
 from penstock.nsqadmin.pages.resource import OnNode
+from penstock.nsqadmin.replication import NodeRole
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -30,18 +31,18 @@ def _disk(node: NodeState) -> dict[str, float | None]:
 _ALL = [
     to_node(attrgetter("address")),
     column("hostname", "Host", at=1350, of=lambda one: one.producer.hostname, flex=1, minWidth=80),
-    column("state", "State", "state", states.node_badge, width=112),
+    column("state", "State", "state", states.node_badge, width=132),
     column("in_rate", "In", "rate"),
     column("out_rate", "Out", "rate", at=500),
     column("depth", "Depth", "count", at=500),
     column("topics", "Topics", "count", at=800,
            of=lambda one: len(one.document.get("topics") or ())),
     column("disk", "Disk", "share", at=700, context={"full": parts.FULL}, width=165),
-    column("unsynced", "Not synced", "bytes", at=900, minWidth=98,
+    column("unsynced", "Not synced", "bytes", at=1300, minWidth=98,
            of=lambda one: one.unsynced_bytes if _disk(one) else None),
     column("sync", "Last sync", "past", at=1000, minWidth=112,
            of=lambda one: _disk(one).get("last_sync_seconds_ago")),
-    column("version", "Version", "state", at=600, width=155),
+    column("version", "Version", "state", at=600, width=140),
     column("place", "Zone", at=1300, of=lambda one: _zone(one.producer), width=90),
     column("lookupds", "nsqlookupds", at=1400, of=lambda one: _lookupds(one.producer), flex=1,
            minWidth=130),
@@ -50,18 +51,29 @@ _ALL = [
 ]  # fmt: skip
 
 
+# Of a node of a cluster, behind its state.
+_ROLE = [
+    column("number", "Number", "value", at=1450, headerTooltip="Its number in the cluster"),
+    column("leads", "Leads", "count", minWidth=70, headerTooltip="Partitions that it leads"),
+    column("in_sync", "In sync", "count", at=500, minWidth=76,
+           headerTooltip="Its replicas that have everything that is acknowledged"),
+]  # fmt: skip
+_FOR_A_WHILE = ("draining", "maintenance")
+
+
 def draw_all(here: Opened) -> None:
     with parts.heading("Nodes"):
         count = parts.soft()
     said = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
-    grid = Grid(_ALL, "node", empty, "Nodes", _HEIGHT)
+    role = _ROLE if here.deps.watch.latest.cluster.name else []
+    grid = Grid([*_ALL[:3], *role, *_ALL[3:]], "node", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
         said.set_text(_all_told(snapshot))
         said.set_visibility(bool(said.text))
-        grid.show(all_rows(here, snapshot))
+        grid.show(all_rows(here.link, snapshot))
 
     layout.follow(here, show)
 
@@ -73,19 +85,33 @@ def _all_told(snapshot: Snapshot) -> str:
     return " ".join(one for one in (snapshot.cluster.trouble, differ) if one)
 
 
-def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
+def all_rows(link: Link, snapshot: Snapshot) -> list[Row]:
     old = out_of_date([one.producer for one in snapshot.nodes.values() if one.producer.version])
-    return [_all_row(here, one, one.address in old) for one in snapshot.nodes.values()]
+    roles = snapshot.cluster.roles()
+    return [
+        _all_row(link, one, roles.get(one.address), one.address in old)
+        for one in snapshot.nodes.values()
+    ]
 
 
-def _all_row(here: Opened, node: NodeState, is_old: bool) -> Row:
+def _all_row(link: Link, node: NodeState, role: NodeRole | None, is_old: bool) -> Row:
     used, left = states.disk_of(node)
     version = node.producer.version
+    state, level = _badge(node, role)
+    numbers = role._asdict() if role is not None else {}
     return row_of(
-        here.link, _ALL, node, disk=used, disk_words=left, stale=bool(node.stale_s),
+        link, _ALL, node, disk=used, disk_words=left, stale=bool(node.stale_s),
         version=f"{version} (out of date)" if is_old else version,
         version_level="warn" if is_old else "plain",
+        **numbers | {"state": state, "state_level": level},
     )  # fmt: skip
+
+
+def _badge(node: NodeState | None, role: NodeRole | None) -> states.Badge:
+    badge = states.node_badge(node)
+    if role is not None and role.state in _FOR_A_WHILE and badge[1] == "good":
+        return role.state, "warn"
+    return badge
 
 
 def _zone(producer: NsqdAddress) -> str:
@@ -138,7 +164,8 @@ def draw(here: Opened, address: str) -> None:
         node = snapshot.nodes.get(address)
         taking.set_visibility(bool(node and node.can_be_asked))
         forgetting.set_visibility(bool(node and not node.is_listed and node.error))
-        frame.show(snapshot, [states.node_badge(node)], _why(snapshot, node), _figures_of(node),
+        badge = _badge(node, snapshot.cluster.roles().get(address))
+        frame.show(snapshot, [badge], _why(snapshot, node), _figures_of(node),
                    stale_s=node.stale_s if node else 0)  # fmt: skip
 
     layout.follow(here, show)

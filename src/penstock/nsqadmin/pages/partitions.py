@@ -129,19 +129,21 @@ def replicas_of_node(here: Opened, address: str) -> None:
 
 
 def _replicas(here: Opened, of: Callable[[Replication], list[Copies]], *more: Column) -> None:
-    columns = [*more, *_REPLICAS]
+    columns = [*more, *REPLICAS]
     _panel(here, "Replicas", columns, lambda snapshot: [
-        _replica_row(here.link, columns, snapshot.cluster, one) for one in of(snapshot.cluster)
+        replica_row(here.link, columns, snapshot, one) for one in of(snapshot.cluster)
     ], "24rem")  # fmt: skip
 
 
-def _replica_row(link: Link, columns: list[Column], cluster: Replication, one: Copies) -> Row:
-    leader = one.leader
+def replica_row(link: Link, columns: list[Column], snapshot: Snapshot, one: Copies) -> Row:
+    cluster, leader = snapshot.cluster, one.leader
+    epoch, lag = snapshot.lags.get((one.topic, one.partition), (0, 0))
     address = cluster.addresses.get(leader, "") if leader is not None else ""
     return row_of(
         link, columns, one, key=f"{one.topic} {one.partition}",
         leader=cluster.named(leader) if leader is not None else "none",
         leader_link=link("nodes", address) if address else link("nodes"),
+        lag=lag if epoch == one.epoch else None,
     )  # fmt: skip
 
 
@@ -153,7 +155,7 @@ def _state_of(one: Copies) -> Badge:
     return "in sync", "good"
 
 
-_REPLICAS = [
+REPLICAS = [
     _NUMBER,
     column("leader", "Leader", "link", to=lambda link, one: link("nodes"), flex=2, minWidth=130),
     column("epoch", "Epoch", "count", at=600, headerTooltip="It rises with each election"),
@@ -162,5 +164,7 @@ _REPLICAS = [
     column("preferred", "Wanted on", at=700, of=lambda one: ", ".join(map(str, one.preferred)),
            flex=1, minWidth=90,
            headerTooltip="Nodes that are to have it, the preferred leader first"),
+    column("lag", "Lag", "count", at=500,
+           headerTooltip="Messages that the follower furthest behind lacks"),
     column("state", "State", "state", _state_of, width=215),
 ]  # fmt: skip
