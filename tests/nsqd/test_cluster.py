@@ -14,6 +14,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.net.exchange import Response
 from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import _joined
+from penstock.replication.peer import UNMATCHED
 
 
 def start_with_cluster(data_path: Path) -> str:
@@ -91,3 +92,20 @@ def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_
     view.revision = 8
     state.look(20 * limits.SECOND)
     assert (state.offline, state.under_replicated) == (0, 1)
+
+
+def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:
+    def machine(end: int, *counted: int) -> Any:
+        log = SimpleNamespace(
+            extent=lambda: SimpleNamespace(start=5), bytes_from=lambda offset: 10 * (end - offset)
+        )
+        peers = {n: SimpleNamespace(replica=1, counted=at) for n, at in enumerate(counted)}
+        return SimpleNamespace(end=end, log=log, peers=peers)
+
+    view = SimpleNamespace(restorations=0, revision=0, is_pending=False, partitions={})
+    proposals = SimpleNamespace(machines={0: machine(20, 20, 17), 1: machine(9, 9, UNMATCHED)})
+    cluster: Any = SimpleNamespace(participant=SimpleNamespace(view=view, proposals=proposals))
+    state = ClusterState(cluster, "main")
+    state.look(limits.SECOND)
+    assert state.lag == 9  # messages; the log begins at 5 by now
+    assert state.lag_bytes == 40

@@ -93,7 +93,7 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_every_metric_is_in_the_document(nsqd: Running) -> None:
     state: Any = SimpleNamespace(
-        under_replicated=0, offline=0, leader_changes=0, lag=0, clock_ahead_ns=0
+        under_replicated=0, offline=0, leader_changes=0, lag=0, lag_bytes=0, clock_ahead_ns=0
     )
     text = nsqd.request("GET", "/metrics").body.decode() + "\n".join(cluster_lines(state))
     names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))

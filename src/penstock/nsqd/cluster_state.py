@@ -25,6 +25,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES, identity_text
 from penstock.cluster.metadata_topics import target_for
+from penstock.errors import StorageError
 from penstock.limits import NODE_ID_MAX, SECOND
 from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
 from penstock.net.exchange import Request
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.cluster.keys import PartitionName
     from penstock.cluster.node import ClusterNode
     from penstock.cluster.view import Versioned, View
+    from penstock.replication.follower import LogView
     from penstock.replication.record import PartitionRecord
 
 
@@ -54,7 +56,7 @@ class ClusterState:
         self._applied = (-1, -1, False)  # restorations and revision of the last count
         self._due_ns = 0
         self.under_replicated = self.offline = 0
-        self.lag = 0  # of the follower that is most behind, in messages
+        self.lag = self.lag_bytes = 0  # of the follower that is most behind
 
     # --- counts ---
 
@@ -69,15 +71,14 @@ class ClusterState:
         if applied != self._applied:
             self._applied = applied
             self._count(mono_ns)
-        self.lag = max(
-            (
-                machine.end - max(peer.counted, 0)
-                for machine in machines.values()
-                for peer in machine.peers.values()
-                if peer.replica
-            ),
-            default=0,
-        )
+        behind = [
+            (machine, max(peer.counted, 0))
+            for machine in machines.values()
+            for peer in machine.peers.values()
+            if peer.replica and peer.counted < machine.end
+        ]
+        self.lag = max((machine.end - counted for machine, counted in behind), default=0)
+        self.lag_bytes = max((_bytes_from(machine.log, at) for machine, at in behind), default=0)
 
     def _count(self, mono_ns: int) -> None:
         since, self._since = self._since, {}
@@ -208,6 +209,13 @@ class ClusterState:
             for node, peer in sorted(machine.peers.items())
             if peer.replica
         ]
+
+
+def _bytes_from(log: LogView, offset: int) -> int:
+    try:
+        return log.bytes_from(max(offset, log.extent().start))
+    except StorageError:  # reported where it is read for a follower
+        return 0
 
 
 class NodeStates:

@@ -184,6 +184,7 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
         ("nsqd_leader_changes_total", "Leaderships that began on this node.", state.leader_changes),
         ("nsqd_replica_lag_messages",
          "Messages that the slowest follower lacks, of the partitions led here.", state.lag),
+        ("nsqd_replica_lag_bytes", "The same in bytes of log, about.", state.lag_bytes),
         ("nsqd_cluster_clock_ahead_seconds",
          "How far the clock is ahead of most other nodes' clocks; negative: behind.",
          state.clock_ahead_ns / limits.SECOND),
