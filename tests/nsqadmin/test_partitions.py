@@ -1,7 +1,6 @@
 """Topics with several partitions: what is made of the nodes' rows, and pages of their messages."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import LogAddress
+from penstock.nsqadmin.noderecords import holding, words_about, words_of
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
 from penstock.nsqadmin.pages.nodes import all_rows
 from penstock.nsqadmin.pages.partitions import (
@@ -21,7 +21,7 @@ from penstock.nsqadmin.pages.partitions import (
     said,
     topic_rows,
 )
-from penstock.nsqadmin.replication import read
+from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -81,35 +81,60 @@ def link(*names: str) -> str:
     return "/".join(names)
 
 
-def test_a_cluster_shows_what_each_node_is_for_and_how_far_followers_are_behind() -> None:
-    def state(at: str, role: str, epoch: int, lag: int) -> NodeState:
-        replica = {"partition": 0, "role": role, "epoch": epoch, "lag": lag}
-        told = lean({"topics": [{"topic_name": "t", "replicas": [replica]}]})
-        return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0)
+def replicated(at: str, role: str, epoch: int, **more: Any) -> NodeState:
+    """A node with a replica of topic t."""
+    replica = {"partition": 0, "role": role, "epoch": epoch, "lag": more.pop("lag", 0)}
+    topic = {"topic_name": "t", "depth": more.pop("depth", 0), "replicas": [replica]}
+    told = lean({"topics": [topic]})
+    return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0, heard_s=1.0, **more)
 
-    # Node 2 has led before, and was asked last when it still did.
-    states = (state("a:1", "follower", 5, 0), state("b:1", "leader", 5, 7),
-              state("c:1", "leader", 4, 9))  # fmt: skip
+
+def cluster_of(leader: int, epoch: int) -> Replication:
     members = [
         {"node": number, "state": state, "alive": True, "host": host, "http_port": 1}
         for number, (host, state) in enumerate(
             (("a", "draining"), ("b", "active"), ("c", "active"))
         )
     ]
-    copies = {"topic": "t", "partition": 0, "leader": 1, "epoch": 5, "in_sync": [1, 0],
+    copies = {"topic": "t", "partition": 0, "leader": leader, "epoch": epoch, "in_sync": [1, 0],
               "preferred": [1, 0, 2], "replicas": 3, "under_replicated": True, "offline": False,
               "since_seconds": 0.0}  # fmt: skip
-    cluster = read({"cluster": {"name": "c"}, "nodes": members, "partitions": [copies]})
-    found = make(1.0, {one.address: one for one in states}, (), (), Snapshot())
-    found = replace(found, cluster=cluster)
+    return read({"cluster": {"name": "c"}, "nodes": members, "partitions": [copies]})
+
+
+def seen_in_a_cluster(cluster: Replication, *states: NodeState) -> Snapshot:
+    return make(1.0, {one.address: one for one in states}, (), (), Snapshot(), cluster)
+
+
+def test_a_cluster_shows_what_each_node_is_for_and_how_far_followers_are_behind() -> None:
+    found = seen_in_a_cluster(
+        cluster_of(leader=1, epoch=5),
+        replicated("a:1", "follower", 5),
+        replicated("b:1", "leader", 5, lag=7),
+        replicated("c:1", "leader", 4, lag=9),  # asked last when it still led
+    )
     assert [(row["state"], row["leads"], row["in_sync"]) for row in all_rows(link, found)] == [
         ("draining", 0, 1), ("up", 1, 1), ("up", 0, 0),
     ]  # fmt: skip
-    (replicated,) = cluster.partitions
-    row = replica_row(link, REPLICAS, found, replicated)
+    (copies,) = found.cluster.partitions
+    row = replica_row(link, REPLICAS, found, copies)
     assert (row["leader"], row["epoch"], row["lag"]) == ("1 (b:1)", 5, 7)
-    newer = replicated._replace(epoch=6)  # its leader has not been asked since
+    newer = copies._replace(epoch=6)  # its leader has not been asked since
     assert replica_row(link, REPLICAS, found, newer)["lag"] is None
+
+
+def test_what_a_silent_node_has_led_is_counted_where_it_is_led_now() -> None:
+    dead = replicated("b:1", "leader", 4, depth=9, error="gone")
+    follower = replicated("a:1", "follower", 4)
+    topic = seen_in_a_cluster(cluster_of(leader=1, epoch=4), follower, dead).topics["t"]
+    assert (topic.depth, topic.nodes) == (9, ["a:1", "b:1"])  # nobody has been elected yet
+    next_leader = replicated("a:1", "leader", 5, depth=8)
+    found = seen_in_a_cluster(cluster_of(leader=0, epoch=5), next_leader, dead)
+    assert (found.topics["t"].depth, found.topics["t"].nodes) == (8, ["a:1"])
+    assert words_of(holding(found, dead)) == "It had replicas of 1 topic of the cluster."
+    assert words_about(found, "t") == ""
+    deleted = seen_in_a_cluster(cluster_of(0, 5)._replace(partitions=()), dead)
+    assert deleted.topics == {}
 
 
 def test_the_document_of_the_api_has_them() -> None:

@@ -24,6 +24,7 @@ from penstock.nsqadmin.words import count
 
 log = logging.getLogger("penstock.nsqadmin.remembered")
 
+_REPLICA = ("partition", "role", "epoch")
 _HELD = ("depth", "in_flight_count", "deferred_count")
 _DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version", "topology_zone",
               "topology_region", "given_address")  # fmt: skip
@@ -73,9 +74,10 @@ def _told(node: NodeState) -> bytes:
     producer = {name: getattr(node.producer, name) for name in _DESCRIBED}
     topics = [
         _row(topic, "topic_name")
-        | {"channels": [_row(one, "channel_name") for one in topic.get("channels") or ()]}
+        | {"channels": [_row(one, "channel_name") for one in topic.get("channels") or ()],
+           "replicas": [{key: one[key] for key in _REPLICA} for one in topic.get("replicas") or ()]}
         for topic in node.document.get("topics") or ()
-    ]
+    ]  # fmt: skip
     return msgspec.json.encode({"producer": producer, "topics": topics})
 
 
@@ -96,12 +98,14 @@ class Left(NamedTuple):
 
 
 def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
-    """By node, for those that do not answer."""
+    """By node, for those that do not answer. A cluster deletes what its nodes have once they are
+    back."""
     return [
         Left(node, _held(row))
         for node in snapshot.nodes.values()
         if node.heard_s and not node.can_be_asked
         and (row := node.row(topic, channel)) is not None
+        and not _is_replicated(node.row(topic))
     ]  # fmt: skip
 
 
@@ -126,17 +130,25 @@ class Holding(NamedTuple):
     messages: int
     topics: int
     only: tuple[str, ...]  # topics that no other node has
+    replicated: int = 0  # topics beside these, which a cluster has on other nodes, too
 
 
 def holding(snapshot: Snapshot, node: NodeState) -> Holding:
-    rows = node.document.get("topics") or ()
+    every = node.document.get("topics") or ()
+    rows = [row for row in every if not _is_replicated(row)]
     names = [str(row.get("topic_name", "")) for row in rows]
     only = tuple(name for name in names if snapshot.is_only_on(name, node.address))
-    return Holding(sum(map(_held, rows)), len(names), only)
+    return Holding(sum(map(_held, rows)), len(names), only, len(every) - len(rows))
+
+
+def _is_replicated(row: Mapping[str, Any] | None) -> bool:
+    return bool(row and row.get("replicas"))
 
 
 def words_of(found: Holding) -> str:
+    also = f"{count(found.replicated, 'topic')} of the cluster"
     if not found.topics:
-        return "It held no topic."
-    said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}."
+        return f"It had replicas of {also}." if found.replicated else "It held no topic."
+    said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}"
+    said += f", and replicas of {also}." if found.replicated else "."
     return f"{said} On no other node: {words.listed(found.only, 4)}." if found.only else said

@@ -51,6 +51,10 @@ class Replication(NamedTuple):
         numbers = {node for node, at in self.addresses.items() if at == address}
         return [one for one in self.partitions if numbers & {one.leader, *one.in_sync}]
 
+    def epochs(self) -> dict[tuple[str, int], int]:
+        """By topic and partition."""
+        return {(one.topic, one.partition): one.epoch for one in self.partitions}
+
     def roles(self) -> dict[str, NodeRole]:
         """By address, of the nodes that live."""
         leads = Counter(one.leader for one in self.partitions)

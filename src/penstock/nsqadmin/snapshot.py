@@ -4,7 +4,8 @@ Values in, values out: `Watch` (watch.py) asks and calls `make`, pages read. Cou
 at 0 when it starts again, so a rate is never made from a counter that fell. A node that does not
 answer keeps what it said last, with the age of that, so that its topics stay on the page; sums over
 it are as old. What a node has not said yet is not known: a topic is on no node only when nobody has
-registered it for one (`is_idle`).
+registered it for one (`is_idle`). In a cluster, what a silent node has led is counted where others
+lead it by now.
 
 Nodes are asked each in its own time. A rate is over the last two answers of its node, and holds
 until the next one.
@@ -22,6 +23,7 @@ Penstock's own: it has no consumer, and one would drain the dead letters. How ma
 many there are now; the count that a channel has itself is of all since its nsqd started.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -278,7 +280,7 @@ class Snapshot:
     @property
     def stale_s(self) -> float:
         """The age of the oldest figures in the sums; 0: all are new."""
-        return max((one.stale_s for one in self.nodes.values()), default=0.0)
+        return max((one.stale_s for one in self.topics.values()), default=0.0)
 
     def can_ask(self, addresses: Iterable[str]) -> bool:
         """Whether any of these nodes answers."""
@@ -326,14 +328,17 @@ def make(
     names: Iterable[str],
     errors: tuple[str, ...],
     before: Snapshot,
+    cluster: Replication = NO_CLUSTER,
 ) -> Snapshot:
     """`nodes` with their newest documents, `names` of topics that may have no nsqd, and the
     snapshot before."""
-    snapshot = Snapshot(time_s, dict(nodes), {name: TopicState(name) for name in names}, errors)
+    topics = {name: TopicState(name) for name in names}
+    snapshot = Snapshot(time_s, dict(nodes), topics, errors, cluster)
+    epochs = cluster.epochs() if cluster.name else None
     for node in nodes.values():
         node.earlier = _earlier(node, before.nodes.get(node.address))
         try:
-            _add_node(snapshot, node)
+            _add_node(snapshot, node, epochs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             node.document = {}
             node.error = f"its answer is not an nsqd's: {error}"
@@ -372,13 +377,17 @@ def _add_registered(snapshot: Snapshot) -> None:
                 topic.stale_s = max(topic.stale_s, node.stale_s)
 
 
-def _add_node(snapshot: Snapshot, node: NodeState) -> None:
+def _add_node(
+    snapshot: Snapshot, node: NodeState, epochs: Mapping[tuple[str, int], int] | None
+) -> None:
     rates = _Rates(node)
     node.in_rate = node.out_rate = node.timeout_rate = 0.0
     node.depth = node.in_flight = node.deferred = node.stored_bytes = node.unsynced_bytes = 0
     before = node.earlier.document if node.earlier else {}
     for row, last in _pairs(node.document, before, "topics", "topic_name"):
         name = row.get("topic_name", "")
+        if epochs is not None and not node.can_be_asked and _is_led_elsewhere(epochs, name, row):
+            continue
         topic = snapshot.topics.setdefault(name, TopicState(name))
         _add_topic(topic, node, row)
         topic.partitions += _topic_parts(node, row, last, rates)
@@ -404,6 +413,15 @@ def _add_node(snapshot: Snapshot, node: NodeState) -> None:
             _add_counts(node, part, _HELD, _HELD)
             node.timeout_rate += rates.of(part, last_part, "timeout_count")
             node.out_rate += left
+
+
+def _is_led_elsewhere(epochs: Mapping[tuple[str, int], int], topic: str, row: Row) -> bool:
+    """All that the node led of a topic of its cluster has a newer leader, or is gone."""
+    led = [one for one in row.get("replicas") or () if one["role"] == "leader"]
+    is_clustered = bool(row.get("replicas"))
+    return is_clustered and all(
+        epochs.get((topic, one["partition"]), math.inf) > one["epoch"] for one in led
+    )
 
 
 def _add_counts(state: Any, row: Row, fields: Iterable[str], keys: Mapping[str, str]) -> None:

@@ -342,8 +342,9 @@ class Watch:
         }
         if self._records is not None:
             self._records.keep(nodes)
-        made = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
-        self.latest = replace(made, cluster=self._cluster)
+        self.latest = snapshot.make(
+            time.time(), nodes, self._names, self._errors, self.latest, self._cluster
+        )
         self._listeners.send(self.latest)
 
 

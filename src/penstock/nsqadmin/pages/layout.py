@@ -143,6 +143,7 @@ def _banners(here: Opened) -> None:
 
     def show(snapshot: Snapshot) -> None:
         lines = [*here.deps.history.troubles, *snapshot.errors]
+        lines += filter(None, [snapshot.cluster.trouble])
         lines += [_silent(one) for one in snapshot.nodes.values() if not one.can_be_asked]
         banner.set_text("\n".join(lines[:8]))
         banner.set_visibility(bool(lines))

@@ -81,8 +81,7 @@ def draw_all(here: Opened) -> None:
 def _all_told(snapshot: Snapshot) -> str:
     """What stands out among them."""
     versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
-    differ = f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
-    return " ".join(one for one in (snapshot.cluster.trouble, differ) if one)
+    return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
 
 
 def all_rows(link: Link, snapshot: Snapshot) -> list[Row]:
