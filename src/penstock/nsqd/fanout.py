@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 ONLY_HERE = "only_here"
 ABOUT_ALL = frozenset(
     {
-        "/topic/empty", "/channel/empty", "/channel/setoffset", "/channel/fixconfirmed",
-        "/channel/finishmemdelayed", "/channel/emptydelayed", "/channel/requeuedelayed",
+        "/topic/empty", "/topic/concede", "/channel/empty", "/channel/setoffset",
+        "/channel/fixconfirmed", "/channel/finishmemdelayed", "/channel/emptydelayed",
+        "/channel/requeuedelayed",
     }
 )  # fmt: skip
 ABOUT_ONE = frozenset(

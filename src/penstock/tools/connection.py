@@ -237,10 +237,10 @@ class Connection(Options):
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
 
-    def members(self) -> list[Node]:
+    def members(self, changes: bool = False) -> list[Node]:
         """The nodes, and the others of a cluster that one of them is in: any may lead what is asked
         about."""
-        nodes, tls = self.nodes(), self.where.tls()
+        nodes, tls = self.nodes(changes), self.where.tls()
         # One that hangs is waited for when it is asked what this is about, not here, too.
         asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
         return [*nodes, *self.others(ask_all(asked, ask_cluster).good).values()]
@@ -267,9 +267,11 @@ class Connection(Options):
                   " known: name them, too", file=sys.stderr)  # fmt: skip
         return found
 
-    def confirmed(self, yes: bool, question: str, name: str) -> list[Node]:
+    def confirmed(
+        self, yes: bool, question: str, name: str, whole_cluster: bool = False
+    ) -> list[Node]:
         """The nodes, once somebody wants it on all of them."""
-        members = self.nodes(changes=True)
+        members = self.members(changes=True) if whole_cluster else self.nodes(changes=True)
         confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
         return members
 

@@ -56,7 +56,7 @@ def list_nodes(at: Http, pace: Pace) -> int:
         document = {"nodes": rows, "lookupds": lookupds, "total": total}
         return Output(document, [*lines, *_lookupd_lines(lookupds)])
 
-    members = at.nodes()
+    members = at.members()
     return pace.watch(lambda: reports.look(members), output)
 
 

@@ -63,13 +63,15 @@ def peek(
         merged = heapq.merge(*newest, key=_time_ns, reverse=True)
         return list(islice(merged, count))[::-1]
 
+    answers = ask_each(members, ask)
+    is_split = any(one["partition"] for found in answers.good.values() for one in found)
+
     def lines(address: str, messages: list[Row]) -> Iterator[str]:
         if len(members) > 1 and messages:
             yield f"{address}:"
-        is_split = any(one["partition"] for one in messages)
         yield from (_line(one, is_split) for one in messages)
 
-    return ask_each(members, ask).output(lines)
+    return answers.output(lines)
 
 
 def given_time(text: str) -> int:

@@ -28,7 +28,7 @@ app = group(
 @verb(app, "penstock stage list --json", name="list")
 def list_stages(at: Http) -> Output:
     """List staged blocks, by app."""
-    found = ask_each(at.nodes(), lambda node: node.document("/stage/list", None, "apps"))
+    found = ask_each(at.members(), lambda node: node.document("/stage/list", None, "apps"))
     return found.output(_lines)
 
 
@@ -52,7 +52,7 @@ def abort(
     A program that is still at work then fails, and begins its batch again. What was committed
     stays."""
     whose = name or "writers that name no app"
-    members = at.confirmed(yes, f"give up what {whose} staged", name)
+    members = at.confirmed(yes, f"give up what {whose} staged", name, whole_cluster=True)
     target = {"app": name, "version": version}
     found = ask_each(members, lambda node: node.post("/stage/abort", target))
     return found.output(

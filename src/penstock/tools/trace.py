@@ -52,7 +52,7 @@ def trace(
         found = traces.merged([("", event) for event in search.events()], ())
     else:
         upstream = NodeUpstream(at.where.tls())
-        nodes = [node.address for node in at.nodes()]
+        nodes = [node.address for node in at.members()]
         seeker = Seeker(upstream, nodes, (), wanted, only, SEARCH_BYTES_MAX)
         with terminal.Progress("searching"):
             asyncio.run(seeker.look_in_log())

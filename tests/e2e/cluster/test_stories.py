@@ -238,17 +238,27 @@ def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     cluster.make("/channel/create?topic=spread&channel=work")
     cluster.until(lambda: {cluster.leader("spread").number} and _led(cluster, "spread", 6) == 6)
     for number in range(6):
-        node.ask(f"/pub?topic=spread&partition={number}", "POST", b"m")
+        node.ask(f"/pubtrace?topic=spread&partition={number}&trace_id=7", "POST", b"m")
     assert _depth(cluster, "spread") == 6
     stats = json.loads(penstock([node], "stats", "spread", "--json"))["topics"]["spread"]
     assert stats["channels"]["work"]["depth"] == 6
     assert penstock([node], "topic", "peek", "spread").count(" m\n") == 6
+    assert len(json.loads(penstock([node], "node", "list", "--json"))["nodes"]) == 3
+    cluster.until(lambda: _traced(node) == set(range(6)))  # events are written after the answers
+    conceded = node.ask("/topic/concede?topic=spread", "POST")
+    assert conceded == {"topic_name": "spread", "conceded": []}
     cluster.nodes[1].ask("/channel/empty?topic=spread&channel=work", "POST")
     assert _depth(cluster, "spread") == 0
     cluster.nodes[2].ask(
         "/channel/setoffset?topic=spread&channel=work", "POST", b"timestamp:1700000000"
     )
     cluster.until(lambda: _depth(cluster, "spread") == 6)
+
+
+def _traced(node: Node) -> set[int]:
+    """Partitions whose message `penstock trace` finds."""
+    events = json.loads(run_penstock([node], "trace", "--trace-id", "7", "--json").stdout)
+    return {one["partition"] for one in events if one["kind"] == "published"}
 
 
 def _led(cluster: Cluster, topic: str, count: int) -> int:
@@ -329,11 +339,15 @@ def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
 
 def penstock(nodes: Iterable[Node], *words: str) -> str:
     """What the command says, asked at these nodes; it succeeds."""
-    addresses = [f"--nsqd-http-address=127.0.0.1:{node.ports[1]}" for node in nodes]
-    command = [sys.executable, "-m", "penstock.tools.main", *words, *addresses]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = run_penstock(nodes, *words)
     assert run.returncode == 0, run.stderr
     return run.stdout
+
+
+def run_penstock(nodes: Iterable[Node], *words: str) -> subprocess.CompletedProcess[str]:
+    addresses = [f"--nsqd-http-address=127.0.0.1:{node.ports[1]}" for node in nodes]
+    command = [sys.executable, "-m", "penstock.tools.main", *words, *addresses]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.mark.long
