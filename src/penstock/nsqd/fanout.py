@@ -120,8 +120,9 @@ class FanOut:
         def at_a_replica(request: Request, answer: Answer) -> None:
             parameters = parse_query(request.query)
             member, topic = self._member, parameters.get("topic", "")
-            known = topic in member.view.topics and ONLY_HERE not in parameters
-            if known and not member.has_replica(topic):
+            held = member.view.topics.get(topic)
+            is_there = held is not None and not held.document.deleted  # else it is a tombstone
+            if is_there and ONLY_HERE not in parameters and not member.has_replica(topic):
                 nodes = member.view.nodes_for(topic)
                 self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
             else:

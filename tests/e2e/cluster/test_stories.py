@@ -253,6 +253,8 @@ def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
         "/channel/setoffset?topic=spread&channel=work", "POST", b"timestamp:1700000000"
     )
     cluster.until(lambda: _depth(cluster, "spread") == 6)
+    assert node.status("/topic/delete?topic=spread") == 200
+    assert {one.status("/topic/delete?topic=spread") for one in cluster.nodes} <= {200, 404}
 
 
 def _traced(node: Node) -> set[int]:
