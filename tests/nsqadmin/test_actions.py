@@ -11,7 +11,14 @@ from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.actions import Actions, NotCertain, Operation, StillRegistered
+from penstock.nsqadmin.actions import (
+    Actions,
+    NotCertain,
+    OfCluster,
+    Operation,
+    StillRegistered,
+)
+from penstock.nsqadmin.api import error_response
 from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
 
 from .official import Calls, Lookupd, Nsqd, channel
@@ -102,6 +109,21 @@ def test_a_tombstone_is_set_only_where_the_node_can_be_asked(site: Site) -> None
     with pytest.raises(UpstreamFailed):
         site.act(lambda actions: actions.tombstone(site.nsqds[1].address, "orders"))
     assert site.calls.posts() == []
+
+
+def test_no_topic_is_taken_off_one_node_of_a_cluster(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be deleted on all."""
+    node = site.nsqds[0]
+    routes = {**node.routes(), ("GET", "/cluster"): lambda query: {"node": 1}}
+    monkeypatch.setattr(node, "routes", lambda: routes)
+    with pytest.raises(OfCluster, match="which would delete orders everywhere") as refused:
+        site.act(lambda actions: actions.tombstone(node.address, "orders"))
+    assert site.calls.posts() == []
+    assert error_response(refused.value).status_code == 409
+    node.put("own#ephemeral")
+    assert site.act(lambda actions: actions.tombstone(node.address, "own#ephemeral")) == ""
 
 
 def test_only_what_no_nsqd_has_is_forgotten(site: Site) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress, Upstream, warnings
+from penstock.wire.names import is_ephemeral
 
 VERBS = ("pause", "unpause", "empty")
 _UNHEALTHY = '"NOK - '  # an nsqd that says so is there, and to delete may be what heals it
@@ -40,6 +41,16 @@ class NotCertain(PenstockError):
 
     def __init__(self, topic: str, why: str) -> None:
         super().__init__(f"not deleted: whether an nsqd has {topic} is not certain: {why}")
+
+
+class OfCluster(PenstockError):
+    """It would delete a topic on one node, and there deletes it on all."""
+
+    def __init__(self, topic: str, address: str) -> None:
+        super().__init__(
+            f"not deleted: {address} is a node of a cluster, which would delete {topic} everywhere;"
+            " drain the node (penstock cluster drain) to move what it has"
+        )
 
 
 class Operation(NamedTuple):
@@ -82,7 +93,7 @@ class Actions:
         return Operation(Role.DESTROY, ("delete_topic",), _names(topic), run)
 
     def tombstone(self, node: str, topic: str) -> Operation:
-        """Take a topic off one nsqd."""
+        """Take a topic off one nsqd. OfCluster."""
         about, run = _names(topic) | {"node": node}, partial(self._tombstone, node, topic)
         return Operation(Role.DESTROY, ("tombstone_topic_producer",), about, run)
 
@@ -158,10 +169,21 @@ class Actions:
         producer, missed = await self.find(node)
         said = [missed]
         await self._alive([producer.address])
+        if not is_ephemeral(topic) and await self._is_of_cluster(producer.address):
+            raise OfCluster(topic, producer.address)
         if self._upstream.lookupds:
             said.append(await self._tombstoned(topic, producer))
         said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
         return warnings(*said)
+
+    async def _is_of_cluster(self, address: str) -> bool:
+        try:
+            await self._upstream.get(address, "/cluster")
+        except FetchFailed as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     async def _tombstoned(self, topic: str, producer: NsqdAddress) -> str:
         names = {"topic": topic, "node": producer.address}

@@ -16,6 +16,7 @@ from starlette.requests import HTTPConnection
 from penstock import limits
 from penstock.errors import NotFound
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.actions import OfCluster
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
@@ -46,6 +47,8 @@ def error_response(error: Exception) -> JSONResponse:
         status, message = 403, "FORBIDDEN"
     elif isinstance(error, NotFound):
         status, message = 404, f"{error.kind.upper()}_NOT_FOUND"
+    elif isinstance(error, OfCluster):
+        status, message = 409, f"OF_CLUSTER: {error}"
     elif isinstance(error, StoreFailed):
         status, message = 503, f"STORE_FAILED: {error}"
     else:
@@ -53,7 +56,7 @@ def error_response(error: Exception) -> JSONResponse:
     return JSONResponse({"message": message}, status)
 
 
-HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, StoreFailed)
+HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, OfCluster, StoreFailed)
 
 
 def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:

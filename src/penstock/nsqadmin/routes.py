@@ -431,6 +431,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "log in first"},
     403: {"description": "the caller may not do this"},
     404: {"description": "there is no such thing"},
+    409: {"description": "a cluster would do it on all nodes"},
     413: {"description": "the body is empty or too large"},
     502: {"description": "no daemon gave an answer"},
     503: {"description": "nothing was done, because the audit log can't be written"},

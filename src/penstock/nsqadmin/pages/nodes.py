@@ -161,10 +161,10 @@ def draw(here: Opened, address: str) -> None:
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
-        taking.set_visibility(bool(node and node.can_be_asked))
+        role = snapshot.cluster.roles().get(address)
+        taking.set_visibility(bool(node and node.can_be_asked and role is None))
         forgetting.set_visibility(bool(node and not node.is_listed and node.error))
-        badge = _badge(node, snapshot.cluster.roles().get(address))
-        frame.show(snapshot, [badge], _why(snapshot, node), _figures_of(node),
+        frame.show(snapshot, [_badge(node, role)], _why(snapshot, node), _figures_of(node),
                    stale_s=node.stale_s if node else 0)  # fmt: skip
 
     layout.follow(here, show)
