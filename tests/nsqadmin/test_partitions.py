@@ -13,6 +13,7 @@ from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, le
 from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.noderecords import holding, words_about, words_of
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
+from penstock.nsqadmin.pages.lookup import idle_topics
 from penstock.nsqadmin.pages.nodes import all_rows
 from penstock.nsqadmin.pages.partitions import (
     REPLICAS,
@@ -135,6 +136,11 @@ def test_what_a_silent_node_has_led_is_counted_where_it_is_led_now() -> None:
     assert words_about(found, "t") == ""
     deleted = seen_in_a_cluster(cluster_of(0, 5)._replace(partitions=()), dead)
     assert deleted.topics == {}
+
+
+def test_a_topic_whose_nodes_are_all_down_is_none_that_no_nsqd_has() -> None:
+    found = make(1.0, {}, ("t", "nobodys"), (), Snapshot(), cluster_of(leader=1, epoch=5))
+    assert idle_topics(found) == ["nobodys"]
 
 
 def test_the_document_of_the_api_has_them() -> None:

@@ -57,7 +57,7 @@ def draw(here: Opened) -> None:
         place = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
-        idle = sorted(one.name for one in snapshot.topics.values() if one.is_idle)
+        idle = idle_topics(snapshot)
         is_certain = not snapshot.errors
 
         def draw() -> None:
@@ -71,6 +71,13 @@ def draw(here: Opened) -> None:
         place.show((is_certain, idle), draw)
 
     layout.follow(here, show)
+
+
+def idle_topics(snapshot: Snapshot) -> list[str]:
+    """On no nsqd. What a cluster has is on the disks of its nodes, whether they run or not."""
+    clustered = {one.topic for one in snapshot.cluster.partitions}
+    found = (one.name for one in snapshot.topics.values() if one.is_idle)
+    return sorted(name for name in found if name not in clustered)
 
 
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
