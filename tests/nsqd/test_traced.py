@@ -34,7 +34,7 @@ def traces(messages: list[Message]) -> list[int | bytes | None]:
 
 def test_pub_trace_tells_where_the_message_lies(nsqd: Running) -> None:
     with nsqd.client() as client:
-        assert client.ask(pub(b"orders", b"first")) == ok()
+        assert client.ask(pub("orders", b"first")) == ok()
         answer = client.ask(pub_trace(b"orders", b"hello"))
         assert answer.type == frames.FrameType.RESPONSE
         message_id, trace_id, offset, stored_bytes = decode_reply(answer.data)
