@@ -6,13 +6,9 @@ from typing import Any
 from penstock.kernel import Held, Stray
 
 from .turns import (
-    CURSOR,
-    RESET,
     SECOND,
-    Entry,
     Side,
     bodies,
-    entries,
     fin,
     finished,
     gone,
@@ -37,18 +33,6 @@ def busy_window(side: Side) -> tuple[SimpleNamespace, int]:
     assert (window.in_flight, window.delayed, window.depth, conn.in_flight) == (3, 1, 5, 3)
     side.validate()
     return SimpleNamespace(tail=tail, window=window, conn=conn), id
-
-
-def test_seek_goes_back(side: Side) -> None:
-    it, _ = busy_window(side)
-    it.window.seek(3)
-    assert (it.window.low, it.window.next, it.window.depth, it.conn.in_flight) == (3, 3, 7, 0)
-    assert side.journal(it.window) == [Entry(RESET, 0, 0, 0, 3, 3, 0)]
-    it.conn.rdy = 10
-    got = side.received(it.conn)
-    assert [(message.body, message.attempts) for message in got] == [
-        (b"%d" % number, 1) for number in range(3, 10)
-    ]
 
 
 def test_skip_ahead_of_the_cursor(side: Side, tail: Any, window: Any) -> None:
@@ -104,20 +88,6 @@ def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
     side.settle()
     one.seek(1)
     assert set(side.dirty_windows()) == {one, two}
-
-
-def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side, tail: Any) -> None:
-    side.publish(tail, *[b"%d" % number for number in range(10)])
-    window = side.window(tail, 0)
-    window.restore(0, 8, [(6, 7)], [])
-    conn = side.consumer(window, rdy=2)
-    ids = [message.id for message in side.received(conn)]
-    window.finish(conn.serial, ids[0])
-    journal = side.journal(window)
-    assert [entry.b for entry in journal if entry.kind == CURSOR] == [8]
-    snapshot = entries(window.snapshot())
-    assert (snapshot[0].kind, snapshot[0].b) == (CURSOR, 8)
-    assert finished(6, 7) in snapshot
 
 
 # --- delayed messages that are in the log alone when they are handed to a channel ---

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import kernel, limits
-from penstock.kernel import BadPub, Cut, Event, Section, Verb
+from penstock.kernel import BadPub, Event, Section, Verb
 
 from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
 
@@ -372,32 +372,3 @@ def test_a_malformed_mpub_ext(
     assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB_EXT, reason)
     assert event[5:] == numbers
     assert tail.message_count == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "cuts"),
-    [
-        (pub_ext(b"t", b"{}", b"xy"), {10: (Cut.SIZE, 0), 14: (Cut.BODY, 0), 18: (Cut.BODY, 0)}),
-        (
-            mpub_ext(b"t", [(b"", b"x"), (b"{}", b"y")]),
-            {
-                11: (Cut.SIZE, 0),
-                15: (Cut.COUNT, 0),
-                19: (Cut.MESSAGE_SIZE, 0),
-                23: (Cut.MESSAGE, 0),
-                26: (Cut.MESSAGE_SIZE, 1),
-                33: (Cut.MESSAGE, 1),
-            },
-        ),
-    ],
-)
-def test_an_end_within_a_command(command: bytes, cuts: dict[int, tuple[Cut, int]]) -> None:
-    verb = Verb.PUB_EXT if command[:1] == b"P" else Verb.MPUB_EXT
-    for length, (cut, index) in cuts.items():
-        side = Side()
-        side.tail()
-        conn = side.connect()
-        conn.feed(command[:length])
-        conn.feed_eof()
-        assert side.settle() == [(Event.CUT, conn, verb, cut, index)], length
-        side.close()

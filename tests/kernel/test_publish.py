@@ -46,53 +46,6 @@ def test_the_partition_there_is_and_what_is_no_number(
     assert tail.committed_end == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"PUB\n", BadPub.PARAMS, ()),
-        (b"PUB\r\n", BadPub.PARAMS, ()),
-        (b"PUB \n", BadPub.TOPIC_NAME, ()),
-        (b"PUB  t\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB a/b\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB \xff\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB a\rb\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB #ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t#ephemera\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t#ephemeral#ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB " + b"x" * 65 + b"\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB " + b"x" * 60 + b"#ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t 5\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB t 5\r\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB new -2 more\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB t\n" + size(0), BadPub.SIZE_INVALID, (0,)),
-        (b"PUB t\n" + size(-1), BadPub.SIZE_INVALID, (-1,)),
-        (b"PUB t\n" + size(-(1 << 31)), BadPub.SIZE_INVALID, (-(1 << 31),)),
-        (b"PUB t\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
-        (b"PUB t\n" + size((1 << 31) - 1), BadPub.SIZE_TOO_BIG, ((1 << 31) - 1, 100)),
-        (b"PUB new\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
-    ],
-)
-def test_a_malformed_pub(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, reason)
-    if reason == BadPub.TOPIC_NAME:
-        assert event[4] == text[4:].partition(b"\n")[0].partition(b" ")[0]
-    elif reason == BadPub.PARTITION:
-        assert event[4] == text.split()[2]
-    assert event[5 : 5 + len(numbers)] == numbers
-    assert side.said(conn, pub(b"t", b"x")) == []  # halted
-    assert tail.message_count == 0
-
-
-@pytest.mark.parametrize(
-    "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
-)
-def test_a_valid_name_of_no_known_topic(side: Side, name: bytes, conn: Any) -> None:
-    assert side.said(conn, pub(name, b"x")) == [(Event.TOPIC, conn, Verb.PUB, name)]
-
-
 def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(
     side: Side, conn: Any
 ) -> None:
@@ -151,49 +104,6 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
     second.resume()
     assert side.poll() == []
     assert tail.open_count == 3
-
-
-# --- MPUB ---
-
-
-@pytest.mark.parametrize("total", [1, 5, 999])
-def test_the_total_of_an_mpub_is_only_checked_for_its_range(
-    side: Side, total: int, tail: Any, conn: Any
-) -> None:
-    assert side.said(conn, mpub(b"t", [b"a", b"b"], total) + pub(b"t", b"c")) == []
-    assert frames(conn.take_output()) == [OK, OK]
-    assert tail.committed_end == 3
-
-
-COUNT_MAX = (BODY_MAX - 4) // 5
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"MPUB\n", BadPub.PARAMS, ()),
-        (b"MPUB \n", BadPub.TOPIC_NAME, ()),
-        (b"MPUB a,b\n", BadPub.TOPIC_NAME, ()),
-        (b"MPUB t\n" + size(0), BadPub.BODY_INVALID, (0,)),
-        (b"MPUB t\n" + size(-7), BadPub.BODY_INVALID, (-7,)),
-        (b"MPUB t\n" + size(1001), BadPub.BODY_TOO_BIG, (1001, 1000)),
-        (b"MPUB t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0,)),
-        (b"MPUB t\n" + size(99) + size(-1), BadPub.COUNT_INVALID, (-1,)),
-        (b"MPUB t\n" + size(99) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1,)),
-        (mpub(b"t", [b"a", b""]), BadPub.MESSAGE_INVALID, (1, 0)),
-        (mpub(b"t", [b"a", b"b", b""])[:-4] + size(-5), BadPub.MESSAGE_INVALID, (2, -5)),
-        (mpub(b"t", [b"a", b"x" * 101]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
-        # its total lies, so what is really received has to be counted
-        (mpub(b"t", [b"x" * 100] * 11, total=500), BadPub.BODY_TOO_BIG, (1044, 1000)),
-    ],
-)
-def test_a_malformed_mpub(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, reason)
-    assert event[5 : 5 + len(numbers)] == numbers
-    assert tail.message_count == 0
 
 
 # --- answers in order ---
@@ -280,13 +190,6 @@ def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes, conn: 
     assert side.settle() == []
     conn.resume()
     assert side.settle() == [line(conn, b"NEXT")]
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])
-def test_a_body_of_a_wrong_size(side: Side, wrong: int, conn: Any) -> None:
-    side.said(conn, b"IDENTIFY\n")
-    conn.read_body(300)
-    assert side.said(conn, size(wrong)) == [(Event.BODY_SIZE, conn, wrong)]
 
 
 # --- publishes that find the open batch full ---

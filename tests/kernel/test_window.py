@@ -13,35 +13,6 @@ from .turns import MS, SECOND, Side, cursor, fin, finished, gone, stray
 TIMEOUT_NS = 60 * SECOND
 
 
-# --- first delivery ---
-
-
-def test_a_message_comes_with_its_timestamp_id_and_first_attempt(
-    side: Side, tail: Any, window: Any
-) -> None:
-    conn = side.consumer(window, rdy=1)
-    published_ns = side.wall_ns
-    id = side.publish(tail, b"hello")
-    (message,) = side.received(conn)
-    assert message == (published_ns, 1, id, b"hello")
-    assert (window.low, window.next, window.depth, window.in_flight) == (0, 1, 0, 1)
-    assert (conn.in_flight, conn.message_count, window.message_count) == (1, 1, 1)
-
-
-# --- requeue ---
-
-
-def test_strays_and_new_messages_take_turns(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=8)
-    id = side.publish(tail, *[b"old"] * 8)
-    side.received(conn)
-    for index in range(8):
-        window.requeue(conn.serial, id + index, 0, side.wall_ns)
-    side.publish(tail, *[b"new"] * 8)
-    got = [message.body for message in side.received(conn)]
-    assert sorted(got) == [b"new"] * 4 + [b"old"] * 4
-
-
 # --- tick ---
 
 
