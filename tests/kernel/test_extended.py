@@ -8,7 +8,7 @@ import pytest
 from penstock import kernel, limits
 from penstock.kernel import BadPub, Event, Section, Verb
 
-from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
+from .turns import OK, Side, frames, mpub_ext, pub, pub_ext
 
 MESSAGE_MAX = 100
 BODY_MAX = 3_000
@@ -309,66 +309,3 @@ def test_a_trace_id_is_left_to_python(side: Side, extended: bool, key: bytes | N
     conn.resume()
     assert side.settle() == []
     assert frames(conn.take_output()) == [OK]
-
-
-# --- what is wrong ---
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"PUB_EXT\n", BadPub.PARAMS, (0, 0)),
-        (b"PUB_EXT\r\n", BadPub.PARAMS, (0, 0)),
-        (b"PUB_EXT a,b\n", BadPub.TOPIC_NAME, (0, 0)),
-        (b"PUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
-        (b"PUB_EXT t\n" + size(0), BadPub.SIZE_INVALID, (0, 0)),
-        (b"PUB_EXT t\n" + size(-1), BadPub.SIZE_INVALID, (-1, 0)),
-        (b"PUB_EXT t\n" + size(2), BadPub.SIZE_INVALID, (2, 0)),
-        (b"PUB_EXT t\n" + size(5) + b"\0\4", BadPub.HEADER_SIZE, (0, 4)),
-        (b"PUB_EXT t\n" + size(5) + b"\0\3", BadPub.SIZE_INVALID, (0, 0)),
-        (b"PUB_EXT t\n" + size(103) + b"\0\0", BadPub.SIZE_TOO_BIG, (101, 100)),
-        (b"PUB_EXT t\n" + size(0x7FFFFFFF) + b"\0\0", BadPub.SIZE_TOO_BIG, (0x7FFFFFFD, 100)),
-        (pub_ext(b"t", b"[]", b"x"), BadPub.HEADER_INVALID, (0, 0)),
-        (pub_ext(b"t", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
-        (pub_ext(b"new", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
-    ],
-)
-def test_a_malformed_pub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB_EXT, reason)
-    assert event[5:] == numbers
-    assert tail.message_count == 0
-
-
-COUNT_MAX = (BODY_MAX - 4) // 7
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"MPUB_EXT\n", BadPub.PARAMS, (0, 0)),
-        (b"MPUB_EXT \n", BadPub.TOPIC_NAME, (0, 0)),
-        (b"MPUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
-        (b"MPUB_EXT t\n" + size(0), BadPub.BODY_INVALID, (0, 0)),
-        (b"MPUB_EXT t\n" + size(BODY_MAX + 1), BadPub.BODY_TOO_BIG, (BODY_MAX + 1, BODY_MAX)),
-        (b"MPUB_EXT t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0, 0)),
-        (b"MPUB_EXT t\n" + size(9) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1, 0)),
-        (b"MPUB_EXT t\n" + size(99) + size(2) + size(2), BadPub.MESSAGE_INVALID, (0, 2)),
-        (mpub_ext(b"t", [(b"", b"a"), (b"{}", b"")]), BadPub.MESSAGE_INVALID, (1, 0)),
-        (mpub_ext(b"t", [(b"", b"a"), (b"", b"x" * 101)]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
-        (b"MPUB_EXT t\n" + size(99) + size(2) + size(3) + b"\0\0a" + size(9) + b"\1\0",
-         BadPub.HEADER_SIZE, (1, 256)),
-        (mpub_ext(b"t", [(b"", b"x" * 100)] * 29, 500), BadPub.BODY_TOO_BIG, (3078, 3000)),
-        (mpub_ext(b"t", [(b"{}", b"x"), (b"{]", b"y"), (b"{}", b"z")]), BadPub.HEADER_INVALID,
-         (1, 1)),
-    ],
-)  # fmt: skip
-def test_a_malformed_mpub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB_EXT, reason)
-    assert event[5:] == numbers
-    assert tail.message_count == 0
