@@ -16,24 +16,6 @@ BODY_MAX = 1_000
 LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 
 
-def line(conn: Any, *params: bytes) -> tuple[Any, ...]:
-    return (Event.LINE, conn, list(params))
-
-
-# --- lines ---
-
-
-def test_a_line_halts_until_resume(side: Side, conn: Any) -> None:
-    assert side.said(conn, b"A\nB\nNOP\nC\n") == [line(conn, b"A")]
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == [line(conn, b"B")]
-    conn.resume()
-    assert side.settle() == [line(conn, b"C")]
-    conn.resume()
-    assert side.settle() == []
-
-
 # --- RDY and FIN ---
 
 
@@ -117,17 +99,6 @@ def test_a_pause_lets_go_of_what_is_held(side: Side) -> None:
 
 def closed(events: list[tuple[Any, ...]]) -> list[Any]:
     return [event[1] for event in events if event[0] == Event.CLOSED]
-
-
-def test_close_drops_at_once_and_reports_once(side: Side, conn: Any) -> None:
-    side.settle()
-    conn.close()
-    conn.close()
-    conn.feed(b"X\n")
-    conn.feed_eof()
-    conn.reply(0, b"late")
-    assert closed(side.settle()) == [conn]
-    assert side.settle() == []
 
 
 def test_close_after_flush_sends_what_is_queued(side: Side, conn: Any) -> None:
@@ -227,15 +198,6 @@ def test_who_grows_beyond_the_bound_is_hung_up_on(bounded: Side, verb: str) -> N
     again = bounded.connect()
     again.feed(whole[:910])  # there is room again
     assert bounded.poll() == []
-
-
-def test_what_is_closed_gives_its_room_back(bounded: Side) -> None:
-    for _ in range(10):
-        conn = bounded.connect()
-        conn.feed(WHOLE["PUB"][:910])
-        assert bounded.poll() == []
-        conn.close()
-        assert [event[0] for event in bounded.poll()] == [Event.CLOSED]
 
 
 def test_small_remainders_do_not_count(bounded: Side) -> None:

@@ -9,7 +9,6 @@ from .turns import (
     SECOND,
     Side,
     bodies,
-    fin,
     finished,
     gone,
     stray,
@@ -73,23 +72,6 @@ def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     assert it.window.lose_range(4, 6) == 0
 
 
-# --- the journal ---
-
-
-def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
-    one, two = side.window(tail), side.window(tail)
-    conn = side.consumer(two, rdy=1)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    assert side.dirty_windows() == [two]
-    two.take_journal()
-    assert side.dirty_windows() == []
-    conn.feed(fin(id))
-    side.settle()
-    one.seek(1)
-    assert set(side.dirty_windows()) == {one, two}
-
-
 # --- delayed messages that are in the log alone when they are handed to a channel ---
 
 
@@ -146,12 +128,6 @@ def bounded(side: Side, count: int, parked_max: int) -> Any:
     window.parked_max = parked_max
     side.search(window)
     return window
-
-
-def test_beyond_the_bound_they_are_counted(side: Side) -> None:
-    window = bounded(side, 5, parked_max=2)
-    assert (counts(window), window.unparked, window.searched) == ((6, 5), 3, 5)
-    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
 
 
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:

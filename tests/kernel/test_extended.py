@@ -133,37 +133,7 @@ def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side) -
     assert sections(side) == [{Section.KEY: {0: b"k"}, Section.TRACE: {0: 5}}]
 
 
-@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
-@pytest.mark.parametrize("headers", [of(a="b"), b'{"key":"k","zan_test":true}'])
-def test_other_headers_need_an_extended_topic_and_the_connection_goes_on(
-    side: Side, verb: Verb, headers: bytes, tail: Any, conn: Any
-) -> None:
-    command = pub_ext(b"t", headers, b"x")
-    if verb == Verb.MPUB_EXT:
-        command = mpub_ext(b"t", [(b"", b"w"), (headers, b"x")])
-    conn.feed(pub(b"t", b"first") + command + pub_ext(b"t", keyed(b"k"), b"last"))
-    refused = (Event.BAD_PUB, conn, verb, BadPub.HEADER_REFUSED, b"t", 0, 0)
-    assert side.settle() == [refused]
-    conn.reply(1, b"E_EXT_NOT_SUPPORT")
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, (1, b"E_EXT_NOT_SUPPORT"), OK]
-    assert tail.message_count == 2
-
-
 # --- where it goes ---
-
-
-def test_a_key_has_its_partition(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    expected = [0, 0, 0]
-    for key in KEYS * 2:
-        assert side.said(conn, pub_ext(b"t", keyed(key), b"x")) == []
-        expected[place(side, key, 3)] += 1
-        assert side.engine.route_key(b"t", key) is tails[place(side, key, 3)]
-    assert [tail.message_count for tail in tails] == expected
-    assert frames(conn.take_output()) == [OK] * 10
 
 
 def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
@@ -186,16 +156,6 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
     ):
         with pytest.raises(KeyError):
             call()
-
-
-def test_a_partition_that_is_named_wins_over_the_key(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    for key in KEYS:
-        assert side.said(conn, pub_ext(b"t 1", keyed(key), b"x")) == []
-    messages = [(keyed(key), b"y") for key in KEYS] + [(b"", b"z")]
-    assert side.said(conn, mpub_ext(b"t 2", messages)) == []
-    assert [tail.message_count for tail in tails] == [0, 5, 6]
 
 
 def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
@@ -288,24 +248,3 @@ def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None
     assert frames(conn.take_output()) == [OK] * (3 + 2 * len(keys))
     assert sum(tail.message_count for tail in tails) == 5 * len(keys)
     assert conn.pending == 0
-
-
-# --- with a trace id ---
-
-
-@pytest.mark.parametrize("extended", [False, True])
-@pytest.mark.parametrize("key", [None, b"", b"k"])
-def test_a_trace_id_is_left_to_python(side: Side, extended: bool, key: bytes | None) -> None:
-    tails = spread(side, 2, extended)
-    conn = side.connect()
-    members = {"##trace_id": "9"} if key is None else {"key": key.decode(), "##trace_id": "9"}
-    headers = json.dumps(members).encode()
-    conn.feed(pub(b"t 0", b"first") + pub_ext(b"t 1", headers, b"body") + pub(b"t 0", b"last"))
-    kept = headers if extended else b""
-    traced = (Event.TRACED, conn, Verb.PUB_EXT, tails[1], kept, key, 9, b"body")
-    assert side.settle() == [traced]
-    assert frames(conn.take_output()) == [OK]
-    assert [tail.message_count for tail in tails] == [1, 0]
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK]

@@ -46,20 +46,6 @@ def test_the_partition_there_is_and_what_is_no_number(
     assert tail.committed_end == 2
 
 
-def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(
-    side: Side, conn: Any
-) -> None:
-    text = pub(b"new", b"hello")
-    assert side.said(conn, text[:-1]) == []
-    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
-    tail = side.tail(b"new")
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK]
-    assert tail.committed_end == 1
-
-
 @pytest.mark.parametrize(
     ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
 )
@@ -109,36 +95,6 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
 # --- answers in order ---
 
 
-def test_a_command_for_python_waits_for_the_answers(side: Side, tail: Any, conn: Any) -> None:
-    conn.feed(pub(b"t", b"x") + b"SUB t c\n" + pub(b"t", b"y"))
-    assert side.poll() == []
-    assert side.flush() == []
-    side.seal(tail)
-    assert side.poll() == []
-    tail.commit()
-    assert side.settle() == [line(conn, b"SUB", b"t", b"c")]
-    conn.reply(0, b"subscribed")
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, (0, b"subscribed"), OK]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [(b"PUB\n", Event.BAD_PUB), (b"PUB t\n" + size(0), Event.BAD_PUB), (b"X\n", Event.LINE)],
-)
-def test_an_error_does_not_overtake_the_answers(
-    side: Side, text: bytes, kind: Event, tail: Any, conn: Any
-) -> None:
-    conn.feed(pub(b"t", b"x") + text)
-    assert side.poll() == []
-    side.seal(tail)
-    tail.commit()
-    (event,) = side.settle()
-    assert event[0] == kind
-    assert frames(conn.take_output()) == [OK]
-
-
 def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=1)
     id = side.publish(tail, b"a")
@@ -176,20 +132,6 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, c
     assert side.settle() == []
     assert frames(conn.take_output()) == [OK, OK]
     assert conn.published == {b"t": 2}
-
-
-# --- bodies for Python ---
-
-
-@pytest.mark.parametrize("body", [b"x", b"{}", b"y" * 300])
-def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes, conn: Any) -> None:
-    text = size(len(body)) + body + b"NEXT\n"
-    assert side.said(conn, b"IDENTIFY\n" + text) == [line(conn, b"IDENTIFY")]
-    conn.read_body(300)
-    assert side.settle() == [(Event.BODY, conn, body)]
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == [line(conn, b"NEXT")]
 
 
 # --- publishes that find the open batch full ---

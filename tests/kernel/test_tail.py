@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from penstock import kernel
-from penstock.kernel import Event, LogEnd, Section, Verb, encode_batch
+from penstock.kernel import Event, LogEnd, encode_batch
 
 from .batches import short_batch
 from .turns import Side, pub
 
-OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the kernel writes as one buffer
 
 
@@ -118,21 +117,6 @@ def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     assert b"".join(tail.seal(1, 1, 0)) == encode_batch([b"abc", b"d"], 0, 1, 1)
 
 
-@pytest.mark.parametrize("body", [b"x", b"x" * LARGE])
-def test_due_times_stand_in_the_trailer(side: Side, body: bytes, tail: Any) -> None:
-    tail.append(body)
-    tail.append(b"later", 77)
-    tail.append(b"much later", 99)
-    expected = kernel.encode_batch(
-        [body, b"later", b"much later"], 0, 8, 5, sections={Section.DUE: {1: 77, 2: 99}}
-    )
-    assert b"".join(bytes(part) for part in tail.seal(8, 5, 0)) == expected
-    tail.commit()
-    tail.append(b"plain")  # the next batch has no due times left over
-    expected = short_batch(b"plain", 3, 16, 6, unsynced=3)
-    assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
-
-
 # --- several sealed batches ---
 
 
@@ -197,26 +181,6 @@ def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
     tail.commit_to(4)
     tail.adopt(1, 1)
     assert ends(tail) == (5, 5, 0)
-
-
-def test_publishers_of_each_batch_are_answered_in_order(side: Side, tail: Any) -> None:
-    tail.sealed_max = 5
-    one, two = side.connect(), side.connect()
-    for conn, body in ((one, b"a"), (two, b"b"), (one, b"c"), (two, b"d")):
-        conn.feed(pub(b"t", body))
-        assert side.poll() == []
-        side.seal(tail)
-    assert (one.pending, two.pending) == (2, 2)
-    tail.commit_to(1)
-    assert side.flush() == []
-    assert (one.take_output(), two.take_output()) == (OK_FRAME, b"")
-    tail.fail_from(3)  # its fourth fails before its second is safe
-    assert side.flush() == []
-    assert (one.pending, two.pending) == (1, 2)
-    tail.commit_to(3)
-    assert side.flush() == [(Event.PUB_FAILED, two, Verb.PUB, tail, False)]
-    assert (one.take_output(), two.take_output()) == (OK_FRAME, OK_FRAME)
-    assert (one.pending, two.pending) == (0, 0)
 
 
 def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> None:
