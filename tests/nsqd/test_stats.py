@@ -19,20 +19,22 @@ from .skewed import lagging as make_it_lag
 from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
 
-TOPIC_KEYS = """
-    topic_name channels depth backend_depth message_count message_bytes paused
-    e2e_processing_latency
-""".split()
-CHANNEL_KEYS = """
-    channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count
-    timeout_count client_count clients paused e2e_processing_latency
-""".split()
-CLIENT_KEYS = """
-    client_id hostname version remote_address state ready_count in_flight_count message_count
-    finish_count requeue_count connect_ts sample_rate deflate snappy user_agent topology_zone
-    topology_region tls tls_cipher_suite tls_version tls_negotiated_protocol
-    tls_negotiated_protocol_is_mutual
-""".split()
+TOPIC_KEYS = [
+    "topic_name", "channels", "depth", "backend_depth", "message_count", "message_bytes",
+    "paused", "e2e_processing_latency",
+]  # fmt: skip
+CHANNEL_KEYS = [
+    "channel_name", "depth", "backend_depth", "in_flight_count", "deferred_count",
+    "message_count", "requeue_count", "timeout_count", "client_count", "clients", "paused",
+    "e2e_processing_latency",
+]  # fmt: skip
+CLIENT_KEYS = [
+    "client_id", "hostname", "version", "remote_address", "state", "ready_count",
+    "in_flight_count", "message_count", "finish_count", "requeue_count", "connect_ts",
+    "sample_rate", "deflate", "snappy", "user_agent", "topology_zone", "topology_region", "tls",
+    "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
+    "tls_negotiated_protocol_is_mutual",
+]  # fmt: skip
 
 
 @pytest.fixture
