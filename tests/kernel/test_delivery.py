@@ -8,7 +8,7 @@ import pytest
 from penstock import kernel
 from penstock.kernel import Event, Held, Section, Source, Stray
 
-from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
+from .turns import MS, SECOND, Side, bodies, fin, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -218,11 +218,3 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side, tail: Any, windo
     assert [message.body for message in side.received(conn)] == [b"y"]
     assert side.received(conn) == []
     assert side.engine.deadline_ns == 0
-
-
-def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side, tail: Any) -> None:
-    conn = side.consumer(side.window(tail), rdy=1000)
-    publisher = side.connect()
-    publisher.feed(mpub(b"t", [b"%d" % number for number in range(300)]))
-    assert side.turn() == []
-    assert bodies(conn.take_output()) == [b"%d" % number for number in range(300)]

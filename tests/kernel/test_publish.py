@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import kernel, limits
-from penstock.kernel import BadPub, Event, Verb
+from penstock.kernel import Event, Verb
 
 from .turns import MS, OK, Side, fin, frames, mpub, mpub_ext, pub, pub_ext, size
 
@@ -240,33 +240,6 @@ def refuse(conn: Any) -> None:
     conn.resume()
 
 
-def spread(side: Side, count: int) -> list[Any]:
-    tails = [side.tail(partition=number) for number in range(count)]
-    side.engine.set_extended(b"t", True)
-    return tails
-
-
-@each
-@pytest.mark.parametrize("piece_bytes", [1, 5, 1000])
-def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> None:
-    (tail,) = spread(side, 1)
-    conn = side.connect()
-    assert side.said(conn, pub(b"t", b"before")) == []
-    tail.refusing = True
-    stream = COMMANDS_PASSED[verb] + pub(b"t", b"behind") + b"NOP\n"
-    kinds = []
-    for at in range(0, len(stream), piece_bytes):
-        for event in side.said(conn, stream[at : at + piece_bytes]):
-            kinds.append(event[0])
-            refuse(conn)
-            tail.refusing = False
-    assert side.settle() == []
-    assert kinds == [Event.REFUSED]
-    assert frames(conn.take_output()) == [OK, REFUSED, OK]
-    assert conn.published == {b"t": 2}
-    assert tail.committed_end == 2
-
-
 @each
 @pytest.mark.parametrize("word", [b"", b" 3"])
 def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
@@ -290,12 +263,3 @@ def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
     tail = side.tail()
     assert side.said(conn, pub(b"t", b"behind")) == []
     assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)
-
-
-def test_sizes_are_looked_at(side: Side, conn: Any) -> None:
-    side.said(conn, b"MPUB t\n")
-    refuse(conn)
-    wrong = size(8) + size(-1)
-    assert side.said(conn, wrong) == [
-        (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
-    ]

@@ -118,18 +118,6 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
     assert counts(tails) == [1, 1, 5]
 
 
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-@pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
-def test_a_publish_names_its_partition(
-    side: Side, tails: list[Any], verb: Verb, word: bytes, number: int, conn: Any
-) -> None:
-    command = pub(b"t " + word, b"x") if verb == Verb.PUB else mpub(b"t " + word, [b"x"])
-    for _ in range(3):
-        assert side.said(conn, command) == []
-    assert counts(tails) == [3 * (place == number) for place in range(3)]
-    assert frames(conn.take_output()) == [OK] * 3
-
-
 def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: Any) -> None:
     side.said(conn, pub(b"t 2", b"x"))
     side.engine.forget_tail(b"t", 2)

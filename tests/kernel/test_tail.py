@@ -1,6 +1,5 @@
 """The writing end of a partition: open, sealed, committed, failed."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +11,6 @@ from .batches import short_batch
 from .turns import Side, pub
 
 LARGE = 5_000  # beyond what the kernel writes as one buffer
-
-
-@pytest.mark.parametrize("bodies", [[b"x", b"y"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
-def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]) -> None:
-    tail = side.tail(start=40)
-    for body in bodies:
-        tail.append(body)
-    parts = tail.seal(9 << 22, 1234, 38, 2)
-    assert b"".join(bytes(part) for part in parts) == kernel.encode_batch(
-        bodies, 40, 9 << 22, 1234, synced_end=38, leader_epoch=2
-    )
-    assert (tail.open_count, tail.open_bytes, tail.sealed_count) == (0, 0, len(bodies))
-    assert (tail.committed_end, tail.written_end) == (40, 40 + len(bodies))
-    tail.validate()
 
 
 @pytest.mark.parametrize("body", [b"x", b"x" * 8, b"x" * LARGE])
@@ -77,29 +62,6 @@ def log_end(file: TornFile, position: int, prepared: int, **more: int) -> LogEnd
     for name, value in more.items():
         setattr(end, name, value)
     return end
-
-
-@pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100], [b"e" * LARGE, b"f"]])
-@pytest.mark.parametrize("with_descriptor", [True, False])
-def test_storing_is_sealing_writing_and_committing(
-    side: Side, tmp_path: Path, bodies: list[bytes], with_descriptor: bool
-) -> None:
-    tails = [side.engine.tail(topic, 40, 1 << 20) for topic in (b"a", b"b")]
-    for tail in tails:
-        for body in bodies:
-            tail.append(body)
-    expected = b"".join(bytes(part) for part in tails[0].seal(9 << 22, 1234, 38, 2))
-    with (tmp_path / "f").open("w+b") as opened:
-        file = TornFile(opened.fileno() if with_descriptor else -1)
-        end = log_end(file, 8, 1 << 20)
-        end.synced_end, end.epoch, end.last_id = 38, 2, (9 << 22) - 1
-        assert tails[1].store(end, 1234)
-        found = opened.read()[8:] if with_descriptor else file.written[0][0]
-    assert (end.position - 8, found) == (len(expected), expected)
-    last_id = (9 << 22) + len(bodies) - 1
-    assert (end.last_position, end.last_id, end.last_timestamp_ns) == (8, last_id, 1234)
-    assert ends(tails[1]) == (40 + len(bodies), 40 + len(bodies), 0)
-    assert tails[1].open_count == 0
 
 
 def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
@@ -212,14 +174,6 @@ def test_dirty_tails_have_something_to_seal(side: Side) -> None:
     one.commit()
     two.fail()
     assert side.engine.dirty_tails() == [one]
-
-
-def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
-    tail = side.engine.tail(b"t", 10, 0)
-    tail.handed_end = 4
-    window = side.window(tail)
-    tail.hand()
-    assert (tail.handed_end, window.depth, window.message_count) == (10, 6, 6)
 
 
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
