@@ -46,19 +46,6 @@ def test_the_partition_there_is_and_what_is_no_number(
     assert tail.committed_end == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
-)
-def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb, tail: Any) -> None:
-    tail.refusing = True
-    conn = side.connect()
-    assert side.said(conn, text[:-1]) == []
-    assert side.said(conn, text[-1:]) == [
-        (Event.REFUSED, conn, verb, tail, 1 if verb == Verb.PUB else 2)
-    ]
-    assert (tail.message_count, conn.pending, conn.published.get(b"t", 0)) == (0, 0, 0)
-
-
 def test_a_bound_lets_through_exactly_so_many(side: Side) -> None:
     tail = side.tail(start=10)
     tail.append_end_max = 13
@@ -138,14 +125,6 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, c
 
 
 BODY = b"x" * 100
-HEADERS = b'{"key":"k"}'
-# a command, its verb, and its bytes behind the size that it announces
-COMMANDS = [
-    (pub(b"t", BODY), Verb.PUB, 100),
-    (mpub(b"t", [BODY, BODY]), Verb.MPUB, 4 + 2 * 104),
-    (pub_ext(b"t", HEADERS, BODY), Verb.PUB_EXT, 2 + len(HEADERS) + 100),
-    (mpub_ext(b"t", [(HEADERS, BODY), (b"", BODY)]), Verb.MPUB_EXT, 4 + 2 * 106 + len(HEADERS)),
-]
 
 
 def full(side: Side, bytes_max: int) -> Any:
@@ -169,23 +148,6 @@ def write(side: Side, tail: Any) -> None:
     tail.commit()
     tail.sealed_max = limits.SEALED_BATCHES_MAX
     side.settle()
-
-
-@pytest.mark.parametrize(("command", "verb", "length"), COMMANDS)
-def test_one_may_wait_and_more_up_to_the_bound(
-    side: Side, command: bytes, verb: Verb, length: int
-) -> None:
-    tail = full(side, 2 * length)
-    first, second, third = (side.connect() for _ in range(3))
-    assert say(side, first, command) == []
-    assert tail.waiting_bytes == length
-    assert say(side, second, command) == []
-    assert tail.waiting_bytes == 2 * length
-    assert say(side, third, command) == [(Event.CROWDED, third, verb, tail, length)]
-    assert tail.waiting_bytes == 2 * length
-    write(side, tail)
-    assert tail.waiting_bytes == 0
-    assert [frames(conn.take_output()) for conn in (first, second, third)] == [[OK], [OK], []]
 
 
 def test_what_waits_elsewhere_counts(side: Side) -> None:

@@ -161,21 +161,6 @@ def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> No
 # --- which tails are to be sealed ---
 
 
-def test_dirty_tails_have_something_to_seal(side: Side) -> None:
-    one, two = side.tail(b"one"), side.tail(b"two")
-    assert side.engine.dirty_tails() == []
-    two.append(b"x")
-    one.append(b"y")
-    assert side.engine.dirty_tails() == [two, one]
-    side.seal(one)
-    side.seal(two)
-    one.append(b"z")  # can't be sealed before the other is through
-    assert side.engine.dirty_tails() == []
-    one.commit()
-    two.fail()
-    assert side.engine.dirty_tails() == [one]
-
-
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
     tail = side.tail(start=3)
     whole = encode_batch([b"one", b"two"], 3, 1, 1)
