@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.client import Consumer, Message
 from penstock.errors import ClientClosed, ConfigError, MessageSettled, NameInvalid
 
@@ -137,6 +138,25 @@ async def test_touching_ends_where_nsqd_would_not_listen() -> None:
             touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
             assert 1 <= touches <= 5
             held.fin()
+
+
+async def test_others_have_a_turn_after_many_messages_that_were_there() -> None:
+    count, turns = 2 * limits.CLIENT_TURNS_APART, 0
+
+    async def another() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    nsqd = FakeNsqd(deliver(*(message(number, b"x") for number in range(count))))
+    async with nsqd, Consumer("t", "c", nsqd.address, max_in_flight=count) as consumer:
+        await until(lambda: consumer.counts.received == count)
+        task = asyncio.create_task(another())
+        for _ in range(count):
+            await one(consumer)
+        task.cancel()
+    assert 1 <= turns <= 3
 
 
 async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:

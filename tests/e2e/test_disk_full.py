@@ -10,7 +10,7 @@ import pytest
 
 from .daemon import Daemon
 from .lookupd import eventually
-from .v2client import Message, Refused, V2Client, mpub_bytes, pub_bytes
+from .v2client import Message, Refused, V2Client, mpub, pub
 
 MIB = 1024 * 1024
 TOPIC = "t"
@@ -44,7 +44,7 @@ class Ledger:
         if self.publisher is None:
             self.publisher = self.daemon.client()
         is_one = verb == "PUB"
-        self.publisher.send(pub_bytes(TOPIC, bodies[0]) if is_one else mpub_bytes(TOPIC, bodies))
+        self.publisher.send(pub(TOPIC, bodies[0]) if is_one else mpub(TOPIC, bodies))
         try:
             self.publisher.ok()
         except Refused as error:

@@ -16,7 +16,7 @@ from penstock.wire.frames import Message, decode_message
 
 from .daemon import Daemon
 from .lookupd import eventually
-from .v2client import ERROR, MESSAGE, Closed, V2Client, pub_bytes
+from .v2client import ERROR, MESSAGE, Closed, V2Client, pub
 
 TOPIC = "t"
 HISTORIES = seeds(1, 5)  # of each durability
@@ -97,7 +97,7 @@ class Publisher(threading.Thread):
                 self._note(*bodies)
             case "pipelined":
                 self._send(bodies)
-                client.send(b"".join(pub_bytes(TOPIC, body) for body in bodies))
+                client.send(b"".join(pub(TOPIC, body) for body in bodies))
                 for body in bodies:
                     client.ok()
                     self._note(body)

@@ -22,7 +22,7 @@ from penstock.kernel import encode_batch
 
 from .daemon import Daemon
 from .syscalls import ROOT, LosesAll, Trace, compile_library, write_out
-from .v2client import V2Client, pub_bytes
+from .v2client import V2Client, pub
 
 IMAGES = int(os.environ.get("PENSTOCK_TEST_ROUNDS", "20"))
 STEPS = 60
@@ -131,7 +131,7 @@ class Clients:
             self.books.published[topic] |= dict.fromkeys(bodies, span)
             return
         begun = self._size()
-        publisher.send(b"".join(pub_bytes(topic, body) for body in bodies))
+        publisher.send(b"".join(pub(topic, body) for body in bodies))
         for body in bodies:
             publisher.ok()
             self.books.published[topic][body] = Span(begun, self._size())

@@ -37,15 +37,15 @@ class Closed(EOFError):
     """The daemon has hung up."""
 
 
-def pub_bytes(topic: str, body: bytes) -> bytes:
+def pub(topic: str, body: bytes) -> bytes:
     return b"PUB %s\n" % topic.encode() + with_size(body)
 
 
-def dpub_bytes(topic: str, delay_ms: int, body: bytes) -> bytes:
+def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
     return b"DPUB %s %d\n" % (topic.encode(), delay_ms) + with_size(body)
 
 
-def mpub_bytes(topic: str, bodies: Iterable[bytes]) -> bytes:
+def mpub(topic: str, bodies: Iterable[bytes]) -> bytes:
     return b"MPUB %s\n" % topic.encode() + with_size(encode_bodies(list(bodies)))
 
 
@@ -161,15 +161,15 @@ class V2Client(Connection):
         return found
 
     def pub(self, topic: str, body: bytes) -> None:
-        self.send(pub_bytes(topic, body))
+        self.send(pub(topic, body))
         self.ok()
 
     def dpub(self, topic: str, delay_ms: int, body: bytes) -> None:
-        self.send(dpub_bytes(topic, delay_ms, body))
+        self.send(dpub(topic, delay_ms, body))
         self.ok()
 
     def mpub(self, topic: str, bodies: Iterable[bytes]) -> None:
-        self.send(mpub_bytes(topic, bodies))
+        self.send(mpub(topic, bodies))
         self.ok()
 
     def sub(self, topic: str, channel: str) -> None:

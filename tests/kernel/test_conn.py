@@ -6,91 +6,14 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel import Cut, Event, Held, Verb
-from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
+from penstock.kernel import Cut, Event, Verb
+from penstock.limits import CLOSE_DRAIN_NS
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, frames, mpub, pub, size
+from .turns import MS, OK, SECOND, Side, bodies, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
 LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
-
-
-def line(conn: Any, *params: bytes) -> tuple[Any, ...]:
-    return (Event.LINE, conn, list(params))
-
-
-# --- magic ---
-
-
-def test_the_magic_says_nothing(side: Side) -> None:
-    conn = side.engine.open_detached()
-    side.pass_time(SECOND)
-    assert side.said(conn, MAGIC) == []
-    assert conn.take_output() == b""
-    assert conn.last_command_ns == side.mono_ns
-
-
-@pytest.mark.parametrize("magic", [b"  V1", b"GET ", b"\x00\x00\x00\x00"])
-def test_a_wrong_magic_is_reported(side: Side, magic: bytes) -> None:
-    conn = side.engine.open_detached()
-    assert side.said(conn, magic + b"NOP\nSUB t c\n") == [(Event.BAD_MAGIC, conn, magic)]
-
-
-def test_an_end_before_the_magic_just_closes(side: Side) -> None:
-    conn = side.engine.open_detached()
-    conn.feed(b"  V")
-    conn.feed_eof()
-    (event,) = side.settle()
-    assert event[:2] == (Event.CLOSED, conn)
-
-
-# --- lines ---
-
-
-@pytest.mark.parametrize(
-    ("text", "params"),
-    [
-        (b"SUB t c\n", [b"SUB", b"t", b"c"]),
-        (b"SUB t c\r\n", [b"SUB", b"t", b"c"]),
-        (b"SUB  c\n", [b"SUB", b"", b"c"]),
-        (b"SUB t c \n", [b"SUB", b"t", b"c", b""]),
-        (b"\n", [b""]),
-        (b"\r\n", [b""]),
-        (b"\r\r\n", [b"\r"]),
-        (b" \n", [b"", b""]),
-        (b"sub t c\n", [b"sub", b"t", b"c"]),
-        (b"NOPE\n", [b"NOPE"]),
-        (b"PUBX t\n", [b"PUBX", b"t"]),
-        (b"DPUB t 5\n", [b"DPUB", b"t", b"5"]),
-        (b"\xff\x00 \x01\n", [b"\xff\x00", b"\x01"]),
-        (b"RDY 5\n", [b"RDY", b"5"]),  # nothing is subscribed: not hot
-        (b"FIN 0123456789abcdef\n", [b"FIN", b"0123456789abcdef"]),
-    ],
-)
-def test_a_line_is_split_at_every_space(
-    side: Side, text: bytes, params: list[bytes], conn: Any
-) -> None:
-    side.pass_time(SECOND)
-    assert side.said(conn, text) == [line(conn, *params)]
-    assert conn.last_command_ns == side.mono_ns
-
-
-def test_a_line_halts_until_resume(side: Side, conn: Any) -> None:
-    assert side.said(conn, b"A\nB\nNOP\nC\n") == [line(conn, b"A")]
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == [line(conn, b"B")]
-    conn.resume()
-    assert side.settle() == [line(conn, b"C")]
-    conn.resume()
-    assert side.settle() == []
-
-
-@pytest.mark.parametrize("text", [b"X" * (LINE_BYTES_MAX + 1), b"X" * LINE_BYTES_MAX + b"Y\n"])
-def test_a_longer_line_drops_the_connection(side: Side, text: bytes, conn: Any) -> None:
-    assert side.said(conn, text) == [(Event.CLOSED, conn, "line too long")]
-    assert conn.take_output() == b""
 
 
 # --- RDY and FIN ---
@@ -115,36 +38,6 @@ def test_rdy_is_taken_by_the_kernel(side: Side, text: bytes, count: int) -> None
     assert side.said(conn, text) == []
     assert conn.rdy == count
     assert conn.last_command_ns == side.mono_ns
-
-
-@pytest.mark.parametrize(
-    "param",
-    [b"2501", b"-1", b"+5", b"x", b"5x", b"0x5", b"99999999999999999999999", b"9" * 5_000, b"5\r"],
-)
-def test_an_odd_rdy_is_left_to_python(side: Side, param: bytes) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    assert side.said(conn, b"RDY " + param + b" \n") == [line(conn, b"RDY", param, b"")]
-    assert conn.rdy == 3
-
-
-@pytest.mark.parametrize(
-    "text",  # a carriage return is a byte like any other inside a line
-    [b"0123456789abcdef", b"zzzzzzzzzzzzzzzz", b"+123456789abcdef", b"0123456789abcde\r"],
-)
-def test_fin_of_what_is_not_in_flight(side: Side, text: bytes) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    failed = (Event.FIN_FAILED, conn, text, Held.NOT_IN_FLIGHT)
-    assert side.said(conn, b"FIN " + text + b" x\nNOP\nX\n") == [failed, line(conn, b"X")]
-
-
-@pytest.mark.parametrize(
-    "params",
-    [[b""], [b"0123456789abcde"], [b"0123456789abcdef0"], [b"01234567", b"9abcdef"],
-     [b"", b"123456789abcdef"]],
-)  # fmt: skip
-def test_fin_of_no_id_is_left_to_python(side: Side, params: list[bytes]) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    assert side.said(conn, b" ".join([b"FIN", *params]) + b"\n") == [line(conn, b"FIN", *params)]
 
 
 # --- output on hold ---
@@ -208,17 +101,6 @@ def closed(events: list[tuple[Any, ...]]) -> list[Any]:
     return [event[1] for event in events if event[0] == Event.CLOSED]
 
 
-def test_close_drops_at_once_and_reports_once(side: Side, conn: Any) -> None:
-    side.settle()
-    conn.close()
-    conn.close()
-    conn.feed(b"X\n")
-    conn.feed_eof()
-    conn.reply(0, b"late")
-    assert closed(side.settle()) == [conn]
-    assert side.settle() == []
-
-
 def test_close_after_flush_sends_what_is_queued(side: Side, conn: Any) -> None:
     side.said(conn, b"BAD\n")
     conn.reply(1, b"E_INVALID")
@@ -242,15 +124,6 @@ def test_who_has_ended_its_stream_gets_no_more(side: Side, tail: Any, window: An
     side.publish(tail, b"y")
     side.settle()
     assert (window.in_flight, window.depth) == (0, 2)
-
-
-@pytest.mark.parametrize("text", [b"", b"SU", b"PUB t"])
-def test_an_end_inside_a_line_closes(side: Side, text: bytes) -> None:
-    side.tail()
-    conn = side.connect()
-    conn.feed(text)
-    conn.feed_eof()
-    assert closed(side.settle()) == [conn]
 
 
 @pytest.mark.parametrize(
@@ -325,15 +198,6 @@ def test_who_grows_beyond_the_bound_is_hung_up_on(bounded: Side, verb: str) -> N
     again = bounded.connect()
     again.feed(whole[:910])  # there is room again
     assert bounded.poll() == []
-
-
-def test_what_is_closed_gives_its_room_back(bounded: Side) -> None:
-    for _ in range(10):
-        conn = bounded.connect()
-        conn.feed(WHOLE["PUB"][:910])
-        assert bounded.poll() == []
-        conn.close()
-        assert [event[0] for event in bounded.poll()] == [Event.CLOSED]
 
 
 def test_small_remainders_do_not_count(bounded: Side) -> None:

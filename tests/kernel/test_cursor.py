@@ -6,14 +6,9 @@ from typing import Any
 from penstock.kernel import Held, Stray
 
 from .turns import (
-    CURSOR,
-    RESET,
     SECOND,
-    Entry,
     Side,
     bodies,
-    entries,
-    fin,
     finished,
     gone,
     stray,
@@ -37,18 +32,6 @@ def busy_window(side: Side) -> tuple[SimpleNamespace, int]:
     assert (window.in_flight, window.delayed, window.depth, conn.in_flight) == (3, 1, 5, 3)
     side.validate()
     return SimpleNamespace(tail=tail, window=window, conn=conn), id
-
-
-def test_seek_goes_back(side: Side) -> None:
-    it, _ = busy_window(side)
-    it.window.seek(3)
-    assert (it.window.low, it.window.next, it.window.depth, it.conn.in_flight) == (3, 3, 7, 0)
-    assert side.journal(it.window) == [Entry(RESET, 0, 0, 0, 3, 3, 0)]
-    it.conn.rdy = 10
-    got = side.received(it.conn)
-    assert [(message.body, message.attempts) for message in got] == [
-        (b"%d" % number, 1) for number in range(3, 10)
-    ]
 
 
 def test_skip_ahead_of_the_cursor(side: Side, tail: Any, window: Any) -> None:
@@ -87,37 +70,6 @@ def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     assert (it.window.depth, it.window.delayed) == (4, 0)
     assert sorted(side.journal(it.window)) == [gone(4, id + 4), gone(5, id + 5)]
     assert it.window.lose_range(4, 6) == 0
-
-
-# --- the journal ---
-
-
-def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
-    one, two = side.window(tail), side.window(tail)
-    conn = side.consumer(two, rdy=1)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    assert side.dirty_windows() == [two]
-    two.take_journal()
-    assert side.dirty_windows() == []
-    conn.feed(fin(id))
-    side.settle()
-    one.seek(1)
-    assert set(side.dirty_windows()) == {one, two}
-
-
-def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side, tail: Any) -> None:
-    side.publish(tail, *[b"%d" % number for number in range(10)])
-    window = side.window(tail, 0)
-    window.restore(0, 8, [(6, 7)], [])
-    conn = side.consumer(window, rdy=2)
-    ids = [message.id for message in side.received(conn)]
-    window.finish(conn.serial, ids[0])
-    journal = side.journal(window)
-    assert [entry.b for entry in journal if entry.kind == CURSOR] == [8]
-    snapshot = entries(window.snapshot())
-    assert (snapshot[0].kind, snapshot[0].b) == (CURSOR, 8)
-    assert finished(6, 7) in snapshot
 
 
 # --- delayed messages that are in the log alone when they are handed to a channel ---
@@ -176,12 +128,6 @@ def bounded(side: Side, count: int, parked_max: int) -> Any:
     window.parked_max = parked_max
     side.search(window)
     return window
-
-
-def test_beyond_the_bound_they_are_counted(side: Side) -> None:
-    window = bounded(side, 5, parked_max=2)
-    assert (counts(window), window.unparked, window.searched) == ((6, 5), 3, 5)
-    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
 
 
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:

@@ -8,7 +8,7 @@ import pytest
 from penstock import kernel
 from penstock.kernel import Event, Held, Section, Source, Stray
 
-from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
+from .turns import MS, SECOND, Side, bodies, fin, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -107,25 +107,6 @@ def test_an_own_id_that_is_another_messages_by_formula(side: Side) -> None:
 # --- reading behind the memory ---
 
 
-def test_what_is_not_in_memory_is_asked_for_once(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    for number in range(4):
-        side.publish(tail, b"%d" % number)
-    assert side.settle() == []  # nobody wants it yet
-    conn = side.consumer(window, rdy=10)
-    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 0)]
-    conn.rdy = 11
-    assert side.settle() == []
-    assert window.load(Source.FORWARD, side.block(b"t", 0, 2)) == 2
-    events = side.flush()
-    assert bodies(conn.take_output()) == [b"0", b"1"]
-    assert events == [(Event.NEED, window, Source.FORWARD, 2)]
-    window.load(Source.FORWARD, side.block(b"t", 2, 1))
-    assert side.flush() == []  # the last one is in memory
-    assert bodies(conn.take_output()) == [b"2", b"3"]
-
-
 def test_a_block_that_is_cut_is_refused(side: Side) -> None:
     tail = side.tail(memory=0)
     window = side.window(tail)
@@ -150,20 +131,6 @@ def test_a_stray_that_cannot_be_read_is_lost(side: Side) -> None:
     window.load(Source.STRAY, side.block(b"t", 1, 1))
     side.settle()
     assert bodies(conn.take_output()) == [b"1"]
-
-
-def test_damage_under_the_cursor_is_skipped(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    for number in range(3):
-        side.publish(tail, b"%d" % number)
-    conn = side.consumer(window, rdy=10)
-    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 0)]
-    window.skip(0, 1)
-    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 1)]
-    window.load(Source.FORWARD, side.block(b"t", 1))
-    side.settle()
-    assert bodies(conn.take_output()) == [b"1", b"2"]
 
 
 # --- sampling ---
@@ -251,11 +218,3 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side, tail: Any, windo
     assert [message.body for message in side.received(conn)] == [b"y"]
     assert side.received(conn) == []
     assert side.engine.deadline_ns == 0
-
-
-def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side, tail: Any) -> None:
-    conn = side.consumer(side.window(tail), rdy=1000)
-    publisher = side.connect()
-    publisher.feed(mpub(b"t", [b"%d" % number for number in range(300)]))
-    assert side.turn() == []
-    assert bodies(conn.take_output()) == [b"%d" % number for number in range(300)]

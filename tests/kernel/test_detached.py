@@ -9,7 +9,7 @@ import pytest
 
 from penstock.kernel import Event, Verb
 
-from .turns import MAGIC, OK, Side, fin, frames, mpub, pub, size
+from .turns import MAGIC, OK, Side, frames, mpub, pub
 
 
 @pytest.fixture
@@ -114,21 +114,6 @@ def test_output_taken_from_a_consumer_makes_the_engine_busy(side: Side) -> None:
     assert side.engine.busy
 
 
-# --- locked: everything is for Python ---
-
-
-@pytest.mark.parametrize(
-    "command",
-    [pub(b"t", b"x"), mpub(b"t", [b"x"]), b"RDY 5\n", fin(1), b"NOP\n", b"PUB\n", b"XYZ a\n"],
-)
-def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes, tail: Any) -> None:
-    conn = side.consumer(side.window(tail))
-    conn.locked = True
-    (event,) = side.said(conn, command)
-    assert event == (Event.LINE, conn, command.partition(b"\n")[0].split(b" "))
-    assert (conn.rdy, tail.open_count, tail.committed_end) == (0, 0, 0)
-
-
 # --- allowed: a topic at a time ---
 
 
@@ -151,23 +136,3 @@ def test_leave_is_asked_for_each_topic_once(
     conn.resume()
     assert side.settle() == []
     assert tail.committed_end == 3
-
-
-def test_sizes_of_an_mpub_are_looked_at_after_the_leave(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    conn.allowed = set()
-    (event,) = side.said(conn, b"MPUB t\n" + size(-1))
-    assert event == (Event.TOPIC, conn, Verb.MPUB, b"t")
-    conn.allowed.add(b"t")
-    conn.resume()
-    (event,) = side.settle()
-    assert event[0] == Event.BAD_PUB
-
-
-def test_a_leave_without_a_topic_asks_again(side: Side, conn: Any) -> None:
-    conn.allowed = {b"t"}
-    assert side.said(conn, pub(b"t", b"x")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
-    side.tail()
-    conn.resume()
-    assert side.settle() == []

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock import kernel, limits
-from penstock.kernel import BadPub, Cut, Event, Section, Verb
+from penstock.kernel import BadPub, Event, Section, Verb
 
-from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
+from .turns import OK, Side, frames, mpub_ext, pub, pub_ext
 
 MESSAGE_MAX = 100
 BODY_MAX = 3_000
@@ -133,37 +133,7 @@ def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side) -
     assert sections(side) == [{Section.KEY: {0: b"k"}, Section.TRACE: {0: 5}}]
 
 
-@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
-@pytest.mark.parametrize("headers", [of(a="b"), b'{"key":"k","zan_test":true}'])
-def test_other_headers_need_an_extended_topic_and_the_connection_goes_on(
-    side: Side, verb: Verb, headers: bytes, tail: Any, conn: Any
-) -> None:
-    command = pub_ext(b"t", headers, b"x")
-    if verb == Verb.MPUB_EXT:
-        command = mpub_ext(b"t", [(b"", b"w"), (headers, b"x")])
-    conn.feed(pub(b"t", b"first") + command + pub_ext(b"t", keyed(b"k"), b"last"))
-    refused = (Event.BAD_PUB, conn, verb, BadPub.HEADER_REFUSED, b"t", 0, 0)
-    assert side.settle() == [refused]
-    conn.reply(1, b"E_EXT_NOT_SUPPORT")
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, (1, b"E_EXT_NOT_SUPPORT"), OK]
-    assert tail.message_count == 2
-
-
 # --- where it goes ---
-
-
-def test_a_key_has_its_partition(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    expected = [0, 0, 0]
-    for key in KEYS * 2:
-        assert side.said(conn, pub_ext(b"t", keyed(key), b"x")) == []
-        expected[place(side, key, 3)] += 1
-        assert side.engine.route_key(b"t", key) is tails[place(side, key, 3)]
-    assert [tail.message_count for tail in tails] == expected
-    assert frames(conn.take_output()) == [OK] * 10
 
 
 def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
@@ -186,16 +156,6 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
     ):
         with pytest.raises(KeyError):
             call()
-
-
-def test_a_partition_that_is_named_wins_over_the_key(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    for key in KEYS:
-        assert side.said(conn, pub_ext(b"t 1", keyed(key), b"x")) == []
-    messages = [(keyed(key), b"y") for key in KEYS] + [(b"", b"z")]
-    assert side.said(conn, mpub_ext(b"t 2", messages)) == []
-    assert [tail.message_count for tail in tails] == [0, 5, 6]
 
 
 def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
@@ -288,116 +248,3 @@ def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None
     assert frames(conn.take_output()) == [OK] * (3 + 2 * len(keys))
     assert sum(tail.message_count for tail in tails) == 5 * len(keys)
     assert conn.pending == 0
-
-
-# --- with a trace id ---
-
-
-@pytest.mark.parametrize("extended", [False, True])
-@pytest.mark.parametrize("key", [None, b"", b"k"])
-def test_a_trace_id_is_left_to_python(side: Side, extended: bool, key: bytes | None) -> None:
-    tails = spread(side, 2, extended)
-    conn = side.connect()
-    members = {"##trace_id": "9"} if key is None else {"key": key.decode(), "##trace_id": "9"}
-    headers = json.dumps(members).encode()
-    conn.feed(pub(b"t 0", b"first") + pub_ext(b"t 1", headers, b"body") + pub(b"t 0", b"last"))
-    kept = headers if extended else b""
-    traced = (Event.TRACED, conn, Verb.PUB_EXT, tails[1], kept, key, 9, b"body")
-    assert side.settle() == [traced]
-    assert frames(conn.take_output()) == [OK]
-    assert [tail.message_count for tail in tails] == [1, 0]
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK]
-
-
-# --- what is wrong ---
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"PUB_EXT\n", BadPub.PARAMS, (0, 0)),
-        (b"PUB_EXT\r\n", BadPub.PARAMS, (0, 0)),
-        (b"PUB_EXT a,b\n", BadPub.TOPIC_NAME, (0, 0)),
-        (b"PUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
-        (b"PUB_EXT t\n" + size(0), BadPub.SIZE_INVALID, (0, 0)),
-        (b"PUB_EXT t\n" + size(-1), BadPub.SIZE_INVALID, (-1, 0)),
-        (b"PUB_EXT t\n" + size(2), BadPub.SIZE_INVALID, (2, 0)),
-        (b"PUB_EXT t\n" + size(5) + b"\0\4", BadPub.HEADER_SIZE, (0, 4)),
-        (b"PUB_EXT t\n" + size(5) + b"\0\3", BadPub.SIZE_INVALID, (0, 0)),
-        (b"PUB_EXT t\n" + size(103) + b"\0\0", BadPub.SIZE_TOO_BIG, (101, 100)),
-        (b"PUB_EXT t\n" + size(0x7FFFFFFF) + b"\0\0", BadPub.SIZE_TOO_BIG, (0x7FFFFFFD, 100)),
-        (pub_ext(b"t", b"[]", b"x"), BadPub.HEADER_INVALID, (0, 0)),
-        (pub_ext(b"t", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
-        (pub_ext(b"new", b'{"key":1}', b"x"), BadPub.HEADER_INVALID, (0, 7)),
-    ],
-)
-def test_a_malformed_pub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB_EXT, reason)
-    assert event[5:] == numbers
-    assert tail.message_count == 0
-
-
-COUNT_MAX = (BODY_MAX - 4) // 7
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"MPUB_EXT\n", BadPub.PARAMS, (0, 0)),
-        (b"MPUB_EXT \n", BadPub.TOPIC_NAME, (0, 0)),
-        (b"MPUB_EXT t 7\n", BadPub.PARTITION, (0, 0)),
-        (b"MPUB_EXT t\n" + size(0), BadPub.BODY_INVALID, (0, 0)),
-        (b"MPUB_EXT t\n" + size(BODY_MAX + 1), BadPub.BODY_TOO_BIG, (BODY_MAX + 1, BODY_MAX)),
-        (b"MPUB_EXT t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0, 0)),
-        (b"MPUB_EXT t\n" + size(9) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1, 0)),
-        (b"MPUB_EXT t\n" + size(99) + size(2) + size(2), BadPub.MESSAGE_INVALID, (0, 2)),
-        (mpub_ext(b"t", [(b"", b"a"), (b"{}", b"")]), BadPub.MESSAGE_INVALID, (1, 0)),
-        (mpub_ext(b"t", [(b"", b"a"), (b"", b"x" * 101)]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
-        (b"MPUB_EXT t\n" + size(99) + size(2) + size(3) + b"\0\0a" + size(9) + b"\1\0",
-         BadPub.HEADER_SIZE, (1, 256)),
-        (mpub_ext(b"t", [(b"", b"x" * 100)] * 29, 500), BadPub.BODY_TOO_BIG, (3078, 3000)),
-        (mpub_ext(b"t", [(b"{}", b"x"), (b"{]", b"y"), (b"{}", b"z")]), BadPub.HEADER_INVALID,
-         (1, 1)),
-    ],
-)  # fmt: skip
-def test_a_malformed_mpub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB_EXT, reason)
-    assert event[5:] == numbers
-    assert tail.message_count == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "cuts"),
-    [
-        (pub_ext(b"t", b"{}", b"xy"), {10: (Cut.SIZE, 0), 14: (Cut.BODY, 0), 18: (Cut.BODY, 0)}),
-        (
-            mpub_ext(b"t", [(b"", b"x"), (b"{}", b"y")]),
-            {
-                11: (Cut.SIZE, 0),
-                15: (Cut.COUNT, 0),
-                19: (Cut.MESSAGE_SIZE, 0),
-                23: (Cut.MESSAGE, 0),
-                26: (Cut.MESSAGE_SIZE, 1),
-                33: (Cut.MESSAGE, 1),
-            },
-        ),
-    ],
-)
-def test_an_end_within_a_command(command: bytes, cuts: dict[int, tuple[Cut, int]]) -> None:
-    verb = Verb.PUB_EXT if command[:1] == b"P" else Verb.MPUB_EXT
-    for length, (cut, index) in cuts.items():
-        side = Side()
-        side.tail()
-        conn = side.connect()
-        conn.feed(command[:length])
-        conn.feed_eof()
-        assert side.settle() == [(Event.CUT, conn, verb, cut, index)], length
-        side.close()

@@ -122,17 +122,6 @@ def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
     ]
 
 
-def test_what_is_sent_again_has_its_headers_again(side: Side, tail: Any, window: Any) -> None:
-    publish(side, tail, *MIXED)
-    conn = consumer(side, window, 5, extended=True, detailed=True)
-    first = long_frames(conn.take_output(), detailed=True)
-    for one in reversed(first):  # each then lies before the one that was read last
-        window.requeue(conn.serial, one.id, 0, side.wall_ns)
-    side.settle()
-    again = long_frames(conn.take_output(), detailed=True)
-    assert again == [one._replace(attempts=2) for one in reversed(first)]
-
-
 def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
     tail = side.tail(memory=1)
     window = side.window(tail)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import Filter, Rule, Section, TraceKind
-from penstock.log.fold import fold_entries
 
 from .turns import Side, bodies, cursor, fin, finished, messages
 
@@ -217,19 +216,6 @@ def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     assert taken(side, plain) == [b"-2"]
 
 
-def test_it_survives_a_restart(side: Side, tail: Any, window: Any) -> None:
-    a = consumer_tagged(side, window, b"a")
-    publish_tagged(side, tail, "a", None, "a", "b")
-    assert taken(side, a) == [b"a0", b"a2"]
-    state = fold_entries(window.take_journal())
-    again = side.window(tail, 0)
-    again.restore(state.low, state.next, state.finished, state.strays)
-    assert again.depth == 4
-    a, plain = consumer_tagged(side, again, b"a"), consumer_tagged(side, again)
-    assert taken(side, a) == [b"a0", b"a2"]
-    assert taken(side, plain) == [b"-1", b"b3"]
-
-
 def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
     side: Side, tail: Any, window: Any
 ) -> None:
@@ -242,33 +228,6 @@ def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
     assert (window.depth, window.exhausted) == (1, 0)
     plain = consumer_tagged(side, window)
     assert [one.attempts for one in messages(plain.take_output())] == [6]
-
-
-def test_what_waits_behind_the_memory_is_read(side: Side) -> None:
-    tail = side.tail(memory=1)
-    window = side.window(tail)
-    a = consumer_tagged(side, window, b"a")
-    for tag in (None, "a", None, "a"):
-        publish_tagged(side, tail, tag)
-    side.serve_needs(side.turn())
-    assert bodies(a.take_output()) == [b"a0", b"a0"]
-    conn = side.connect()
-    side.poll()
-    conn.subscribe(window)
-    conn.rdy = 9
-    assert side.serve_needs(side.turn())
-    assert bodies(conn.take_output()) == [b"-0", b"-0"]
-
-
-def test_emptying_and_seeking_forget_what_waits(side: Side, tail: Any, window: Any) -> None:
-    a = consumer_tagged(side, window, b"a")
-    publish_tagged(side, tail, None, None)
-    side.settle()
-    window.empty()
-    assert (window.depth, window.floor) == (0, 2)
-    window.seek(0)
-    side.settle()
-    assert (window.depth, taken(side, a)) == (2, [])
 
 
 def test_a_tag_is_set_before_subscribing(side: Side) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.kernel import Held, Order, Section, Stray, StrayRecord
+from penstock.kernel import Held, Order, Section, Stray
 from penstock.log.fold import fold_entries
 
 from .turns import MS, SECOND, Message, Side, fin, messages
@@ -53,21 +53,6 @@ def test_what_is_aside_can_be_settled_by_hand(side: Side, window: Any) -> None:
     assert done(side, conn, a1) == "a3"
     assert window.settle_stray(a3, -1) is False
     assert done(side, conn, a3) == "a4"
-
-
-def test_what_came_due_before_anybody_consumed_waits_for_no_other_key(side: Side) -> None:
-    """The cursor has come by its offset when the message before is sent."""
-    window = side.window(side.tail(), 0)
-    window.order = Order.KEY
-    say(side, window, "a1")
-    (b1,) = say(side, window, "b1", side.wall_ns + SECOND)
-    side.settle()
-    again = side.window(window.tail, 0)
-    again.order = Order.KEY
-    again.restore(0, 0, [], [StrayRecord(1, b1, 0, Stray.DELAYED, side.wall_ns + SECOND)])
-    side.pass_time(2 * SECOND)
-    side.tick()
-    assert heard(side, side.consumer(again, rdy=10)) == "a1 b1"
 
 
 def test_what_is_delayed_by_hand_before_it_was_sent_loses_its_place(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import kernel, limits
-from penstock.kernel import BadPub, Event, Verb
+from penstock.kernel import Event, Verb
 
 from .turns import MS, OK, Side, fin, frames, mpub, mpub_ext, pub, pub_ext, size
 
@@ -46,80 +46,6 @@ def test_the_partition_there_is_and_what_is_no_number(
     assert tail.committed_end == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"PUB\n", BadPub.PARAMS, ()),
-        (b"PUB\r\n", BadPub.PARAMS, ()),
-        (b"PUB \n", BadPub.TOPIC_NAME, ()),
-        (b"PUB  t\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB a/b\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB \xff\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB a\rb\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB #ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t#ephemera\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t#ephemeral#ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB " + b"x" * 65 + b"\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB " + b"x" * 60 + b"#ephemeral\n", BadPub.TOPIC_NAME, ()),
-        (b"PUB t 5\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB t 5\r\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB new -2 more\n" + size(1) + b"x", BadPub.PARTITION, ()),
-        (b"PUB t\n" + size(0), BadPub.SIZE_INVALID, (0,)),
-        (b"PUB t\n" + size(-1), BadPub.SIZE_INVALID, (-1,)),
-        (b"PUB t\n" + size(-(1 << 31)), BadPub.SIZE_INVALID, (-(1 << 31),)),
-        (b"PUB t\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
-        (b"PUB t\n" + size((1 << 31) - 1), BadPub.SIZE_TOO_BIG, ((1 << 31) - 1, 100)),
-        (b"PUB new\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
-    ],
-)
-def test_a_malformed_pub(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, reason)
-    if reason == BadPub.TOPIC_NAME:
-        assert event[4] == text[4:].partition(b"\n")[0].partition(b" ")[0]
-    elif reason == BadPub.PARTITION:
-        assert event[4] == text.split()[2]
-    assert event[5 : 5 + len(numbers)] == numbers
-    assert side.said(conn, pub(b"t", b"x")) == []  # halted
-    assert tail.message_count == 0
-
-
-@pytest.mark.parametrize(
-    "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
-)
-def test_a_valid_name_of_no_known_topic(side: Side, name: bytes, conn: Any) -> None:
-    assert side.said(conn, pub(name, b"x")) == [(Event.TOPIC, conn, Verb.PUB, name)]
-
-
-def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(
-    side: Side, conn: Any
-) -> None:
-    text = pub(b"new", b"hello")
-    assert side.said(conn, text[:-1]) == []
-    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
-    tail = side.tail(b"new")
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK]
-    assert tail.committed_end == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
-)
-def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb, tail: Any) -> None:
-    tail.refusing = True
-    conn = side.connect()
-    assert side.said(conn, text[:-1]) == []
-    assert side.said(conn, text[-1:]) == [
-        (Event.REFUSED, conn, verb, tail, 1 if verb == Verb.PUB else 2)
-    ]
-    assert (tail.message_count, conn.pending, conn.published.get(b"t", 0)) == (0, 0, 0)
-
-
 def test_a_bound_lets_through_exactly_so_many(side: Side) -> None:
     tail = side.tail(start=10)
     tail.append_end_max = 13
@@ -153,80 +79,7 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
     assert tail.open_count == 3
 
 
-# --- MPUB ---
-
-
-@pytest.mark.parametrize("total", [1, 5, 999])
-def test_the_total_of_an_mpub_is_only_checked_for_its_range(
-    side: Side, total: int, tail: Any, conn: Any
-) -> None:
-    assert side.said(conn, mpub(b"t", [b"a", b"b"], total) + pub(b"t", b"c")) == []
-    assert frames(conn.take_output()) == [OK, OK]
-    assert tail.committed_end == 3
-
-
-COUNT_MAX = (BODY_MAX - 4) // 5
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "numbers"),
-    [
-        (b"MPUB\n", BadPub.PARAMS, ()),
-        (b"MPUB \n", BadPub.TOPIC_NAME, ()),
-        (b"MPUB a,b\n", BadPub.TOPIC_NAME, ()),
-        (b"MPUB t\n" + size(0), BadPub.BODY_INVALID, (0,)),
-        (b"MPUB t\n" + size(-7), BadPub.BODY_INVALID, (-7,)),
-        (b"MPUB t\n" + size(1001), BadPub.BODY_TOO_BIG, (1001, 1000)),
-        (b"MPUB t\n" + size(99) + size(0), BadPub.COUNT_INVALID, (0,)),
-        (b"MPUB t\n" + size(99) + size(-1), BadPub.COUNT_INVALID, (-1,)),
-        (b"MPUB t\n" + size(99) + size(COUNT_MAX + 1), BadPub.COUNT_INVALID, (COUNT_MAX + 1,)),
-        (mpub(b"t", [b"a", b""]), BadPub.MESSAGE_INVALID, (1, 0)),
-        (mpub(b"t", [b"a", b"b", b""])[:-4] + size(-5), BadPub.MESSAGE_INVALID, (2, -5)),
-        (mpub(b"t", [b"a", b"x" * 101]), BadPub.MESSAGE_TOO_BIG, (101, 100)),
-        # its total lies, so what is really received has to be counted
-        (mpub(b"t", [b"x" * 100] * 11, total=500), BadPub.BODY_TOO_BIG, (1044, 1000)),
-    ],
-)
-def test_a_malformed_mpub(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
-) -> None:
-    (event,) = side.said(conn, text)
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, reason)
-    assert event[5 : 5 + len(numbers)] == numbers
-    assert tail.message_count == 0
-
-
 # --- answers in order ---
-
-
-def test_a_command_for_python_waits_for_the_answers(side: Side, tail: Any, conn: Any) -> None:
-    conn.feed(pub(b"t", b"x") + b"SUB t c\n" + pub(b"t", b"y"))
-    assert side.poll() == []
-    assert side.flush() == []
-    side.seal(tail)
-    assert side.poll() == []
-    tail.commit()
-    assert side.settle() == [line(conn, b"SUB", b"t", b"c")]
-    conn.reply(0, b"subscribed")
-    conn.resume()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, (0, b"subscribed"), OK]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [(b"PUB\n", Event.BAD_PUB), (b"PUB t\n" + size(0), Event.BAD_PUB), (b"X\n", Event.LINE)],
-)
-def test_an_error_does_not_overtake_the_answers(
-    side: Side, text: bytes, kind: Event, tail: Any, conn: Any
-) -> None:
-    conn.feed(pub(b"t", b"x") + text)
-    assert side.poll() == []
-    side.seal(tail)
-    tail.commit()
-    (event,) = side.settle()
-    assert event[0] == kind
-    assert frames(conn.take_output()) == [OK]
 
 
 def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side, tail: Any, window: Any) -> None:
@@ -268,39 +121,10 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, c
     assert conn.published == {b"t": 2}
 
 
-# --- bodies for Python ---
-
-
-@pytest.mark.parametrize("body", [b"x", b"{}", b"y" * 300])
-def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes, conn: Any) -> None:
-    text = size(len(body)) + body + b"NEXT\n"
-    assert side.said(conn, b"IDENTIFY\n" + text) == [line(conn, b"IDENTIFY")]
-    conn.read_body(300)
-    assert side.settle() == [(Event.BODY, conn, body)]
-    assert side.settle() == []
-    conn.resume()
-    assert side.settle() == [line(conn, b"NEXT")]
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])
-def test_a_body_of_a_wrong_size(side: Side, wrong: int, conn: Any) -> None:
-    side.said(conn, b"IDENTIFY\n")
-    conn.read_body(300)
-    assert side.said(conn, size(wrong)) == [(Event.BODY_SIZE, conn, wrong)]
-
-
 # --- publishes that find the open batch full ---
 
 
 BODY = b"x" * 100
-HEADERS = b'{"key":"k"}'
-# a command, its verb, and its bytes behind the size that it announces
-COMMANDS = [
-    (pub(b"t", BODY), Verb.PUB, 100),
-    (mpub(b"t", [BODY, BODY]), Verb.MPUB, 4 + 2 * 104),
-    (pub_ext(b"t", HEADERS, BODY), Verb.PUB_EXT, 2 + len(HEADERS) + 100),
-    (mpub_ext(b"t", [(HEADERS, BODY), (b"", BODY)]), Verb.MPUB_EXT, 4 + 2 * 106 + len(HEADERS)),
-]
 
 
 def full(side: Side, bytes_max: int) -> Any:
@@ -324,23 +148,6 @@ def write(side: Side, tail: Any) -> None:
     tail.commit()
     tail.sealed_max = limits.SEALED_BATCHES_MAX
     side.settle()
-
-
-@pytest.mark.parametrize(("command", "verb", "length"), COMMANDS)
-def test_one_may_wait_and_more_up_to_the_bound(
-    side: Side, command: bytes, verb: Verb, length: int
-) -> None:
-    tail = full(side, 2 * length)
-    first, second, third = (side.connect() for _ in range(3))
-    assert say(side, first, command) == []
-    assert tail.waiting_bytes == length
-    assert say(side, second, command) == []
-    assert tail.waiting_bytes == 2 * length
-    assert say(side, third, command) == [(Event.CROWDED, third, verb, tail, length)]
-    assert tail.waiting_bytes == 2 * length
-    write(side, tail)
-    assert tail.waiting_bytes == 0
-    assert [frames(conn.take_output()) for conn in (first, second, third)] == [[OK], [OK], []]
 
 
 def test_what_waits_elsewhere_counts(side: Side) -> None:
@@ -395,33 +202,6 @@ def refuse(conn: Any) -> None:
     conn.resume()
 
 
-def spread(side: Side, count: int) -> list[Any]:
-    tails = [side.tail(partition=number) for number in range(count)]
-    side.engine.set_extended(b"t", True)
-    return tails
-
-
-@each
-@pytest.mark.parametrize("piece_bytes", [1, 5, 1000])
-def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> None:
-    (tail,) = spread(side, 1)
-    conn = side.connect()
-    assert side.said(conn, pub(b"t", b"before")) == []
-    tail.refusing = True
-    stream = COMMANDS_PASSED[verb] + pub(b"t", b"behind") + b"NOP\n"
-    kinds = []
-    for at in range(0, len(stream), piece_bytes):
-        for event in side.said(conn, stream[at : at + piece_bytes]):
-            kinds.append(event[0])
-            refuse(conn)
-            tail.refusing = False
-    assert side.settle() == []
-    assert kinds == [Event.REFUSED]
-    assert frames(conn.take_output()) == [OK, REFUSED, OK]
-    assert conn.published == {b"t": 2}
-    assert tail.committed_end == 2
-
-
 @each
 @pytest.mark.parametrize("word", [b"", b" 3"])
 def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
@@ -445,12 +225,3 @@ def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
     tail = side.tail()
     assert side.said(conn, pub(b"t", b"behind")) == []
     assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)
-
-
-def test_sizes_are_looked_at(side: Side, conn: Any) -> None:
-    side.said(conn, b"MPUB t\n")
-    refuse(conn)
-    wrong = size(8) + size(-1)
-    assert side.said(conn, wrong) == [
-        (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
-    ]

@@ -118,43 +118,6 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
     assert counts(tails) == [1, 1, 5]
 
 
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-@pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
-def test_a_publish_names_its_partition(
-    side: Side, tails: list[Any], verb: Verb, word: bytes, number: int, conn: Any
-) -> None:
-    command = pub(b"t " + word, b"x") if verb == Verb.PUB else mpub(b"t " + word, [b"x"])
-    for _ in range(3):
-        assert side.said(conn, command) == []
-    assert counts(tails) == [3 * (place == number) for place in range(3)]
-    assert frames(conn.take_output()) == [OK] * 3
-
-
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-@pytest.mark.parametrize("word", [b"3", b"254", b"255", b"99999999999999999999999", b"-2", b"-0"])
-def test_a_partition_there_is_none_of(
-    side: Side, tails: list[Any], verb: Verb, word: bytes, conn: Any
-) -> None:
-    (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
-    assert event == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word, 0, 0)
-
-
-@pytest.mark.parametrize("made", [0, 1])
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
-    side: Side, verb: Verb, made: int, conn: Any
-) -> None:
-    command = pub(b"new 1", b"x") if verb == Verb.PUB else mpub(b"new 1", [b"x"])
-    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
-    tail = side.tail(b"new", partition=made)
-    conn.resume()
-    events = side.settle()
-    if made == 1:
-        assert (events, tail.committed_end) == ([], 1)
-    else:
-        assert events == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"1", 0, 0)]
-
-
 def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: Any) -> None:
     side.said(conn, pub(b"t 2", b"x"))
     side.engine.forget_tail(b"t", 2)
@@ -229,31 +192,6 @@ def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int) ->
     spread = [tail.message_bytes for tail in tails]
     assert sum(spread) == sent
     assert max(spread) <= 2 * min(spread)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_rows_are_spread_evenly_whatever_is_sealed_when(side: Side, seed: int) -> None:
-    """All tails take publishes and are committed sooner or later: none gets twice what another
-    gets, and no publish is lost."""
-    dice = random.Random(seed)
-    number = dice.randrange(1, 9)
-    tails = [side.tail(partition=place) for place in range(number)]
-    conn = side.connect()
-    side.poll()
-    rows = [0] * number
-    for _ in range(60 * number):
-        conn.feed(pub(b"t", b"x"))
-        side.poll()
-        for place, tail in enumerate(tails):
-            if tail.open_count and not tail.sealed_count:
-                rows[place] += 1
-                side.seal(tail)
-        for tail in dice.sample(tails, dice.randint(1, number)):
-            if tail.sealed_count:
-                tail.commit()
-        side.flush()
-    assert sum(tail.message_count for tail in tails) == 60 * number
-    assert max(rows) <= 2 * min(rows)
 
 
 @pytest.mark.parametrize("command", [pub(b"t", b"x"), mpub(b"t", [b"x", b"y"])])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.kernel import Cause, Held, Stray, StrayRecord
 
-from .turns import SECOND, Side, entries, gone, stray
+from .turns import SECOND, Side, entries, gone
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -34,23 +34,6 @@ def one_exhausted(side: Side) -> tuple[Any, int]:
     side.received(conn)
     pass_timeout(side)
     return window, id
-
-
-def test_the_last_timeout_exhausts(side: Side) -> None:
-    window = window_of(side, 2)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    assert len(side.received(conn)) == 1
-    pass_timeout(side)
-    assert [message.attempts for message in side.received(conn)] == [2]
-    assert window.take_exhausted(10) == []
-    pass_timeout(side)
-    assert side.received(conn) == []
-    assert (window.depth, window.in_flight, conn.in_flight, window.exhausted) == (0, 0, 0, 1)
-    assert window.floor == 0  # the log must keep it
-    assert window.take_exhausted(10) == [exhausted(0, id, 2)]
-    assert window.take_exhausted(10) == []  # each once
-    assert window.exhausted == 1
 
 
 def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
@@ -109,20 +92,6 @@ def test_a_new_bound_judges_what_waits(side: Side) -> None:
     assert [message.attempts for message in side.received(conn)] == [2, 2]
 
 
-def test_the_journal_says_waiting_and_a_restart_knows_better(side: Side) -> None:
-    window, id = one_exhausted(side)
-    entry = stray(0, id, 1, Stray.WAITING)
-    assert side.journal(window)[-1] == entry
-    again = side.window(window.tail, 0)
-    again.attempts_max = 1
-    again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.WAITING, 0)])
-    assert again.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
-    again = side.window(window.tail, 0)
-    again.attempts_max = 1
-    again.restore(0, 1, [], [StrayRecord(0, id, 1, Stray.IN_FLIGHT, 0)])
-    assert again.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
-
-
 @pytest.mark.parametrize(("attempts_max", "sent"), [(1, []), (2, [2])])
 def test_the_last_attempt_in_flight_at_a_restart(
     side: Side, attempts_max: int, sent: list[int], tail: Any
@@ -135,13 +104,6 @@ def test_the_last_attempt_in_flight_at_a_restart(
     assert [message.attempts for message in side.received(conn)] == sent
     if not sent:
         assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
-
-
-def test_empty_and_seek_forget_them(side: Side) -> None:
-    window, id = one_exhausted(side)
-    window.empty()
-    assert (window.exhausted, window.take_exhausted(10)) == (0, [])
-    assert not window.settle_exhausted(id, True)
 
 
 def test_what_is_exhausted_is_not_outdated(side: Side) -> None:

@@ -1,32 +1,16 @@
 """The writing end of a partition: open, sealed, committed, failed."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import kernel
-from penstock.kernel import Event, LogEnd, Section, Verb, encode_batch
+from penstock.kernel import Event, LogEnd, encode_batch
 
 from .batches import short_batch
 from .turns import Side, pub
 
-OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the kernel writes as one buffer
-
-
-@pytest.mark.parametrize("bodies", [[b"x", b"y"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
-def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]) -> None:
-    tail = side.tail(start=40)
-    for body in bodies:
-        tail.append(body)
-    parts = tail.seal(9 << 22, 1234, 38, 2)
-    assert b"".join(bytes(part) for part in parts) == kernel.encode_batch(
-        bodies, 40, 9 << 22, 1234, synced_end=38, leader_epoch=2
-    )
-    assert (tail.open_count, tail.open_bytes, tail.sealed_count) == (0, 0, len(bodies))
-    assert (tail.committed_end, tail.written_end) == (40, 40 + len(bodies))
-    tail.validate()
 
 
 @pytest.mark.parametrize("body", [b"x", b"x" * 8, b"x" * LARGE])
@@ -80,29 +64,6 @@ def log_end(file: TornFile, position: int, prepared: int, **more: int) -> LogEnd
     return end
 
 
-@pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100], [b"e" * LARGE, b"f"]])
-@pytest.mark.parametrize("with_descriptor", [True, False])
-def test_storing_is_sealing_writing_and_committing(
-    side: Side, tmp_path: Path, bodies: list[bytes], with_descriptor: bool
-) -> None:
-    tails = [side.engine.tail(topic, 40, 1 << 20) for topic in (b"a", b"b")]
-    for tail in tails:
-        for body in bodies:
-            tail.append(body)
-    expected = b"".join(bytes(part) for part in tails[0].seal(9 << 22, 1234, 38, 2))
-    with (tmp_path / "f").open("w+b") as opened:
-        file = TornFile(opened.fileno() if with_descriptor else -1)
-        end = log_end(file, 8, 1 << 20)
-        end.synced_end, end.epoch, end.last_id = 38, 2, (9 << 22) - 1
-        assert tails[1].store(end, 1234)
-        found = opened.read()[8:] if with_descriptor else file.written[0][0]
-    assert (end.position - 8, found) == (len(expected), expected)
-    last_id = (9 << 22) + len(bodies) - 1
-    assert (end.last_position, end.last_id, end.last_timestamp_ns) == (8, last_id, 1234)
-    assert ends(tails[1]) == (40 + len(bodies), 40 + len(bodies), 0)
-    assert tails[1].open_count == 0
-
-
 def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     tail.append(b"abc")
     assert not tail.store(log_end(TornFile(-1), 0, 10), 1)  # beyond the prepared part
@@ -116,21 +77,6 @@ def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     assert (ends(tail), tail.open_count) == ((0, 0, 0), 1)
     tail.append(b"d")
     assert b"".join(tail.seal(1, 1, 0)) == encode_batch([b"abc", b"d"], 0, 1, 1)
-
-
-@pytest.mark.parametrize("body", [b"x", b"x" * LARGE])
-def test_due_times_stand_in_the_trailer(side: Side, body: bytes, tail: Any) -> None:
-    tail.append(body)
-    tail.append(b"later", 77)
-    tail.append(b"much later", 99)
-    expected = kernel.encode_batch(
-        [body, b"later", b"much later"], 0, 8, 5, sections={Section.DUE: {1: 77, 2: 99}}
-    )
-    assert b"".join(bytes(part) for part in tail.seal(8, 5, 0)) == expected
-    tail.commit()
-    tail.append(b"plain")  # the next batch has no due times left over
-    expected = short_batch(b"plain", 3, 16, 6, unsynced=3)
-    assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
 
 
 # --- several sealed batches ---
@@ -199,26 +145,6 @@ def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
     assert ends(tail) == (5, 5, 0)
 
 
-def test_publishers_of_each_batch_are_answered_in_order(side: Side, tail: Any) -> None:
-    tail.sealed_max = 5
-    one, two = side.connect(), side.connect()
-    for conn, body in ((one, b"a"), (two, b"b"), (one, b"c"), (two, b"d")):
-        conn.feed(pub(b"t", body))
-        assert side.poll() == []
-        side.seal(tail)
-    assert (one.pending, two.pending) == (2, 2)
-    tail.commit_to(1)
-    assert side.flush() == []
-    assert (one.take_output(), two.take_output()) == (OK_FRAME, b"")
-    tail.fail_from(3)  # its fourth fails before its second is safe
-    assert side.flush() == []
-    assert (one.pending, two.pending) == (1, 2)
-    tail.commit_to(3)
-    assert side.flush() == [(Event.PUB_FAILED, two, Verb.PUB, tail, False)]
-    assert (one.take_output(), two.take_output()) == (OK_FRAME, OK_FRAME)
-    assert (one.pending, two.pending) == (0, 0)
-
-
 def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> None:
     tail.sealed_max = 5
     conns = [side.connect() for _ in range(3)]
@@ -233,29 +159,6 @@ def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> No
 
 
 # --- which tails are to be sealed ---
-
-
-def test_dirty_tails_have_something_to_seal(side: Side) -> None:
-    one, two = side.tail(b"one"), side.tail(b"two")
-    assert side.engine.dirty_tails() == []
-    two.append(b"x")
-    one.append(b"y")
-    assert side.engine.dirty_tails() == [two, one]
-    side.seal(one)
-    side.seal(two)
-    one.append(b"z")  # can't be sealed before the other is through
-    assert side.engine.dirty_tails() == []
-    one.commit()
-    two.fail()
-    assert side.engine.dirty_tails() == [one]
-
-
-def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
-    tail = side.engine.tail(b"t", 10, 0)
-    tail.handed_end = 4
-    window = side.window(tail)
-    tail.hand()
-    assert (tail.handed_end, window.depth, window.message_count) == (10, 6, 6)
 
 
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:

@@ -5,59 +5,12 @@ from typing import Any
 import pytest
 
 from penstock import kernel
-from penstock.kernel import Held, Section, Source, Stray, StrayRecord
+from penstock.kernel import Held, Section, Source, Stray
 from penstock.limits import ALLOWANCE_ALL
 
-from .turns import MS, SECOND, Side, cursor, fin, finished, gone, stray
+from .turns import SECOND, Side, fin, finished, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
-
-
-# --- first delivery ---
-
-
-def test_a_message_comes_with_its_timestamp_id_and_first_attempt(
-    side: Side, tail: Any, window: Any
-) -> None:
-    conn = side.consumer(window, rdy=1)
-    published_ns = side.wall_ns
-    id = side.publish(tail, b"hello")
-    (message,) = side.received(conn)
-    assert message == (published_ns, 1, id, b"hello")
-    assert (window.low, window.next, window.depth, window.in_flight) == (0, 1, 0, 1)
-    assert (conn.in_flight, conn.message_count, window.message_count) == (1, 1, 1)
-
-
-# --- requeue ---
-
-
-def test_strays_and_new_messages_take_turns(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=8)
-    id = side.publish(tail, *[b"old"] * 8)
-    side.received(conn)
-    for index in range(8):
-        window.requeue(conn.serial, id + index, 0, side.wall_ns)
-    side.publish(tail, *[b"new"] * 8)
-    got = [message.body for message in side.received(conn)]
-    assert sorted(got) == [b"new"] * 4 + [b"old"] * 4
-
-
-# --- tick ---
-
-
-def test_tick_says_when_it_wants_to_come_again(side: Side, tail: Any, window: Any) -> None:
-    conn = side.consumer(window, rdy=2)
-    assert side.tick() == 0
-    id = side.publish(tail, b"a", b"b")
-    side.received(conn)
-    window.requeue(conn.serial, id, 700 * MS, side.wall_ns)
-    assert 0 < side.tick() <= 700 * MS
-    side.pass_time(700 * MS)
-    assert 0 < side.tick() <= TIMEOUT_NS - 700 * MS
-    assert (window.delayed, window.depth) == (0, 1)
-    side.pass_time(TIMEOUT_NS)
-    assert side.tick() == 0
-    assert window.timeout_count == 1
 
 
 # --- the end of the window's span ---
@@ -107,17 +60,6 @@ def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) 
 # --- messages that have become too old: what goes at once, what goes when it comes back ---
 
 
-def test_what_was_not_delivered_is_stepped_over(side: Side, tail: Any, window: Any) -> None:
-    side.publish(tail, b"0", b"1", b"2")
-    side.journal(window)
-    assert window.outdate(2) == 2
-    assert (window.depth, window.low, window.next, window.expired_count) == (1, 2, 2, 2)
-    assert side.journal(window) == [cursor(2, 2)]
-    side.validate()
-    conn = side.consumer(window, rdy=10)
-    assert [message.body for message in side.received(conn)] == [b"2"]
-
-
 @pytest.mark.parametrize("how", ["timeout", "requeue", "delayed requeue", "touch and timeout"])
 def test_one_in_flight_is_dropped_when_it_comes_back(
     side: Side, how: str, tail: Any, window: Any
@@ -141,21 +83,6 @@ def test_one_in_flight_is_dropped_when_it_comes_back(
     assert (window.depth, window.in_flight, window.delayed) == (0, 0, 0)
     assert (window.expired_count, window.floor) == (1, 1)
     assert gone(0, id) in side.journal(window)
-
-
-def test_strays_of_a_restart_go_too(side: Side, tail: Any) -> None:
-    side.publish(tail, b"0", b"1", b"2", b"3")
-    window = side.window(tail, 0)
-    strays = [
-        StrayRecord(0, 7, 1, Stray.WAITING, 0),
-        StrayRecord(2, 8, 1, Stray.DELAYED, side.wall_ns + SECOND),
-        StrayRecord(3, 9, 1, Stray.DELAYED, side.wall_ns + SECOND),
-    ]
-    window.restore(1, 4, [], strays)
-    assert (window.depth, window.delayed) == (2, 2)
-    assert window.outdate(3) == 3
-    assert (window.depth, window.delayed, window.floor) == (0, 1, 3)
-    assert gone(0, 7) in side.journal(window)
 
 
 def test_above_what_is_handed_it_waits_for_the_cursor(side: Side) -> None:

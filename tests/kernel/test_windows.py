@@ -184,9 +184,6 @@ def test_fins_go_to_their_windows_whatever_the_order(side: Side, seed: int) -> N
 # --- several windows of one connection share its RDY fairly ---
 
 
-BACKLOG = 1_000
-
-
 def windows_of(side: Side, count: int, memory: int = 1 << 22) -> list[Any]:
     return [side.window(side.tail(partition=n, memory=memory)) for n in range(count)]
 
@@ -264,18 +261,6 @@ def test_bytes_are_shared_by_turns(side: Side) -> None:
     assert max(starts[-1]) <= 2 * min(starts[-1])
 
 
-def test_places_move_up_when_a_window_is_left(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window in windows:
-        fill_sharing(side, window, BACKLOG)
-    conn = side.consumer(windows, rdy=1)
-    assert [places(side, conn) for _ in range(3)] == [[0], [1], [2]]
-    conn.leave(windows[1])
-    assert [places(side, conn) for _ in range(4)] == [[3], [0], [2], [3]]
-    conn.leave(windows[3])
-    assert [places(side, conn) for _ in range(4)] == [[0], [2], [0], [2]]
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_within_a_refill_no_window_is_forgotten(side: Side, seed: int) -> None:
     """Random windows, backlogs and consumers: while a consumer finishes all it gets, each of its
@@ -328,15 +313,6 @@ def got(side: Side, conns: list[Any]) -> list[int]:
 
 def counts(window: Any) -> tuple[int, int, int]:
     return window.global_count, window.region_local_count, window.zone_local_count
-
-
-def test_while_the_nearest_has_room_it_gets_everything(side: Side, tail: Any, window: Any) -> None:
-    conns = three(side, window, 10, 10, 10)
-    for _ in range(7):
-        side.publish(tail, b"x")
-        side.settle()
-    assert got(side, conns) == [0, 0, 7]
-    assert counts(window) == (0, 0, 7)
 
 
 def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:

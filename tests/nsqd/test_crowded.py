@@ -56,7 +56,7 @@ def crowd(nsqd: Running, stack: ExitStack) -> list[V2]:
         lambda tail: tail.waiting_bytes,
     ):
         client = stack.enter_context(nsqd.client())
-        client.send(pub(b"t", BODY))
+        client.send(pub("t", BODY))
         eventually(partial(reached, read))
         clients.append(client)
     return clients
@@ -68,7 +68,7 @@ def test_what_is_too_much_is_refused(nsqd: Running, gate: threading.Event) -> No
         code = b"E_PUB_TOO_MUCH_WAITING %d bytes wait to be stored, 3000 may"
         size = len(BODY).to_bytes(4, "big")
         for command, waiting in (
-            (pub(b"t", BODY), 4_000),
+            (pub("t", BODY), 4_000),
             (b"PUB_TRACE t\n" + (2_008).to_bytes(4, "big") + b"\0" * 8 + BODY, 4_000),
             (b"DPUB t 1000\n" + size + BODY, 5_000),  # the open batch is longer than it should be
         ):
@@ -78,8 +78,8 @@ def test_what_is_too_much_is_refused(nsqd: Running, gate: threading.Event) -> No
         answer = nsqd.request("POST", "/pub?topic=t", BODY)
         assert (answer.status, answer.body) == (429, b'{"message":"E_PUB_TOO_MUCH_WAITING"}')
         with nsqd.client() as other:  # another topic waits for no one
-            other.send(pub(b"u", BODY))
+            other.send(pub("u", BODY))
             gate.set()
             assert other.read() == ok()
         assert [client.read() for client in clients] == [ok()] * 3
-        assert nsqd.answer_to(pub(b"t", BODY)) == ok()
+        assert nsqd.answer_to(pub("t", BODY)) == ok()

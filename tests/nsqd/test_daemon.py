@@ -23,7 +23,7 @@ def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
                 started.wait()
                 try:
                     while True:
-                        client.send(pub(b"busy", b"%d" % index) * 20)
+                        client.send(pub("busy", b"%d" % index) * 20)
                         for _ in range(20):
                             if client.read() != ok():
                                 return
@@ -52,7 +52,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(40)
             client.connect(str(tcp))
-            client.sendall(b"  V2" + pub(b"t", b"x"))
+            client.sendall(b"  V2" + pub("t", b"x"))
             assert client.recv(100) == frames.encode_frame(0, b"OK")
         assert stat.S_ISSOCK(tcp.stat().st_mode)
     assert not tcp.exists()
@@ -62,7 +62,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
 def test_no_http(tmp_path: Path) -> None:
     with Running(tmp_path, "--http-address=") as nsqd, nsqd.client() as client:
         assert nsqd.daemon.http_address.port == 0
-        assert client.ask(pub(b"t", b"x")) == ok()
+        assert client.ask(pub("t", b"x")) == ok()
 
 
 def test_a_taken_port_fails_the_start_and_leaves_the_directory_free(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_fault_in_a_command_stops_the_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client, nsqd.client() as other:
-        assert other.ask(pub(b"t", b"x")) == ok()
+        assert other.ask(pub("t", b"x")) == ok()
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
         client.send(b"SUB new c\n")
         assert is_broken(nsqd)
-        other.send(pub(b"t", b"y"))
+        other.send(pub("t", b"y"))
         assert other.is_closed()  # and has no OK for it
     assert caplog.text.count("internal error: the daemon stops") == 1
     assert "impossible" in caplog.text
@@ -121,7 +121,7 @@ def test_a_fault_in_a_look_over_http_does_not(
 
 def test_an_idle_daemon_wakes_up_about_once_a_second(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
-        client.send(pub(b"t", b"x") + b"SUB t c\nRDY 1\n")
+        client.send(pub("t", b"x") + b"SUB t c\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
         turns = 0

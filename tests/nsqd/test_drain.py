@@ -26,12 +26,12 @@ def has_ended(nsqd: Running) -> bool:
 def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         with nsqd.client() as publisher:
-            assert publisher.ask(pub(b"t", b"1")) == ok()
-            assert publisher.ask(pub(b"t", b"2")) == ok()
+            assert publisher.ask(pub("t", b"1")) == ok()
+            assert publisher.ask(pub("t", b"2")) == ok()
             assert ask(nsqd)["left"] == 2
             refused = error(b"E_PUB_FAILED PUB failed draining")
-            assert publisher.ask(pub(b"t", b"3")) == refused
-        assert nsqd.answer_to(pub(b"new", b"3")) == refused
+            assert publisher.ask(pub("t", b"3")) == refused
+        assert nsqd.answer_to(pub("new", b"3")) == refused
         answer = nsqd.request("POST", "/pub?topic=t", b"3")
         assert (answer.status, answer.body) == (503, b'{"message":"FAILED draining"}')
         assert nsqd.stats()["draining"] is True
@@ -89,7 +89,7 @@ def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Pat
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         config = "/channel/config?topic=t&channel=c&max_attempts=1"
         assert nsqd.request("POST", config).status == 200
-        assert consumer.ask(pub(b"t", b"bad")) == ok()
+        assert consumer.ask(pub("t", b"bad")) == ok()
         assert ask(nsqd)["left"] == 1
         consumer.send(b"RDY 1\n")
         consumer.send(b"REQ %b 0\n" % consumer.message().id)
@@ -107,11 +107,11 @@ def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Pat
 
 def test_it_can_be_called_off(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
-        assert consumer.ask(pub(b"t", b"1")) == ok()
+        assert consumer.ask(pub("t", b"1")) == ok()
         ask(nsqd)
         assert ask(nsqd, path="/drain/cancel")["state"] == "off"
         assert "draining" not in nsqd.stats()
-        assert consumer.ask(pub(b"t", b"2")) == ok()
+        assert consumer.ask(pub("t", b"2")) == ok()
         consumer.send(b"RDY 2\n")
         for _ in range(2):
             consumer.send(b"FIN %b\n" % consumer.message().id)

@@ -155,24 +155,3 @@ def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
         with nsqd.client(extend_support=True) as client:
             assert client.ask(b"SUB with c\n") == ok()
         assert nsqd.answer_to(b"SUB other c\n") == ok()
-
-
-def test_tags_in_all_partitions(extended: Running) -> None:
-    path = "/topic/create?topic=wide&partition_num=4&extend=true"
-    assert extended.request("POST", path).status == 200
-    with (
-        extended.client(desired_tag="new") as new,
-        extended.client() as stable,
-        extended.client() as publisher,
-    ):
-        new.consume("wide", "c", 100)
-        stable.consume("wide", "c", 100)
-        for number in range(40):
-            tag = {"##client_dispatch_tag": "new"} if number % 2 else {}
-            headers = json.dumps({"key": str(number), **tag}).encode()
-            data = struct.pack(">H", len(headers)) + headers + b"%d" % number
-            assert publisher.ask(b"PUB_EXT wide\n" + frames.with_size(data)) == ok()
-        for client, rest in ((new, 1), (stable, 0)):
-            found = sorted(int(client.message().body) for _ in range(20))
-            assert found == list(range(rest, 40, 2))
-    assert extended.channel("wide", "c")["depth"] == 0

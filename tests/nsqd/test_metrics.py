@@ -43,7 +43,7 @@ def samples(text: str) -> dict[str, float]:
 def test_the_numbers(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
         for body in (b"a", b"bc"):
-            assert client.ask(pub(b"t", body)) == ok()
+            assert client.ask(pub("t", body)) == ok()
         client.send(b"SUB t c\nRDY 1\n")
         assert client.read() == ok()
         client.send(b"FIN %b\n" % client.message().id)
@@ -75,7 +75,7 @@ def test_the_numbers(tmp_path: Path) -> None:
 def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
     flags = "--e2e-processing-latency-percentile=0.99,0.5"
     with Running(tmp_path, flags) as nsqd, nsqd.client() as client:
-        assert client.ask(pub(b"t", b"x")) == ok()
+        assert client.ask(pub("t", b"x")) == ok()
         client.consume("t", "c", 1)
         client.send(b"FIN %b\n" % client.message().id)
         eventually(lambda: nsqd.channel("t", "c")["e2e_processing_latency"]["count"] == 1)
@@ -118,7 +118,7 @@ def push(nsqd: Running, lines: Lines) -> list[str]:
 
 def test_lines_and_deltas(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
-        assert client.ask(pub(b"t", b"ab")) == ok()
+        assert client.ask(pub("t", b"ab")) == ok()
         assert client.ask(b"SUB t c\n") == ok()
         lines = Lines(OPTIONS, 1)
         eventually(lambda: nsqd.channel("t", "c")["depth"] == 1)

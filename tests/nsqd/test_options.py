@@ -57,7 +57,7 @@ def test_percentiles_outside_their_range_are_refused(value: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_message_all_the_way_and_an_orderly_end(daemon: Daemon, number: int) -> None:
     with V2(ListenAddress("127.0.0.1", daemon.tcp_port, "")) as client:
-        client.send(mpub(b"e2e", [b"one", b"two"]) + b"SUB e2e c\nRDY 1\n")
+        client.send(mpub("e2e", [b"one", b"two"]) + b"SUB e2e c\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         message = client.message()
         assert message.body == b"one"

@@ -26,17 +26,17 @@ def client(nsqd: Running) -> Iterator[V2]:
 
 
 def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
-    assert client.ask(pub(b"stopped", b"x")) == ok()
+    assert client.ask(pub("stopped", b"x")) == ok()
 
     def stop() -> None:
         nsqd.daemon.broker.topics["stopped"].leader().group.stop("a bad disk")
 
     nsqd.call(stop)
-    assert client.ask(pub(b"stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
+    assert client.ask(pub("stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
     assert client.is_closed()
     for command, code in (
-        (mpub(b"stopped", [b"x"]), b"MPUB"),
-        (dpub(b"stopped", 5, b"x"), b"DPUB"),
+        (mpub("stopped", [b"x"]), b"MPUB"),
+        (dpub("stopped", 5, b"x"), b"DPUB"),
     ):
         assert nsqd.answer_to(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
 
@@ -45,13 +45,13 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client, nsqd.client() as other:
-        assert client.ask(pub(b"full_disk", b"x")) == ok()
+        assert client.ask(pub("full_disk", b"x")) == ok()
 
         def refuse(*_: object) -> None:
             raise WriteRefused("/data", "no space left on device")
 
         monkeypatch.setattr(PartitionLog, "write", refuse)
-        assert client.ask(pub(b"full_disk", b"x")) == error(
+        assert client.ask(pub("full_disk", b"x")) == error(
             b"E_PUB_FAILED PUB failed no space left on device"
         )
         assert client.is_closed()
@@ -61,7 +61,7 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
             nsqd.request("GET", "/ping").body == b"NOK - topic full_disk: no space left on device"
         )
         monkeypatch.undo()
-        assert other.ask(pub(b"full_disk", b"x")) == ok()
+        assert other.ask(pub("full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"
 
 
@@ -83,7 +83,7 @@ def test_without_heartbeats_there_is_no_deadline(nsqd: Running) -> None:
 
 def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(heartbeat_interval=1000) as client:
-        client.send(mpub(b"deaf", [b"x" * 100_000] * 40) * 4 + b"SUB deaf c\nRDY 2500\n")
+        client.send(mpub("deaf", [b"x" * 100_000] * 40) * 4 + b"SUB deaf c\nRDY 2500\n")
 
         def is_gone() -> bool:
             with contextlib.suppress(ConnectionError):  # that it is gone, it may hear first

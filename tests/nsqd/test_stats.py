@@ -20,55 +20,21 @@ from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
 
 TOPIC_KEYS = [
-    "topic_name",
-    "channels",
-    "depth",
-    "backend_depth",
-    "message_count",
-    "message_bytes",
-    "paused",
-    "e2e_processing_latency",
-]
+    "topic_name", "channels", "depth", "backend_depth", "message_count", "message_bytes",
+    "paused", "e2e_processing_latency",
+]  # fmt: skip
 CHANNEL_KEYS = [
-    "channel_name",
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "message_count",
-    "requeue_count",
-    "timeout_count",
-    "client_count",
-    "clients",
-    "paused",
+    "channel_name", "depth", "backend_depth", "in_flight_count", "deferred_count",
+    "message_count", "requeue_count", "timeout_count", "client_count", "clients", "paused",
     "e2e_processing_latency",
-]
-
-
+]  # fmt: skip
 CLIENT_KEYS = [
-    "client_id",
-    "hostname",
-    "version",
-    "remote_address",
-    "state",
-    "ready_count",
-    "in_flight_count",
-    "message_count",
-    "finish_count",
-    "requeue_count",
-    "connect_ts",
-    "sample_rate",
-    "deflate",
-    "snappy",
-    "user_agent",
-    "topology_zone",
-    "topology_region",
-    "tls",
-    "tls_cipher_suite",
-    "tls_version",
-    "tls_negotiated_protocol",
+    "client_id", "hostname", "version", "remote_address", "state", "ready_count",
+    "in_flight_count", "message_count", "finish_count", "requeue_count", "connect_ts",
+    "sample_rate", "deflate", "snappy", "user_agent", "topology_zone", "topology_region", "tls",
+    "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
     "tls_negotiated_protocol_is_mutual",
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -77,7 +43,7 @@ def consumer(nsqd: Running) -> Iterator[V2]:
     with nsqd.client(client_id="me", hostname="hn", user_agent="ua/1") as client:
         if nsqd.stats("&topic=st")["topics"] is not None:
             nsqd.request("POST", "/topic/delete?topic=st")
-        client.send(mpub(b"st", [b"ab", b"cd", b"ef"]) + b"SUB st ch\nRDY 1\n")
+        client.send(mpub("st", [b"ab", b"cd", b"ef"]) + b"SUB st ch\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.send(b"REQ %b 60000\n" % client.message().id)
         client.message()
@@ -150,7 +116,7 @@ def test_filters(nsqd: Running, consumer: V2) -> None:
 def test_the_text(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(hostname="hn", user_agent="ua/1") as client:
         port = client.socket.getsockname()[1]
-        client.send(mpub(b"st", [b"ab", b"cd"]) + b"SUB st ch\nRDY 1\n")
+        client.send(mpub("st", [b"ab", b"cd"]) + b"SUB st ch\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
         nsqd.request("POST", "/topic/create?topic=zz")
@@ -194,7 +160,7 @@ def test_a_large_document_is_made_in_slices_and_is_whole(
             nsqd.request("POST", f"/channel/create?topic=t{number}&channel=b")
         with nsqd.client() as one, nsqd.client() as other:
             for client in (one, other):
-                assert client.ask(pub(b"t1", b"x")) == ok()
+                assert client.ask(pub("t1", b"x")) == ok()
                 assert client.ask(b"SUB t1 a\n") == ok()
             at_once = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
             turns = []
@@ -377,7 +343,7 @@ def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:
             return sorted(one["ready_count"] for one in nsqd.channel("t", "c")["clients"])
 
         eventually(lambda: ready() == [5, 10, 50])
-        assert stack.enter_context(nsqd.client()).ask(mpub(b"t", [b"x"] * 18)) == ok()
+        assert stack.enter_context(nsqd.client()).ask(mpub("t", [b"x"] * 18)) == ok()
         eventually(lambda: nsqd.channel("t", "c")["in_flight_count"] == 18)
         row = nsqd.channel("t", "c")
     keys = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")

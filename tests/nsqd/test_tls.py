@@ -14,7 +14,7 @@ import pytest
 
 from cases import each
 from e2e.certificates import Certificates
-from e2e.v2client import Closed, V2Client, pub_bytes
+from e2e.v2client import Closed, V2Client, pub
 from e2e.v2upgraded import Upgraded
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
@@ -190,7 +190,7 @@ def test_a_policy_leaves_nobody_in_the_clear(
     with running(tmp_path, *flags, f"--tls-root-ca-file={certificates.authority}") as nsqd:
         with V2Client(nsqd.daemon.tcp_address.port) as client:
             client.identify()
-            client.send(pub_bytes("plain", b"x"))
+            client.send(pub("plain", b"x"))
             assert client.error() == b"E_INVALID cannot PUB in current state (TLS required)"
         assert nsqd.request("POST", "/pub?topic=plain", b"x").status == 403
         assert "plain" not in nsqd.daemon.broker.topics
@@ -313,7 +313,7 @@ def test_publish_and_consume(
 def test_what_a_client_says_too_early_is_read_after_the_switch(port: int) -> None:
     """It need not wait for the OK: the stream changes right behind IDENTIFY."""
     with V2Client(port) as client:
-        early = Upgraded.encoded.__get__(_Snappy())(pub_bytes("early", b"x"))
+        early = Upgraded.encoded.__get__(_Snappy())(pub("early", b"x"))
         body = b'{"feature_negotiation":true,"snappy":true}'
         client.send(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body + early)
         assert b'"snappy":true' in client.response()
@@ -372,7 +372,7 @@ def test_a_client_that_closes_tls_properly_gets_its_answers(
     port: int, certificates: Certificates
 ) -> None:
     with connect(port, certificates, FORMS["tls"]) as client:
-        client.send(b"".join(pub_bytes("goodbye", b"%d" % number) for number in range(50)))
+        client.send(b"".join(pub("goodbye", b"%d" % number) for number in range(50)))
         with pytest.raises(ssl.SSLError, match=r"APPLICATION_DATA_AFTER_CLOSE_NOTIFY"):
             client.socket.unwrap()  # it hears answers where it wanted only a goodbye
 

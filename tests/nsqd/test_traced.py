@@ -8,7 +8,7 @@ from penstock.log.reader import Message
 from penstock.wire import frames
 from penstock.wire.traced import decode_reply
 
-from .world import Running, ok, pub, running_with, stored, u32
+from .world import Running, running_with, stored, u32
 
 nsqd = running_with()
 
@@ -30,18 +30,6 @@ def mpub_trace(topic: bytes, messages: list[bytes]) -> bytes:
 
 def traces(messages: list[Message]) -> list[int | bytes | None]:
     return [message.sections.get(Section.TRACE) for message in messages]
-
-
-def test_pub_trace_tells_where_the_message_lies(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(pub(b"orders", b"first")) == ok()
-        answer = client.ask(pub_trace(b"orders", b"hello"))
-        assert answer.type == frames.FrameType.RESPONSE
-        message_id, trace_id, offset, stored_bytes = decode_reply(answer.data)
-        assert (trace_id, offset, stored_bytes) == (TRACE_ID, 1, 4 + 5 + 12)
-        found = stored(nsqd, "orders")[0]
-        assert (found[1].id, found[1].body) == (message_id, b"hello")
-        assert traces(found) == [None, TRACE_ID]
 
 
 def test_an_mpub_trace_answers_for_its_first_message(nsqd: Running) -> None:

@@ -12,6 +12,9 @@ import pytest
 
 from e2e.lookupd import eventually as eventually
 from e2e.v2client import Closed, Connection
+from e2e.v2client import dpub as dpub
+from e2e.v2client import mpub as mpub
+from e2e.v2client import pub as pub
 from penstock.log.reader import Message
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
@@ -141,18 +144,6 @@ class V2(Connection):
         except TimeoutError:
             return True
         raise AssertionError(f"a frame came: {frame}")
-
-
-def pub(topic: bytes, body: bytes) -> bytes:
-    return b"PUB %b\n" % topic + frames.with_size(body)
-
-
-def mpub(topic: bytes, bodies: list[bytes]) -> bytes:
-    return b"MPUB %b\n" % topic + frames.with_size(frames.encode_bodies(bodies))
-
-
-def dpub(topic: bytes, delay_ms: int, body: bytes) -> bytes:
-    return b"DPUB %b %d\n" % (topic, delay_ms) + frames.with_size(body)
 
 
 def u32(value: int) -> bytes:

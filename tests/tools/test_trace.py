@@ -37,7 +37,7 @@ def test_the_life_of_one_message(nsqd: Running, capsys: pytest.CaptureFixture[st
     nsqd.request("POST", "/topic/config?topic=orders&trace_rate=1")
     with nsqd.client() as client:
         for body in (b"a", b"b"):
-            assert client.ask(pub(b"orders", body)) == ok()
+            assert client.ask(pub("orders", body)) == ok()
         first, _ = consume(nsqd, client, 2)
 
         def rows() -> Any:

@@ -60,7 +60,7 @@ def test_there_and_back(nsqd: Running) -> None:
         assert (message.id, message.attempts, message.body) == (first, 1, b"poison")
         client.send(b"FIN " + message.id + b"\n")
     assert nsqd.ask("POST", query) == (200, {"redriven": 0})
-    assert nsqd.answer_to(pub(b"t", b"more")) == ok()
+    assert nsqd.answer_to(pub("t", b"more")) == ok()
     assert nsqd.channel("t", "ch")["depth"] == 1
 
 

@@ -198,4 +198,4 @@ def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.Monke
     monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
     publish_numbers(node, 9, HOUR_MS)
     assert settled(node, "emptydelayed") == (9, 0)
-    assert node.answer_to(pub(b"t", b"x")) == ok()
+    assert node.answer_to(pub("t", b"x")) == ok()

@@ -34,11 +34,11 @@ def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
     assert post(nsqd, "/mpub?topic=t", b"x\ny") == refused
     assert post(nsqd, "/pubtrace?topic=t&trace_id=1", b"x") == refused
     for command in (
-        pub(b"t", b"x"),
-        mpub(b"t", [b"x", b"y"]),
+        pub("t", b"x"),
+        mpub("t", [b"x", b"y"]),
         b"DPUB t 10\n\0\0\0\1x",
         b"PUB_TRACE t\n\0\0\0\x09\0\0\0\0\0\0\0\1x",
-        pub(b"new", b"x"),
+        pub("new", b"x"),
     ):
         with nsqd.client() as client:
             assert client.ask(command) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
@@ -61,8 +61,8 @@ def test_publishes_to_ordered_topics_are_turned_off(nsqd: Running) -> None:
         '{"message":"E_FAILED_ON_NOT_WRITABLE"}',
     )
     assert post(nsqd, "/pub?topic=plain", b"x") == (200, "OK")
-    assert nsqd.answer_to(pub(b"t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
-    assert nsqd.answer_to(pub(b"plain", b"x")) == ok()
+    assert nsqd.answer_to(pub("t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
+    assert nsqd.answer_to(pub("plain", b"x")) == ok()
     post(nsqd, "/topic/config?topic=plain&ordered=true")  # from now on it is one of them
     assert post(nsqd, "/pub?topic=plain", b"x")[0] == 400
     post(nsqd, "/topic/config?topic=t&ordered=")

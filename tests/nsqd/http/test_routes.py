@@ -269,8 +269,8 @@ def test_exiting(tmp_path: Path) -> None:
             answer = nsqd.request("POST", target, b"x")
             assert (answer.status, answer.body) == (503, b'{"message":"EXITING"}')
         for command, data in (
-            (pub(b"t", b"x"), b"E_PUB_FAILED PUB failed exiting"),
-            (pub(b"new", b"x"), b"E_PUB_FAILED PUB failed exiting"),
+            (pub("t", b"x"), b"E_PUB_FAILED PUB failed exiting"),
+            (pub("new", b"x"), b"E_PUB_FAILED PUB failed exiting"),
             (b"SUB new c\n", b"E_SUB_FAILED SUB failed exiting"),
         ):
             assert nsqd.answer_to(command).data == data

@@ -33,7 +33,7 @@ def test_the_switches_of_youzan(nsqd: Running) -> None:
 def test_events_name_the_clients(nsqd: Running) -> None:
     nsqd.request("POST", "/message/trace/enable?topic=orders")
     with nsqd.client(client_id="worker-7") as consumer, nsqd.client() as publisher:
-        assert publisher.ask(pub(b"orders", b"a")) == ok()
+        assert publisher.ask(pub("orders", b"a")) == ok()
         consumer.consume("orders", "mail", 1)
         message = consumer.message()
         consumer.send(b"FIN %b\n" % message.id)
