@@ -228,6 +228,21 @@ def test_a_change_is_answered_when_it_is_in_force_and_reaches_all(
         cluster.until(lambda: not any(everywhere(cluster, seen)), seconds=1)
 
 
+def test_two_nodes_are_asked_for_different_changes_at_once(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    queries = [f"{BILLING}&max_attempts=3", f"{BILLING}&order=key", f"{BILLING}&poison=hold"]
+    asked = [
+        ask(node, "/channel/config", query)
+        for node, query in zip(cluster.nodes, queries, strict=True)
+    ]
+    cluster.until(lambda: all(asked))
+    assert [answers[0].status for answers in asked] == [200, 200, 200]
+    cluster.run(1)
+    for node in cluster.nodes:
+        settings = node.broker.topics["orders"].channels["billing"].settings
+        assert (settings.max_attempts, settings.order, settings.poison) == (3, "key", "hold")
+
+
 def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     for query in ("&max_attempts=-1", "&dead_letter_topic=orders", "&nothing=1"):

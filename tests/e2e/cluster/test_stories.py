@@ -118,6 +118,17 @@ def test_publishes_that_wait_for_the_disk_wait_for_nothing_else(cluster: Cluster
     assert time.monotonic() - began_s < 20
 
 
+def test_the_leader_hangs(cluster: Cluster) -> None:
+    with Traffic(cluster, "hung") as traffic:
+        leader = cluster.leader("hung")
+        with leader.paused():
+            others = [node for node in cluster.nodes if node is not leader]
+            cluster.until(lambda: others[0].leads("hung") is not leader.number)
+            time.sleep(1)
+        cluster.until(lambda: cluster.is_whole("hung"))
+    check(traffic.told(leader))
+
+
 def test_all_nsqlookupds_name_the_next_leader(cluster: Cluster, tmp_path: Path) -> None:
     flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
     with Lookupd(tmp_path / "one", flag) as one, Lookupd(tmp_path / "two", flag) as two:
@@ -264,6 +275,25 @@ def _depth(cluster: Cluster, topic: str) -> int:
         for row in node.ask(f"/stats?format=json&topic={topic}")["topics"]
         for channel in row["channels"]
     )
+
+
+def test_a_directory_that_was_set_back_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    node = cluster.nodes[1]
+    node.stop()
+    old, kept = tmp_path / "old", tmp_path / "kept"
+    shutil.copytree(node.data_path, old)
+    node.start()
+    cluster.until(lambda: cluster.links(node) == len(cluster.nodes))  # it has registered
+    node.stop()
+    node.data_path.rename(kept)
+    shutil.copytree(old, node.data_path)
+    node.spawn()
+    assert node.wait() == 1
+    assert "may not be a member of the cluster: this is generation" in node.stderr()
+    node.forget_faults()
+    shutil.rmtree(node.data_path)
+    kept.rename(node.data_path)
+    node.start()
 
 
 def test_an_empty_machine_takes_the_place_of_another(cluster: Cluster, tmp_path: Path) -> None:
