@@ -121,6 +121,16 @@ def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, said: 
     assert "not asked: node 1, node 2, whose addresses for HTTPS are not known" in said()
 
 
+def test_of_several_nodes_of_a_cluster_one_is_told(nodes: Nodes, said: Any) -> None:
+    """It passes on to the others what is about a topic; they would do it again."""
+    three = [f"--nsqd-http-address=node{number}:4151" for number in range(3)]
+    assert main(["topic", "pause", "orders", *three]) == 0
+    assert said() == "node0:4151: pause topic orders: done\n"
+    assert nodes.posted == ["/topic/pause?topic=orders"]
+    assert main(["topic", "pause", "own#ephemeral", *three]) == 0
+    assert len(nodes.posted) == 1 + 3
+
+
 def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> None:
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
     assert nodes.run("check") == 1

@@ -199,6 +199,8 @@ class ChannelMessages:
 
     async def _seek(self, node: str, position: str, partition: int | None, dry_run: bool) -> Move:
         query = self._names | {"position": position, "dry_run": str(dry_run).lower()}
+        if dry_run:  # of a cluster's nodes each answers for what it leads itself
+            query["only_here"] = "true"
         if partition is not None:
             query["partition"] = str(partition)
         answer = await self._upstream.post(node, "/channel/setoffset", query)

@@ -162,7 +162,9 @@ def redrive(
     count: Annotated[int, opt("N", "this many; 0: all", min=0)] = 0,
 ) -> Output:
     """Deliver its dead letters again."""
-    found = at.post("/channel/redrive", _of(topic, channel) | {"count": count or None})
+    members = at.once(topic, channel, changes=True)
+    target = _of(topic, channel) | {"count": count or None}
+    found = ask_each(members, lambda node: node.post("/channel/redrive", target))
     return found.output(lambda address, one: [f"{address}: {one['redriven']} redriven"])
 
 
@@ -186,7 +188,7 @@ def seek(
     """Move to a position in the log and deliver from there.
 
     It asks first when messages would be skipped or given up. offset:N needs --partition."""
-    members = at.nodes(changes=not dry_run)
+    members = at.once(topic, channel, changes=not dry_run)
     kind, _, value = position.partition(":")
     if len(members) > 1 and kind in _ONE_NODE:
         raise PenstockError(f"{position} is a place in the log of one node: name one")
@@ -246,7 +248,8 @@ def messages(
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
     wanted = _of(topic, channel) | {"state": state, "limit": limit}
-    return at.ask("/channel/messages", wanted).output(_message_lines)
+    found = ask_each(at.members(), lambda node: node.get("/channel/messages", wanted))
+    return found.output(_message_lines)
 
 
 def _message_lines(address: str, answer: Row) -> Iterator[str]:
@@ -284,11 +287,12 @@ def requeue(
 
 
 def _settle(at: Http, word: str, done: str, wanted: Target) -> Output:
-    """On the node that has the message: ids of different nodes differ."""
+    """Where the message is: ids of different nodes differ."""
 
     def ask(node: Node) -> Any:
         node.post(f"/channel/message/{word}", wanted)
         return "done"
 
-    found = ask_each(at.nodes(changes=True), ask)
+    members = at.once(wanted["topic"], wanted["channel"], changes=True)
+    found = ask_each(members, ask)
     return found.output(lambda address, _: [f"{address}: {wanted['id']} {done}"])

@@ -23,8 +23,9 @@ from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Answers, Node, ask_all, ask_cluster, ask_each, tls_context
+from penstock.tools.nodes import Node, ask_all, ask_cluster, tls_context
 from penstock.tools.output import Row, WrongUse, confirm
+from penstock.wire.names import is_ephemeral
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
 HTTP = ("nsqd_http_address", "lookupd_http_address")
@@ -267,19 +268,24 @@ class Connection(Options):
                   " known: name them, too", file=sys.stderr)  # fmt: skip
         return found
 
-    def confirmed(
-        self, yes: bool, question: str, name: str, whole_cluster: bool = False
-    ) -> list[Node]:
-        """The nodes, once somebody wants it on all of them."""
-        members = self.members(changes=True) if whole_cluster else self.nodes(changes=True)
-        confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
-        return members
+    def once(self, *names: str, changes: bool = False) -> list[Node]:
+        """The nodes, but of each cluster one: what is about topics and channels of these names it
+        passes on to the others. What is ephemeral each node has by itself."""
+        nodes, tls = self.nodes(changes), self.where.tls()
+        if len(nodes) < 2 or any(map(is_ephemeral, names)):
+            return nodes
+        asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
+        clusters = ask_all(asked, ask_cluster).good
+        found: dict[str, Node] = {}
+        for node in nodes:
+            answer = clusters.get(node.address)
+            found.setdefault(answer["cluster"]["uuid"] if answer else node.address, node)
+        return list(found.values())
 
-    def ask(self, path: str, target: Mapping[str, Any]) -> Answers:
-        return ask_each(self.nodes(), lambda node: node.get(path, target))
 
-    def post(self, path: str, target: Mapping[str, Any]) -> Answers:
-        return ask_each(self.nodes(changes=True), lambda node: node.post(path, target))
+def confirm_on(members: Sequence[Node], yes: bool, question: str, name: str) -> None:
+    """Somebody wants it on all of them."""
+    confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
 
 
 class Http(Connection):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from penstock.command.terminal import span
 from penstock.tools.app import Yes, arg, group, opt, verb
-from penstock.tools.connection import Http
+from penstock.tools.connection import Http, confirm_on
 from penstock.tools.nodes import ask_each
 from penstock.tools.output import Column, Output, Row, columns_table, size
 
@@ -52,7 +52,8 @@ def abort(
     A program that is still at work then fails, and begins its batch again. What was committed
     stays."""
     whose = name or "writers that name no app"
-    members = at.confirmed(yes, f"give up what {whose} staged", name, whole_cluster=True)
+    members = at.members(changes=True)
+    confirm_on(members, yes, f"give up what {whose} staged", name)
     target = {"app": name, "version": version}
     found = ask_each(members, lambda node: node.post("/stage/abort", target))
     return found.output(

@@ -17,7 +17,7 @@ from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Call
 from penstock.tools import peek, reports
 from penstock.tools.app import Channel, Partition, Topic, Yes, arg, group, opt, switch, verb
-from penstock.tools.connection import Http
+from penstock.tools.connection import Http, confirm_on
 from penstock.tools.nodes import Node, ask_all, ask_each
 from penstock.tools.output import FAILED, Output, Row, WrongUse, confirm
 from penstock.tools.reports import Pace
@@ -114,7 +114,8 @@ def concede(
     Readers of a topic with several replicas wait at what is corrupt on the leader's disk until
     another replica has it. Concede it when no replica that will come back has it: these messages
     are lost to every channel that has not finished them."""
-    members = at.confirmed(yes, f"concede what is corrupt of topic {topic}", topic)
+    members = at.once(topic, changes=True)
+    confirm_on(members, yes, f"concede what is corrupt of topic {topic}", topic)
     query = {"topic": topic, "partition": partition}
     return ask_each(members, lambda node: node.post("/topic/concede", query)).output(conceded)
 
@@ -174,7 +175,8 @@ def act(at: Http, word: str, call: Call[None], yes: bool | None = None) -> Outpu
         name = f"channel {typed} of {name}"
     if "partition" in target:
         name = f"partition {target['partition']} of {name}"
-    members = at.confirmed(yes is None or yes, f"{word} {name}", typed)
+    members = at.once(target["topic"], typed, changes=True)
+    confirm_on(members, yes is None or yes, f"{word} {name}", typed)
     answers = ask_all(members, lambda node: node.ask(call))
     reasons = {address: error.reason for address, error in answers.bad.items()}
     results = {node.address: reasons.get(node.address, "done") for node in members}
@@ -190,9 +192,9 @@ def configure(at: Http, path: str, target: Target, settings: Sequence[str], yes:
         if not equals or not name:
             raise WrongUse(f"{setting!r} is not NAME=VALUE")
         changes[name.replace("-", "_")] = value
-    members = at.nodes(changes=bool(changes))
+    typed = target.get("channel") or target["topic"]
+    members = at.once(target["topic"], typed, changes=bool(changes))
     if losing := sorted(_LETTING_GO & changes.keys()):
-        typed = target.get("channel") or target["topic"]
         confirm(yes, f"change {', '.join(losing)} of {typed}, which may let messages go", typed)
     method = Node.post if changes else Node.get
     return ask_each(members, lambda node: method(node, path, target | changes)).output(_settings)
