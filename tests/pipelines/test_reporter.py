@@ -16,7 +16,6 @@ from penstock.pipelines import reporter
 from penstock.pipelines.archive import SETTINGS
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import (
-    Ending,
     Outlet,
     RunMetrics,
     Screen,
@@ -81,7 +80,9 @@ def test_a_run_from_its_start_to_its_end() -> None:
     first = world.look()
     assert (first.state, first.name, first.pipeline) == ("started", "nightly", "sample")
     assert first.options == {"topics": ["t"], "rows": 5}
-    world.progress.note(is_up=True, table="/lake", checkpoint="/lake/c", batch=3, committed_s=99.0)
+    world.progress.note(
+        phase="running", table="/lake", checkpoint="/lake/c", batch=3, committed_s=99.0
+    )
     world.progress.note(logs={("t", 0): (4, 9)}, version_of=lambda: 12)
     world.progress.report(Report(7, 2.5, lag_rows=5, lag_seconds=1.0, left_seconds=2.0))
     world.progress.say("hello")
@@ -89,10 +90,9 @@ def test_a_run_from_its_start_to_its_end() -> None:
     assert (now.state, now.rows, now.rows_per_second, now.lag_rows) == ("running", 7, 2.5, 5)
     assert (now.table, now.table_version, now.batch, now.said) == ("/lake", 12, 3, "hello")
     assert now.logs == [LogPlace("t", 0, 4, 9)]
-    ending = Ending()
-    ending.finished(0, stopped=False)
+    world.progress.end("finished", 0)
     world.teller.start()
-    world.teller.end(ending)
+    world.teller.end()
     last = world.nsqd.states[-1]
     assert (last.state, last.code, last.rows, last.left_seconds) == ("finished", 0, 7, None)
     seqs = [state.seq for state in world.nsqd.states]
@@ -115,10 +115,9 @@ def test_what_has_not_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_failure_is_told_with_its_reason_and_no_secret() -> None:
     world = World(conf=("spark.secret=hunter22",))
-    ending = Ending()
-    ending.failed(3, "http://me:pw@host/x?sig=1 says hunter22 is wrong")
+    world.progress.end("failed", 3, "http://me:pw@host/x?sig=1 says hunter22 is wrong")
     world.teller.start()
-    world.teller.end(ending)
+    world.teller.end()
     last = world.nsqd.states[-1]
     assert (last.state, last.code) == ("failed", 3)
     assert last.reason == "http://***@host/x?*** says *** is wrong"
@@ -186,7 +185,7 @@ def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.Monkey
     world.teller.start()
     assert asked.wait(WAIT_S)
     world.progress.report(Report(1))
-    world.teller.end(Ending())
+    world.teller.end()
     assert not let_go.is_set()  # it came back although the thread still waits
     let_go.set()
     world.teller._thread.join(WAIT_S)
@@ -198,9 +197,9 @@ def test_no_report_means_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reporter, "Teller", no)
     progress = Progress("sample", 0, io.StringIO())
-    with reported(sample.PIPELINE, "sample", settings(no_report=True), progress) as ending:
-        ending.finished(0, stopped=True)
-    assert ending.phase == "stopped"
+    with reported(sample.PIPELINE, "sample", settings(no_report=True), progress):
+        progress.end("finished", 0)
+    assert progress.state.phase == "finished"
 
 
 def test_whoever_leaves_without_a_word_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +215,9 @@ def test_whoever_leaves_without_a_word_was_stopped(monkeypatch: pytest.MonkeyPat
 def test_an_address_that_is_none_fails_no_run() -> None:
     out = io.StringIO()
     progress = Progress("sample", 0, out)
-    with reported(sample.PIPELINE, "sample", settings(url="http://"), progress) as ending:
+    with reported(sample.PIPELINE, "sample", settings(url="http://"), progress):
         eventually(lambda: "does not hear of this run" in out.getvalue())
-        ending.finished(0, stopped=False)
+        progress.end("finished", 0)
     assert "url" in out.getvalue()
 
 
@@ -296,7 +295,7 @@ def test_the_figures_of_a_run() -> None:
     assert before[f"penstock_pipeline_up{LABELS}"] == 0
     assert f"penstock_pipeline_lag_rows{LABELS}" not in before  # nobody knows it yet
     progress.report(Report(12, rows_per_second=3.5, lag_rows=4, lag_seconds=1.25))
-    progress.note(is_up=True, batch=3, committed_s=1.7e9, logs={("orders", 0): (10, 14)})
+    progress.note(phase="running", batch=3, committed_s=1.7e9, logs={("orders", 0): (10, 14)})
     progress.note(waiting=True, outages=2)
     assert values(progress) == {
         f"penstock_pipeline_up{LABELS}": 1,

@@ -21,6 +21,8 @@ _WATCHED_EVERY_S = 0.1
 
 Log = tuple[str, int]  # topic and partition
 Form = Literal["html", "json"]
+Phase = Literal["started", "running", "finished", "stopped", "failed"]
+ENDED = frozenset(("finished", "stopped", "failed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,10 @@ class RunState:
     """All that is known of a run. None is what nobody knows."""
 
     report: Report = Report(0)  # the last one, with the rows of attempts that an outage ended
+    phase: Phase = "started"  # "running" as soon as Spark is up
+    code: int | None = None  # the exit code
+    reason: str = ""  # why it failed
     said: str = ""  # the last line that it wrote
-    is_up: bool = False  # Spark is, so the work has begun
     outages: int = 0  # attempts that ended by one
     waiting: bool = False  # for the next attempt
     table: str = ""
@@ -116,6 +120,9 @@ class Progress:
         """The next report counts from 0, after an attempt that an outage ended."""
         self.note(waiting=False)
         self._rows_before = self.state.report.rows
+
+    def end(self, phase: Phase, code: int, reason: str = "") -> None:
+        self.note(phase=phase, code=code, reason=reason)
 
     def say(self, text: str) -> None:
         """Something that happened: a line of its own."""

@@ -15,9 +15,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -33,7 +33,7 @@ from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockErr
 from penstock.net.listener import parse_address
 from penstock.nsqdapi import calls
 from penstock.pipelines import runs
-from penstock.pipelines.progress import Log, Progress, Report, RunState
+from penstock.pipelines.progress import ENDED, Log, Progress, Report, RunState
 from penstock.pipelines.runner import under_spark_submit
 from penstock.pipelines.runs import LogPlace, Option, RunStatus, cut
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
@@ -46,38 +46,24 @@ if TYPE_CHECKING:
 _TOO_BIG = 413
 
 
-@dataclass
-class Ending:
-    """How a run has ended; set by whoever runs it."""
-
-    phase: Literal["finished", "stopped", "failed"] = "stopped"
-    reason: str = ""
-    code: int = 0
-
-    def finished(self, code: int, stopped: bool) -> None:
-        self.phase, self.code = "stopped" if stopped else "finished", code
-
-    def failed(self, code: int, reason: str) -> None:
-        self.phase, self.code, self.reason = "failed", code, reason
-
-
 @contextmanager
 def reported(
     pipeline: Pipeline, name: str, settings: Settings, progress: Progress
-) -> Iterator[Ending]:
-    """The run within, told about unless its settings say no."""
-    ending = Ending()
-    if settings.flag("no-report"):
-        yield ending
-        return
-    screen = Screen((*COMMON, *pipeline.settings), settings)
-    head = head_of(pipeline, name, screen, time.time())
-    teller = Teller(head, screen, progress, Outlet(settings))
-    teller.start()
-    try:
-        yield ending
-    finally:
-        teller.end(ending)
+) -> Iterator[None]:
+    """The run within, told about unless its settings say no. Who leaves it without a word on its
+    end was stopped."""
+    with ExitStack() as stack:
+        if not settings.flag("no-report"):
+            screen = Screen((*COMMON, *pipeline.settings), settings)
+            head = head_of(pipeline, name, screen, time.time())
+            teller = Teller(head, screen, progress, Outlet(settings))
+            teller.start()
+            stack.callback(teller.end)
+        try:
+            yield
+        finally:
+            if progress.state.phase not in ENDED:
+                progress.end("stopped", 0)
 
 
 class Outlet:
@@ -146,7 +132,6 @@ class Teller:
         self._screen = screen
         self._progress = progress
         self._outlet = outlet
-        self._ending: Ending | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="run reports", daemon=True)
         self._version: tuple[int | None, int | None] = (None, None)  # of the table, and the batch
@@ -159,8 +144,7 @@ class Teller:
     def start(self) -> None:
         self._thread.start()
 
-    def end(self, ending: Ending) -> None:
-        self._ending = ending
+    def end(self) -> None:
         self._ended.set()
         self._thread.join(limits.RUN_END_S)
 
@@ -175,11 +159,11 @@ class Teller:
             self._outlet.close()
 
     def look(self) -> None:
-        progress, ending = self._progress, self._ending
+        now = self._progress.state
         try:
-            self._tell_pages(progress.state)
-            state = self._state(progress.state, ending)
-            if ending is not None or self._is_due(state):
+            self._tell_pages(now)
+            state = self._state(now)
+            if now.phase in ENDED or self._is_due(state):
                 self._outlet.publish(runs.encode(state))
                 self._told, self._told_s = state, time.monotonic()
             self._failures = 0
@@ -195,7 +179,7 @@ class Teller:
     def _failed(self, error: PenstockError) -> None:
         self._failures += 1
         lasting = not isinstance(error, FetchFailed) or error.status or self._failures > 1
-        if lasting and not self._has_complained and self._ending is None:
+        if lasting and not self._has_complained and not self._ended.is_set():
             self._has_complained = True
             line = f"nsqadmin does not hear of this run, which goes on: {error}"
             self._progress.console.line(line)
@@ -211,25 +195,27 @@ class Teller:
                 self._remark = f"its {form} report is larger than nsqd's max-msg-size"
             self._pages_told += 1
 
-    def _state(self, now: RunState, ending: Ending | None) -> RunStatus:
-        shown = self._screen.text
-        changes: dict[str, Any] = {
-            "seq": self._told.seq + 1,
-            "time_s": time.time(),
-            "state": ending.phase if ending else "running" if now.is_up else "started",
-            "said": shown(now.said),
-            "table": shown(now.table),
-            "table_version": self._table_version(now),
-            "checkpoint": shown(now.checkpoint),
-            "batch": now.batch,
-            "committed_s": now.committed_s,
-            "logs": furthest_behind(now.logs),
-            "outcome": shown("; ".join(filter(None, (now.outcome, self._remark)))),
-            **numbers_of(now.report),
-        }
-        if ending is not None:
-            changes |= {"reason": shown(ending.reason), "code": ending.code, "left_seconds": None}
-        return msgspec.structs.replace(self._told, **changes)
+    def _state(self, now: RunState) -> RunStatus:
+        shown, numbers = self._screen.text, numbers_of(now.report)
+        if now.phase in ENDED:
+            numbers["left_seconds"] = None
+        return msgspec.structs.replace(
+            self._told,
+            seq=self._told.seq + 1,
+            time_s=time.time(),
+            state=now.phase,
+            said=shown(now.said),
+            table=shown(now.table),
+            table_version=self._table_version(now),
+            checkpoint=shown(now.checkpoint),
+            batch=now.batch,
+            committed_s=now.committed_s,
+            logs=furthest_behind(now.logs),
+            outcome=shown("; ".join(filter(None, (now.outcome, self._remark)))),
+            reason=shown(now.reason),
+            code=now.code,
+            **numbers,
+        )
 
     def _table_version(self, now: RunState) -> int | None:
         """Asked for anew when there is a new batch: a table's log has to be read for it."""
@@ -278,7 +264,7 @@ class RunMetrics(Collector):
         report = state.report
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         for kind, name, text, value in (
-            (gauge, "up", "1 when Spark has started.", int(state.is_up)),
+            (gauge, "up", "1 when Spark has started.", int(state.phase != "started")),
             (gauge, "waiting", "1 while an outage is waited out.", int(state.waiting)),
             (counter, "outages", "Attempts that ended by an outage.", state.outages),
             (counter, "rows", "Rows done by this run.", report.rows),

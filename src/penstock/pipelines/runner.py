@@ -33,8 +33,6 @@ from penstock.spark.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.reporter import Ending
-
 
 LOCAL = "local[*,4]"  # a task is tried four times; plain local[*] tries none again
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -208,27 +206,28 @@ class Run:
             self._outages.ride_out(check, DONE)
         except (PenstockError, OSError) as error:
             return self._failed(str(error))
-        with reported(self._pipeline, self._name, self._found, self._progress) as ending:
-            self._work(ending, take_over)
-        if ending.reason:
-            self._failed(ending.reason)
-        return ending.code
+        with reported(self._pipeline, self._name, self._found, self._progress):
+            self._work(take_over)
+        ended = self._progress.state
+        if ended.reason:
+            self._failed(ended.reason)
+        return ended.code or DONE
 
-    def _work(self, ending: Ending, take_over: Callable[[], None]) -> None:
+    def _work(self, take_over: Callable[[], None]) -> None:
         progress, code = self._progress, DONE
         try:
             if not progress.stopping:
                 progress.say("Spark is starting")
                 with open_for(self._pipeline, self._found) as session:
                     take_over()  # PySpark has set a handler of its own
-                    progress.note(is_up=True, said="")  # it has started
+                    progress.note(phase="running", said="")
                     if not progress.stopping:
                         code = self._outages.ride_out(partial(self._attempt, session), DONE)
         except Exception as error:
             more = "; --outage-wait=10m waits longer" if is_late(error) else ""
-            ending.failed(self._pipeline.failed, cause_line(error) + more)
+            progress.end("failed", self._pipeline.failed, cause_line(error) + more)
         else:
-            ending.finished(code, progress.stopping)
+            progress.end("stopped" if progress.stopping else "finished", code)
 
     def _attempt(self, session: SparkSession) -> int:
         try:

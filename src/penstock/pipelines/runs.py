@@ -31,6 +31,7 @@ from msgspec import Meta
 
 from penstock import limits
 from penstock.errors import PenstockError
+from penstock.pipelines.progress import Phase
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
@@ -41,8 +42,6 @@ RunId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 PipelineName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}\Z")]
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}\Z")]
 Option = bool | int | Line | Annotated[list[Line], Meta(max_length=limits.RUN_OPTIONS_MAX)]
-Phase = Literal["started", "running", "finished", "stopped", "failed"]
-ENDED = frozenset(("finished", "stopped", "failed"))
 HTML, JSON = "html", "json"
 PARTS_MAX = -(-limits.RUN_PAGE_CHARS // limits.RUN_PART_CHARS)
 

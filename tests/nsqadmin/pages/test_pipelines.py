@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from penstock.pipelines import archive
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.reporter import Ending, reported
+from penstock.pipelines.reporter import reported
 from penstock.pipelines.settings import defaults
 
 from ..conftest import Installation
@@ -21,15 +21,15 @@ EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='ta
 
 
 @contextmanager
-def running(installation: Installation, name: str, **changed: Any) -> Iterator[tuple[Any, Ending]]:
+def running(installation: Installation, name: str, **changed: Any) -> Iterator[Progress]:
     """A run that does nothing but report."""
     url = f"http://127.0.0.1:{installation.nsqd.http_port}"
     chosen = {"url": url, "table": f"/lake/{name}", "topics": ("orders",)} | changed
     settings = defaults(archive.SETTINGS, **chosen)
     progress = Progress(name, 0, io.StringIO())
-    with reported(archive.PIPELINE, name, settings, progress) as ending:
-        progress.note(is_up=True, table=chosen["table"])
-        yield progress, ending
+    with reported(archive.PIPELINE, name, settings, progress):
+        progress.note(phase="running", table=chosen["table"])
+        yield progress
 
 
 def row(page: Page, name: str) -> Any:
@@ -40,7 +40,7 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
     page: Page, installation: Installation
 ) -> None:
     secret = "AWS_SECRET_ACCESS_KEY=hunter22"
-    with running(installation, "nightly", storage_option=(secret,)) as (progress, ending):
+    with running(installation, "nightly", storage_option=(secret,)) as progress:
         progress.note(checkpoint="/lake/c", batch=3, committed_s=1.0, version_of=lambda: 12)
         progress.note(logs={("orders", 0): (300, 400)})
         progress.report(Report(300, 25.0, lag_rows=100, lag_seconds=4.0, left_seconds=4.0))
@@ -71,7 +71,7 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
         progress.report(Report(400, 25.0, lag_rows=0))
         counted = page.locator(".tile").filter(has=page.get_by_text("Messages", exact=True))
         expect(counted).to_contain_text("400")
-        ending.failed(1, "nsqd refuses hunter22")
+        progress.end("failed", 1, "nsqd refuses hunter22")
     expect(page.locator(".badge")).to_have_text("failed")
     expect(page.get_by_text("nsqd refuses ***")).to_be_visible()
     assert "hunter22" not in page.content()
@@ -86,10 +86,10 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
 def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
     browser: Browser, installation: Installation
 ) -> None:
-    with running(installation, f"evil {EVIL}", table=f"/lake/{EVIL}") as (progress, ending):
+    with running(installation, f"evil {EVIL}", table=f"/lake/{EVIL}") as progress:
         progress.note(pages=(("html", f"<h1>seen</h1>{EVIL}"), ("json", "{}")), outcome=EVIL)
         progress.say(EVIL)
-        ending.failed(1, EVIL)
+        progress.end("failed", 1, EVIL)
     context = browser.new_context()
     page = context.new_page()  # Chromium tells the console what it has not allowed
     page.goto(installation.admin.url("/pipelines"))
