@@ -38,9 +38,10 @@ LogId = tuple[str, str, int]  # topic, identity, partition: the same at any nsqd
 
 class BrokerLogs(NamedTuple):
     have: dict[Log, LogSpan]
-    missing: tuple[str, ...]  # topics that are asked for by name and that none has
+    answers: dict[str, Positions]  # what each nsqd has said
     brokers: frozenset[str]  # that were asked, or for which another node of the cluster was
-    offline: frozenset[LogId] = frozenset()  # partitions without a leader
+    offline: frozenset[LogId]  # partitions without a leader
+    missing: tuple[str, ...] = ()  # topics that are asked for by name and that none has
 
     @property
     def topics(self) -> set[str]:
@@ -49,6 +50,13 @@ class BrokerLogs(NamedTuple):
     @property
     def partitions(self) -> set[tuple[str, int]]:
         return {(log.topic, log.partition) for log in self.have}
+
+    def is_behind(self, begun: Offsets) -> bool:
+        """Does a new leader have less on its disk than was read of the one before it?"""
+        return any(
+            log in self.have and self.have[log].end < offset and self.answers[log.broker].nodes
+            for log, offset in relocated(begun, self.have).items()
+        )
 
 
 class Brokers:
@@ -90,7 +98,7 @@ class Brokers:
         have = {
             log: asked.have[log] for log in asked.have if options.reads(log.topic, log.partition)
         }
-        return BrokerLogs(have, tuple(sorted(missing)), asked.brokers, asked.offline)
+        return asked._replace(have=have, missing=tuple(sorted(missing)))
 
     def have(self, wanted: Offsets) -> dict[Log, LogSpan]:
         """What there is of these logs, wherever they are now."""
@@ -98,7 +106,7 @@ class Brokers:
 
     def _settled(
         self, topics: Collection[str], pattern: str | None, begun: Offsets, needs_all: bool
-    ) -> _Asked:
+    ) -> BrokerLogs:
         """When a cluster has chosen its leaders, and these have what was served before. `needs_all`
         of the logs that are begun, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
@@ -117,7 +125,7 @@ class Brokers:
             raise FetchFailed(self.label(broker), reason)
         return asked
 
-    def _asked(self, topics: Collection[str], pattern: str | None, begun: Offsets) -> _Asked:
+    def _asked(self, topics: Collection[str], pattern: str | None, begun: Offsets) -> BrokerLogs:
         """What the nsqds have that are listed, or that `begun` names; and what each has said."""
         listed = self._listed()
         known = {log.broker for log in begun if log.broker} if self._options.lookupds else set()
@@ -152,7 +160,8 @@ class Brokers:
             have = _once(have)
         else:
             check_apart(have)
-        found = _Asked(have, answers, frozenset({*answers, *asked} if is_cluster else answers))
+        brokers = frozenset({*answers, *asked} if is_cluster else answers)
+        found = BrokerLogs(have, answers, brokers, _offline(answers.values(), have))
         at = relocated(begun, have)
         self._check_failed(failed, [log for log in at if _id(log) not in found.offline])
         return found
@@ -218,28 +227,15 @@ class Brokers:
         )
 
 
-class _Asked(NamedTuple):
-    have: dict[Log, LogSpan]
-    answers: dict[str, Positions]
-    brokers: frozenset[str]
-
-    @property
-    def offline(self) -> frozenset[LogId]:
-        """Not where a leader was asked itself: others may not reach it, as over HTTPS."""
-        elsewhere = frozenset(
-            (name, one.identity, number)
-            for positions in self.answers.values()
-            for name, one in positions.elsewhere.items()
-            for number in one.partitions
-        )
-        return elsewhere.difference(map(_id, self.have))
-
-    def is_behind(self, begun: Offsets) -> bool:
-        """Does a new leader have less on its disk than was read of the one before it?"""
-        return any(
-            log in self.have and self.have[log].end < offset and self.answers[log.broker].nodes
-            for log, offset in relocated(begun, self.have).items()
-        )
+def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[LogId]:
+    """Not where a leader was asked itself: others may not reach it, as over HTTPS."""
+    elsewhere = frozenset(
+        (name, one.identity, number)
+        for positions in answers
+        for name, one in positions.elsewhere.items()
+        for number in one.partitions
+    )
+    return elsewhere.difference(map(_id, have))
 
 
 def _id(log: Log) -> LogId:
