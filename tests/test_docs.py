@@ -3,6 +3,7 @@
 import re
 import runpy
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -63,6 +64,18 @@ def test_every_code_over_http_is_explained() -> None:
     codes = {code for path in SRC.rglob("*.py") for code in RAISED.findall(path.read_text())}
     assert {"MSG_EMPTY", "GROWTH_REFUSED", "NODE_LIVES", "UPSTREAM_ERROR"} <= codes
     assert codes - words("errors.md", "http.md") == set()
+
+
+def test_what_programs_in_the_documents_import_is_there() -> None:
+    imports = re.compile(r"^from (penstock[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+    gone = [
+        f"{page.name}: {module}.{name}"
+        for page in [ROOT / "README.md", *DOCS.rglob("*.md")]
+        for module, names in imports.findall(page.read_text())
+        for name in names.split(", ")
+        if not hasattr(import_module(module), name)
+    ]
+    assert gone == []
 
 
 # --- the tree of errors that a docstring draws ---
