@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from penstock.pipelines import registry, runner
 from penstock.pipelines.__main__ import ENTRY, main
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import stopped_by_signals
-from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.settings import defaults
 from penstock.tools.main import main as penstock
 
 from . import sample
@@ -89,19 +88,6 @@ def test_a_failure_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.splitlines()[-1] == (
         "penstock pipeline sample: topic orders partition 0: offsets 3 to 4 are gone"
     )
-
-
-def test_a_pipeline_that_needs_no_spark_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*arguments: object) -> None:
-        raise AssertionError("Spark was started")
-
-    def work(settings: Settings, progress: Progress) -> int:
-        return settings.number("rows")
-
-    plain = replace(sample.PIPELINE, on_spark=False, run=work)
-    monkeypatch.setattr(sample, "PIPELINE", plain)
-    monkeypatch.setattr(runner, "open_for", never)
-    assert run("--topics=t", "--rows=7", "--no-report") == 7
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
