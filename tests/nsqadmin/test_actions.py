@@ -91,8 +91,8 @@ def test_an_nsqlookupd_of_a_cluster_passes_on_what_it_is_asked_for(
 
     monkeypatch.setattr(site.lookupd, "_delete", delete)
     assert site.act(lambda actions: actions.delete("orders")) == ""  # the nsqds say 404
-    site.act(lambda actions: actions.create("fresh", partitions=4))
-    shaped = ("lookupd", "/topic/create?topic=fresh&partition_num=4")
+    site.act(lambda actions: actions.create("fresh", partitions=4, replicas=2))
+    shaped = ("lookupd", "/topic/create?topic=fresh&partition_num=4&replicator=2")
     assert shaped in site.calls.posts()
 
 

@@ -71,9 +71,14 @@ class Actions:
         self._upstream = upstream
         self._left = left
 
-    def create(self, topic: str, channel: str = "", partitions: int = 0) -> Operation:
+    def create(
+        self, topic: str, channel: str = "", partitions: int = 0, replicas: int = 0
+    ) -> Operation:
+        """0: as many as nsqd makes by default."""
         names = ("create_topic", "create_channel") if channel else ("create_topic",)
-        run = partial(self._create, topic, channel, partitions)
+        counts = {"partition_num": partitions, "replicator": replicas}
+        shape = {name: str(number) for name, number in counts.items() if number}
+        run = partial(self._create, topic, channel, shape)
         return Operation(Role.OPERATE, names, _names(topic, channel), run)
 
     def act(self, verb: str, topic: str, channel: str = "") -> Operation:
@@ -97,13 +102,11 @@ class Actions:
         about, run = _names(topic) | {"node": node}, partial(self._tombstone, node, topic)
         return Operation(Role.DESTROY, ("tombstone_topic_producer",), about, run)
 
-    async def _create(self, topic: str, channel: str, partitions: int) -> str:
+    async def _create(self, topic: str, channel: str, numbers: dict[str, str]) -> str:
         """On all lookupds, so that nsqds make them when somebody publishes; a channel also on the
-        nsqds that have the topic. Without lookupds on the given nsqds. A number of partitions most
-        lookupds pass over, so with one the topic is made on all nsqds. Returns a warning."""
-        names, shape = _names(topic, channel), _names(topic)
-        if partitions:
-            shape["partition_num"] = str(partitions)
+        nsqds that have the topic. Without lookupds on the given nsqds. `numbers` most lookupds pass
+        over, so with one the topic is made on all nsqds. Returns a warning."""
+        names, shape = _names(topic, channel), _names(topic) | numbers
         if not self._upstream.lookupds:
             said = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
             if channel:
@@ -111,7 +114,7 @@ class Actions:
                 said.append(await self._on_nsqds(self._upstream.nsqds, path, names))
             return warnings(*said)
         said = [await self._on_lookupds("/topic/create", shape)]
-        if partitions:
+        if numbers:
             everywhere, missed = await self._upstream.producers()
             said += [missed, await self._on(everywhere, "/topic/create", shape)]
         if channel:

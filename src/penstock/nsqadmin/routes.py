@@ -237,7 +237,9 @@ async def create(call: Call) -> Document:
         raise ApiError(400, "INVALID_TOPIC")
     if channel and not is_valid_name(channel.encode()):
         raise ApiError(400, "INVALID_CHANNEL")
-    return await call.perform(call.deps.actions.create(topic, channel, _partitions(document)))
+    partitions = _count(document, "partitions", limits.PARTITIONS_MAX)
+    replicas = _count(document, "replicas", limits.MEMBERS_MAX)
+    return await call.perform(call.deps.actions.create(topic, channel, partitions, replicas))
 
 
 async def act(call: Call, topic: str, channel: str = "") -> Document:
@@ -271,13 +273,13 @@ def _text(document: Document, key: str) -> str:
     return value
 
 
-def _partitions(document: Document) -> int:
+def _count(document: Document, name: str, most: int) -> int:
     """How many a new topic is to have; 0: as many as nsqd makes by default."""
-    value = document.get("partitions", 0)
+    value = document.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ApiError(400, "partitions is not a whole number")
-    if not 0 <= value <= limits.PARTITIONS_MAX:
-        raise ApiError(400, f"partitions {value}: from 1 to {limits.PARTITIONS_MAX}")
+        raise ApiError(400, f"{name} is not a whole number")
+    if not 0 <= value <= most:
+        raise ApiError(400, f"{name} {value}: from 1 to {most}")
     return value
 
 
@@ -408,7 +410,7 @@ ROUTES = (
     Route("GET", "/api/diagnostics", gather, OPERATE, is_official=False, is_hidden=True),
     Route("GET", "/api/diagnostics/{id_}", gathered, OPERATE, is_official=False, is_hidden=True),
     Route("GET", "/api/topics", topics),
-    Route("POST", "/api/topics", create, OPERATE, ("topic", "channel"), ("partitions",)),
+    Route("POST", "/api/topics", create, OPERATE, ("topic", "channel"), ("partitions", "replicas")),
     Route("GET", "/api/topics/{topic}", topic),
     Route("POST", "/api/topics/{topic}", act, OPERATE, ("action",)),
     Route("DELETE", "/api/topics/{topic}", delete, DESTROY),

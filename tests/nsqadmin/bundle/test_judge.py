@@ -25,7 +25,7 @@ def config(key: str, value: Any, node: int = 2) -> Hurt:
 
 
 def put(name: str, **values: Any) -> Hurt:
-    return lambda made: made.files[name].update(values)
+    return lambda made: made.files.setdefault(name, {}).update(values)
 
 
 def down(place: str) -> Hurt:
@@ -65,6 +65,18 @@ def stuck(made: Made) -> None:
             made.channel(sample, node).update(message_count=1000, oldest_age_seconds=900.0)
 
 
+def copies(**values: Any) -> Hurt:
+    """Told by a node of a cluster."""
+    node = {"state": "active", "alive": True, "host": "10.0.0.2", "http_port": 4151}
+    partition = {
+        "topic": "orders", "partition": 0, "leader": 2, "epoch": 3, "in_sync": [2],
+        "preferred": [2, 3], "replicas": 2, "under_replicated": False, "offline": False,
+        "since_seconds": 9.0,
+    }  # fmt: skip
+    return put("nsqd/2/cluster.json", cluster={"name": "main"}, nodes=[{"node": 2, **node}],
+               partitions=[{**partition, **values}])  # fmt: skip
+
+
 BAD, WARN, NOTE = Level.BAD, Level.WARN, Level.NOTE
 _CASES: list[tuple[Hurt, Level, str]] = [
     (down("nsqd/3"), BAD, "node 10.0.0.3:4151 does not answer"),
@@ -80,6 +92,9 @@ _CASES: list[tuple[Hurt, Level, str]] = [
     (config("msg_timeout", 1), WARN, "nsqds differ in msg_timeout"),
     (config("max_msg_size", 1), WARN, "nsqds differ in max_msg_size"),
     (config("segment_bytes", 1), NOTE, ""),
+    (lambda made: [config("zone", f"rack-{n}", n)(made) for n in (1, 2)], NOTE, ""),
+    (copies(under_replicated=True), WARN, "topic orders is under-replicated"),
+    (copies(leader=None, offline=True), BAD, "topic orders has no leader"),
     (config("id", 1), WARN, "nsqds share the node id 1"),
     (put("nsqlookupd/2/topics.json", topics=[]), WARN, "nsqlookupd 10.0.1.2:4161 misses topics"),
     (lambda made: made.files["nsqlookupd/2/nodes.json"]["producers"].pop(),
@@ -110,7 +125,7 @@ def test_each_fault(hurt: Hurt, level: Level, what: str) -> None:
     made = Made()
     hurt(made)
     said = found(made)
-    if not what:  # a value that only one node has told is no difference
+    if not what:  # a value that only one node has told is no difference, nor is a node's own
         assert said == []
         return
     assert (level, what) in said

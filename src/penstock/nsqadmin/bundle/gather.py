@@ -66,6 +66,7 @@ _FIRST, _LAST = (
 _NSQD = (
     Ask("info.json", FileKind.JSON, "/info"),
     Ask("connections.json", FileKind.JSON, "/connections", is_everywhere=False),
+    Ask("cluster.json", FileKind.JSON, "/cluster", is_everywhere=False),
     Ask("metrics.txt", FileKind.METRICS, "/metrics", is_everywhere=False),
     *_INSIDE,
 )

@@ -38,12 +38,13 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.topics.settings import is_internal
-from penstock.nsqadmin import attention, snapshot
+from penstock.nsqadmin import attention, replication, snapshot
 from penstock.nsqadmin.attention import Finding, Level, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
 from penstock.nsqadmin.bundle.gather import ListedNsqd, Producers
 from penstock.nsqadmin.history import Sample, series_of
-from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.replication import Replication
+from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress
 from penstock.nsqadmin.words import listed, wait
 
@@ -64,7 +65,8 @@ _SHARED = frozenset((
 _OWN = frozenset((
     "id", "node_id", "tcp_address", "http_address", "https_address", "broadcast_address",
     "broadcast_tcp_port", "broadcast_http_port", "data_path", "topology_zone", "topology_region",
-    "statsd_prefix", "tls_cert", "tls_key", "log_prefix", "log_level",
+    "statsd_prefix", "tls_cert", "tls_key", "log_prefix", "log_level", "zone",
+    "replication_address",
 ))  # fmt: skip
 _UNORDERED = frozenset(("nsqlookupd_tcp_addresses", "auth_http_addresses"))
 _SHOWN = 60  # characters of a value
@@ -198,6 +200,7 @@ class _Daemon:
         self.clock_s = facts.clock_offset_s if len(facts.clock_offset_s) == 2 else None
         self.nodes = bundle.document(f"{place}/nodes.json", Producers).producers
         self.topics = bundle.document(f"{place}/topics.json", _Topics).topics
+        self.cluster = _cluster(bundle.document(f"{place}/cluster.json", Document))
 
     def state(self, number: int) -> NodeState:
         """As a sample shows it."""
@@ -216,11 +219,20 @@ def _stats(bundle: Bundle, name: str) -> Document:
     return document
 
 
+def _cluster(document: Document) -> Replication:
+    try:
+        return replication.read(document)
+    except (KeyError, TypeError, ValueError):
+        return NO_CLUSTER
+
+
 def _by_attention(nodes: list[_Daemon]) -> list[Finding]:
     """The rules of nsqadmin, over the time between the two samples."""
     span_s = max((0.0, *(one.times_s[1] - one.times_s[0] for one in nodes)))
     first = snapshot.make(0.0, {one.address: one.state(0) for one in nodes}, (), (), Snapshot())
-    last = snapshot.make(span_s, {one.address: one.state(1) for one in nodes}, (), (), first)
+    states = {one.address: one.state(1) for one in nodes}
+    cluster = next((one.cluster for one in nodes if one.cluster.name), NO_CLUSTER)
+    last = snapshot.make(span_s, states, (), (), first, cluster)
     before, now = dict(series_of(first)), dict(series_of(last))
     past = {name: [Sample(0.0, before[name]), Sample(span_s, values)]
             for name, values in now.items() if span_s and name in before}  # fmt: skip

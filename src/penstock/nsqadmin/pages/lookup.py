@@ -20,7 +20,6 @@ from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
 
-_PARTITIONS_RULE = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
 _PATH = "definitions.json"
 _SHOWN_MAX = 200  # changes of a preview
 
@@ -104,15 +103,12 @@ def _idle(here: Opened, name: str, is_certain: bool) -> None:
 def _creation(here: Opened) -> None:
     async def create() -> None:
         name, part = str(topic.value or ""), str(channel.value or "")
-        if not (topic.validate() and channel.validate() and partitions.validate()):
+        if not all(field.validate() for field in (topic, channel, *counts)):
             return
-        count = int(partitions.value or 0)
-        if await layout.do(here, here.deps.actions.create(name, part, count)):
-            for field in (topic, channel, partitions):
+        numbers = (int(field.value or 0) for field in counts)
+        if await layout.do(here, here.deps.actions.create(name, part, *numbers)):
+            for field in (topic, channel, *counts):
                 field.set_value("")
-
-    def is_count(text: str) -> bool:
-        return not text or bool(whole_number(text, limits.PARTITIONS_MAX))
 
     with parts.section("Make a topic or channel"), parts.row("heading making"):
         topic = ui.input(
@@ -122,9 +118,18 @@ def _creation(here: Opened) -> None:
             "Channel (optional)",
             validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
         )
-        partitions = ui.input("Partitions (optional)", validation={_PARTITIONS_RULE: is_count})
-        partitions.props("inputmode=numeric")
+        counts = [_count("Partitions (optional)", limits.PARTITIONS_MAX)]
+        if here.deps.watch.latest.cluster.name:
+            counts.append(_count("Replicas (optional)", limits.MEMBERS_MAX))
         ui.button("Make", on_click=create).props("unelevated")
+
+
+def _count(label: str, most: int) -> ui.input:
+    def is_valid(text: str) -> bool:
+        return not text or bool(whole_number(text, most))
+
+    rule = f"a whole number, 1 to {most}"
+    return ui.input(label, validation={rule: is_valid}).props("inputmode=numeric")
 
 
 class _Form:

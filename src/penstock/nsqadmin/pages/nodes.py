@@ -47,7 +47,7 @@ _ALL = [
     column("lookupds", "nsqlookupds", at=1400, of=lambda one: _lookupds(one.producer), flex=1,
            minWidth=130),
     column("since", "Runs for", "age", at=700, minWidth=88,
-           of=lambda one: _runs_s(one) // 60 * 60),
+           of=lambda one: _runs_s(one) // 60 * 60 or _runs_s(one) // 10 * 10),
 ]  # fmt: skip
 
 
