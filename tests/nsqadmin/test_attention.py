@@ -158,7 +158,7 @@ def test_what_a_cluster_lacks_is_said_once_a_topic() -> None:
     nodes = [
         {"node": 0, "state": "active", "alive": True, "host": "n", "http_port": 1},
         {"node": 1, "state": "active", "alive": True, "host": "m", "http_port": 1},
-        {"node": 2, "state": "active", "alive": False},
+        {"node": 2, "state": "active", "alive": False, "host": "o", "http_port": 1},
         {"node": 3, "state": "removed", "alive": False},
     ]
     partitions = [copies(0, 0, 1, 2), copies(1, 0), copies(2, 0, 1), copies(3, 1, leader=None)]
@@ -170,7 +170,7 @@ def test_what_a_cluster_lacks_is_said_once_a_topic() -> None:
     assert offline.next_step.endswith("all that is acknowledged: 1.")
     assert (short.level, short.path) == (Level.WARN, ("topics", "t"))
     assert short.why == "Partitions 1, 2, for 42 s: a copy is not in sync."
-    assert short.next_step == "See whether these nodes run: 1 (m:1), 2."
+    assert short.next_step == "See whether these nodes run: 1 (m:1), 2 (o:1)."
     assert found.trouble == (
         "Cluster c: 1 node silent (2), 1 partition without a leader, 3 partitions under-replicated."
     )

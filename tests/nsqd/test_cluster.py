@@ -102,7 +102,7 @@ def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:
         peers = {n: SimpleNamespace(replica=1, counted=at) for n, at in enumerate(counted)}
         return SimpleNamespace(end=end, log=log, peers=peers)
 
-    view = SimpleNamespace(restorations=0, revision=0, is_pending=False, partitions={})
+    view = SimpleNamespace(restorations=0, revision=0, is_pending=False, nodes={}, partitions={})
     proposals = SimpleNamespace(machines={0: machine(20, 20, 17), 1: machine(9, 9, UNMATCHED)})
     cluster: Any = SimpleNamespace(participant=SimpleNamespace(view=view, proposals=proposals))
     state = ClusterState(cluster, "main")

@@ -36,6 +36,7 @@ class Nodes:
     def __init__(self) -> None:
         self.partitions = [partition(0, 0, [0, 1, 2]), partition(1, 1, [0, 1, 2])]
         self.alive = [True] * 3
+        self.is_known = False  # where a node was that is down
         self.states = ["active"] * 3
         self.health = "OK"
         self.failure: NodeFailed | None = None
@@ -58,7 +59,7 @@ class Nodes:
                 "alive": alive,
                 "linked": alive,
             }
-            | (PLACE if alive else {})
+            | (PLACE if alive or self.is_known else {})
             for node, alive in enumerate(self.alive)
         ]
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
@@ -106,6 +107,9 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     )
     assert nodes.run("nodes") == 0
     assert "down" in said()
+    nodes.is_known = True
+    assert nodes.run("check") == 1
+    assert "; node 2 at [::1]:4151 is down, since" in said()
     assert nodes.run("topics", "--json") == 0
     assert json.loads(said())["rows"][0]["under_replicated"] == 5
 

@@ -39,6 +39,7 @@ class NodeRole(NamedTuple):
 class Replication(NamedTuple):
     name: str = ""  # of the cluster; "": there is none
     addresses: Mapping[int, str] = {}  # HTTP addresses of nodes that live
+    known: Mapping[int, str] = {}  # of all nodes that have been seen
     states: Mapping[int, str] = {}
     silent: tuple[int, ...] = ()  # nodes that do not
     partitions: tuple[Copies, ...] = ()
@@ -63,7 +64,7 @@ class Replication(NamedTuple):
                 for node, at in self.addresses.items()}  # fmt: skip
 
     def named(self, node: int) -> str:
-        return f"{node} ({self.addresses[node]})" if node in self.addresses else str(node)
+        return f"{node} ({self.known[node]})" if node in self.known else str(node)
 
     @property
     def trouble(self) -> str:
@@ -84,9 +85,11 @@ class Replication(NamedTuple):
 def read(document: Mapping[str, Any]) -> Replication:
     """Raises KeyError, TypeError and ValueError where it is not a cluster's."""
     nodes = [row for row in document["nodes"] if row["state"] != "removed"]
+    known = {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if "host" in row}
     return Replication(
         str(document["cluster"]["name"]),
-        {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if row["alive"]},
+        {row["node"]: known[row["node"]] for row in nodes if row["alive"]},
+        known,
         {row["node"]: str(row["state"]) for row in nodes},
         tuple(row["node"] for row in nodes if not row["alive"]),
         tuple(_copies(row) for row in document["partitions"]),

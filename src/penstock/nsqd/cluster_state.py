@@ -35,9 +35,10 @@ from penstock.replication.leader import Outcome
 if TYPE_CHECKING:
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.cluster.coordinator import Coordinator
+    from penstock.cluster.documents import NodeDocument
     from penstock.cluster.keys import PartitionName
     from penstock.cluster.node import ClusterNode
-    from penstock.cluster.view import Versioned, View
+    from penstock.cluster.view import View
     from penstock.replication.follower import LogView
     from penstock.replication.record import PartitionRecord
 
@@ -47,12 +48,14 @@ LOOK_NS = 3 * SECOND  # between two looks at all partitions, which take millisec
 
 
 class ClusterState:
-    """`look` is called now and then: it remembers since when a partition is not well."""
+    """`look` is called now and then: it remembers since when a partition is not well, and where a
+    node was that is down."""
 
     def __init__(self, cluster: ClusterNode, name: str) -> None:
         self._cluster = cluster
         self._name = name
         self._since: dict[PartitionName, int] = {}
+        self._nodes: dict[int, NodeDocument] = {}  # as they were when they were last seen
         self._applied = (-1, -1, False)  # restorations and revision of the last count
         self._due_ns = 0
         self.under_replicated = self.offline = 0
@@ -81,6 +84,8 @@ class ClusterState:
         self.lag_bytes = max((_bytes_from(machine.log, at) for machine, at in behind), default=0)
 
     def _count(self, mono_ns: int) -> None:
+        nodes = self._cluster.participant.view.nodes
+        self._nodes |= {number: held.document for number, held in nodes.items()}
         since, self._since = self._since, {}
         self.under_replicated = self.offline = 0
         for name, record, replicas in self.records():
@@ -162,12 +167,11 @@ class ClusterState:
     def _node(self, number: int) -> Row:
         participant = self._cluster.participant
         membership = participant.view.memberships[number].document
-        held: Versioned[Any] | None = participant.view.nodes.get(number)
         row: Row = {"node": number, "state": membership.state, "generation": membership.generation}
-        row["alive"] = held is not None
+        row["alive"] = number in participant.view.nodes
         row["linked"] = number in participant.links or number == self._cluster.own
-        if held is not None:
-            node = held.document
+        node = self._nodes.get(number)
+        if node is not None:
             row |= {"host": node.host, "tcp_port": node.tcp_port, "http_port": node.http_port}
             row["replication_address"] = f"{node.replication_host}:{node.replication_port}"
             row |= {"version": node.version, "zone": node.zone}

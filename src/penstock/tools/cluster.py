@@ -110,7 +110,8 @@ def findings(found: Cluster) -> Iterator[Finding]:
             since = max((one["since_seconds"] for one in found.partitions
                          if number in missing(one)), default=0.0)  # fmt: skip
             do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
-            yield Finding(WARNING, f"node {number} is down", since, do)
+            text = f"{' at '.join(filter(None, (f'node {number}', _place(row))))} is down"
+            yield Finding(WARNING, text, since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
@@ -174,8 +175,8 @@ def _nodes(numbers: Iterable[int]) -> str:
 
 
 def _place(row: Row) -> str:
-    """Of a node that is down it is not known."""
-    return f"{bracketed(row['host'])}:{row['http_port']}" if row["alive"] else ""
+    """Empty for a node that has been down since before those that answer began."""
+    return f"{bracketed(row['host'])}:{row['http_port']}" if "host" in row else ""
 
 
 # --- telling ---

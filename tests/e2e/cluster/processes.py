@@ -146,9 +146,12 @@ class Cluster:
         return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])
 
     def is_alive(self, node: Node) -> bool:
+        return bool(self.row(node)["alive"])
+
+    def row(self, node: Node) -> dict[str, Any]:
         """As another one that is up has it."""
         rows = next(one for one in self.up() if one is not node).ask("/cluster")["nodes"]
-        return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
+        return next(one for one in rows if one["node"] == node.number)
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes if node.is_up]

@@ -97,6 +97,7 @@ def test_the_leader_stops_in_order(cluster: Cluster) -> None:
         leader = cluster.leader("stopped")
         assert leader.stop() == 0
         assert not cluster.is_alive(leader)  # no lease has to run out
+        assert cluster.row(leader)["http_port"] == leader.ports[1]  # for who has to look after it
         time.sleep(1)
         bring_back(cluster, leader, "stopped")
     check(traffic.told(leader))
