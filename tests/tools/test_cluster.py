@@ -114,6 +114,16 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     assert json.loads(said())["rows"][0]["under_replicated"] == 5
 
 
+def test_a_node_that_is_drained_and_down_is_to_be_removed(nodes: Nodes, said: Any) -> None:
+    nodes.alive[2], nodes.states[2] = False, "draining"
+    nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
+    assert nodes.run("check") == 1
+    assert said().endswith("is down. Nothing is left on it: penstock cluster remove 2\n")
+    nodes.partitions.append(partition(1, 0, [0, 1]))
+    assert nodes.run("check") == 1
+    assert said().endswith("if it is gone for good\n")
+
+
 def test_a_node_that_is_not_well(nodes: Nodes, said: Any) -> None:
     nodes.health = "NOK - free disk is below 1 GiB"
     assert nodes.run("check") == 1

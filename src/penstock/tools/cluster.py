@@ -110,6 +110,8 @@ def findings(found: Cluster) -> Iterator[Finding]:
             since = max((one["since_seconds"] for one in found.partitions
                          if number in missing(one)), default=0.0)  # fmt: skip
             do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
+            if row["state"] == "draining" and not _holds(found, number):
+                do = f"Nothing is left on it: penstock cluster remove {number}"
             text = f"{' at '.join(filter(None, (f'node {number}', _place(row))))} is down"
             yield Finding(WARNING, text, since, do)
         elif number in found.failures:
@@ -163,6 +165,10 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
 
 def missing(row: Row) -> set[int]:
     return set(row["preferred"]) - set(row["in_sync"])
+
+
+def _holds(found: Cluster, number: int) -> bool:
+    return any(number in (*one["preferred"], *one["in_sync"]) for one in found.partitions)
 
 
 def title(row: Row) -> str:
