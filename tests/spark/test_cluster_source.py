@@ -150,8 +150,14 @@ def test_a_new_leader_that_is_behind_for_long_has_lost_something(cluster: FakeCl
         rows(reader, end)
 
 
-def test_what_another_node_knows_of_a_deleted_topic_is_known(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("made_again", [False, True])
+def test_what_another_node_knows_of_a_deleted_topic_is_known(
+    cluster: FakeCluster, made_again: bool
+) -> None:
     one, two = cluster.nodes
+    if made_again:
+        cluster.leaders["bills", 0] = one
+        one.topic("bills", "second").publish([b"x"])
     two.ended_partitions = {"bills": {"first": {0: 7}}}
     one.ended_partitions = {"bills": {"first": {0: 5, 1: 2}}}
     with BrokerApi(one.url) as api:

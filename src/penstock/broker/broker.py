@@ -277,8 +277,8 @@ class Broker:
     def join(self, membership: Membership) -> ReplicaHost:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         replica_host = ReplicaHost(
-            membership, self.context, self.topics, self.directories, self._make_known,
-            self._delete, self._add_remote, self._drop,
+            membership, self.context, self.topics, self.directories, self.ended,
+            self._make_known, self._delete, self._add_remote, self._drop,
         )  # fmt: skip
         self.context.replica_host = replica_host
         return replica_host
@@ -417,7 +417,7 @@ class Broker:
         self._delete(topic)
 
     def _delete(self, topic: Topic) -> None:
-        self.ended.add(topic.name, topic.identity, [tail.committed_end for tail in topic.tails])
+        self.ended.add(topic.name, topic.identity, topic.ends())
         topic.mark_deleted()
         self._drop(topic)
         self.directories.remove(topic.name)

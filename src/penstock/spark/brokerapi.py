@@ -213,7 +213,7 @@ class BrokerApi:
 
     def _asked(self, here: Positions, froms: Froms | None) -> dict[str, Positions]:
         """The leaders, and, where a topic was deleted, everybody: not all had a replica of it."""
-        gone = [name for name in here.missing if name not in here.elsewhere]
+        gone = [name for name in here.missing if name not in here.elsewhere] + list(here.ends)
         names: dict[str, set[str]] = defaultdict(set, {node: set(gone) for node in here.nodes})
         for name, one in here.elsewhere.items():
             for address in one.partitions.values():

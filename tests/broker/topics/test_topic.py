@@ -128,20 +128,32 @@ def opened(path: Path, count_max: int = 9) -> EndedTopics:
 def test_a_line_that_is_torn_or_rotten_is_passed_over(tmp_path: Path) -> None:
     ended = opened(tmp_path)
     for name in ("a", "b", "c"):
-        ended.add(name, "one", [7])
+        ended.add(name, "one", {0: 7})
     path = tmp_path / ENDED_FILE
     path.write_bytes(path.read_bytes().replace(b'"a"', b'"x"')[:-9])
     again = opened(tmp_path)
     assert set(again.logs_of({"a", "b", "c", "x"})) == {"b"}
-    again.add("d", "one", [1])
+    again.add("d", "one", {0: 1})
     assert set(opened(tmp_path).logs_of({"a", "b", "c", "d"})) == {"b", "d"}
+
+
+def test_of_a_cluster_s_partitions_those_that_were_led_here_are_known(tmp_path: Path) -> None:
+    ended = opened(tmp_path)
+    for ends in ({1: 7, 3: 9}, {3: 9}, {}):
+        ended.add("orders", "one", ends)
+    ended.add("bills", "two", {})
+    for known in (ended, opened(tmp_path)):
+        assert known.logs_of({"orders", "bills"}) == {
+            "orders": {"one": {1: 7, 3: 9}}, "bills": {"two": {}},
+        }  # fmt: skip
+    assert (tmp_path / ENDED_FILE).read_bytes().count(b"\n") == 2  # what is known is not written
 
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ENDED_FILE_BYTES_MAX", 1000)
     ended = opened(tmp_path, 100)
     for number in range(100):
-        ended.add(f"topic{number}", "one", [number])
+        ended.add(f"topic{number}", "one", {0: number})
         assert (tmp_path / ENDED_FILE).stat().st_size <= 1000
     known = opened(tmp_path).logs_of({"topic0", "topic98", "topic99"})
     assert known == {"topic98": {"one": {0: 98}}, "topic99": {"one": {0: 99}}}

@@ -256,6 +256,16 @@ def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     cluster.until(lambda: _depth(cluster, "spread") == 6)
     assert node.status("/topic/delete?topic=spread") == 200
     assert {one.status("/topic/delete?topic=spread") for one in cluster.nodes} <= {200, 404}
+    cluster.until(lambda: _ends(cluster, "spread") == dict.fromkeys(map(str, range(6)), 1))
+    cluster.make("/topic/create?topic=spread")
+    assert penstock([node], "topic", "peek", "spread") == ""
+
+
+def _ends(cluster: Cluster, topic: str) -> dict[str, int]:
+    """Where the partitions of a deleted topic ended: each node knows it of what it led."""
+    found = [one.ask(f"/log/positions?topic={topic}") for one in cluster.nodes]
+    logs = [ends for one in found for ends in one["ended_partitions"].get(topic, {}).values()]
+    return {partition: end for ends in logs for partition, end in ends.items()}
 
 
 def _traced(node: Node) -> set[int]:

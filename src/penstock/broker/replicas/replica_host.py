@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
+    from penstock.broker.topics.deleted import EndedTopics
     from penstock.broker.topics.directories import TopicDirectories
     from penstock.broker.topics.topic import Topic
     from penstock.log.partition import PartitionLog
@@ -91,6 +92,7 @@ class ReplicaHost:
         context: Context,
         topics: Mapping[str, Topic],
         files: TopicDirectories,
+        ended: EndedTopics,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
         open_remote: Callable[[TopicFile], Topic],
@@ -111,6 +113,7 @@ class ReplicaHost:
         self._context = context
         self._topics = topics
         self._files = files
+        self._ended = ended
         self._open_topic = open_topic
         self._drop_topic = drop_topic
         self._open_remote = open_remote
@@ -249,6 +252,8 @@ class ReplicaHost:
         deleted."""
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
+        if not stays:  # while it is led
+            self._ended.add(topic.name, topic.identity, topic.ends())
         replicated.let_go("the replica was released")
         self._to_turn.pop(replicated, None)
         self._awake.pop(replicated, None)

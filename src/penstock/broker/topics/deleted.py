@@ -3,7 +3,8 @@
 The newest are known; of what is not here nobody knows. The file `ended` has a line for each, a
 sealed JSON object, appended before the deletion is decided: the end of a topic that is still there
 says nothing, but a deletion whose end nobody knows would be taken for a loss. A line that is torn
-or rotten is passed over. Ephemeral topics are not in the file, as their readers expect no end.
+or rotten is passed over. Ephemeral topics are not in the file, as their readers expect no end. Each
+node of a cluster knows the ends of the partitions that it led.
 
 A deletion never fails for this file: it may be the one that makes room on a full disk. What could
 not be written is written with the next look.
@@ -11,7 +12,7 @@ not be written is written with the next look.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -28,7 +29,7 @@ _log = logging.getLogger("penstock.broker")
 class _Line(msgspec.Struct):
     name: str
     identity: str
-    ends: tuple[int, ...]  # by partition
+    ends: tuple[int | None, ...]  # by partition; None: another node led it
 
 
 class EndedTopics:
@@ -38,7 +39,7 @@ class EndedTopics:
         self._disk = disk
         self._path = os.path.join(data_path, ENDED_FILE)
         self._count_max = count_max
-        self._ends: dict[tuple[str, str], tuple[int, ...]] = {}  # the oldest first
+        self._ends: dict[tuple[str, str], dict[int, int]] = {}  # the oldest first
         self._size = 0  # of the file
         self._stale = False  # it is not as the memory is
 
@@ -60,13 +61,19 @@ class EndedTopics:
                 _log.warning("%s: a line is skipped: %s", self._path, error)
                 self._stale = True
             else:
-                self._note(found.name, found.identity, found.ends)
+                ends = {n: end for n, end in enumerate(found.ends) if end is not None}
+                self._note(found.name, found.identity, ends)
 
-    def add(self, name: str, identity: str, ends: Sequence[int]) -> None:
-        self._note(name, identity, tuple(ends))
+    def add(self, name: str, identity: str, ends: Mapping[int, int]) -> None:
+        """`ends` by partition, beside those that are known of it."""
+        known = self._ends.get((name, identity))
+        ends = {**(known or {}), **ends}
+        if ends == known:
+            return
+        self._note(name, identity, ends)
         if is_ephemeral(name):
             return
-        line = _line(name, identity, tuple(ends))
+        line = _line(name, identity, ends)
         if self._stale or not self._size or self._size + len(line) > limits.ENDED_FILE_BYTES_MAX:
             self._stale = True
             self.settle()
@@ -100,7 +107,7 @@ class EndedTopics:
         else:
             self._size, self._stale = len(data), False
 
-    def _kept(self) -> dict[tuple[str, str], tuple[int, ...]]:
+    def _kept(self) -> dict[tuple[str, str], dict[int, int]]:
         return {key: ends for key, ends in self._ends.items() if not is_ephemeral(key[0])}
 
     def _failed(self, error: OSError) -> None:
@@ -108,7 +115,7 @@ class EndedTopics:
             _log.warning("%s: written later: %s", self._path, error)
         self._stale = True
 
-    def _note(self, name: str, identity: str, ends: tuple[int, ...]) -> None:
+    def _note(self, name: str, identity: str, ends: dict[int, int]) -> None:
         self._ends.pop((name, identity), None)
         self._ends[name, identity] = ends
         while len(self._ends) > self._count_max:
@@ -119,9 +126,10 @@ class EndedTopics:
         found: dict[str, dict[str, dict[int, int]]] = {}
         for (name, identity), ends in self._ends.items():
             if name in names:
-                found.setdefault(name, {})[identity] = dict(enumerate(ends))
+                found.setdefault(name, {})[identity] = ends
         return found
 
 
-def _line(name: str, identity: str, ends: tuple[int, ...]) -> bytes:
-    return seal(msgspec.json.encode(_Line(name, identity, ends))) + b"\n"
+def _line(name: str, identity: str, ends: Mapping[int, int]) -> bytes:
+    by_partition = tuple(map(ends.get, range(max(ends, default=-1) + 1)))
+    return seal(msgspec.json.encode(_Line(name, identity, by_partition))) + b"\n"

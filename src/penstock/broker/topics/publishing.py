@@ -150,6 +150,10 @@ class TopicPublishing:
     def tails(self) -> list[Tail]:
         return [leader.tail for leader in self.leaders]
 
+    def ends(self) -> dict[int, int]:
+        """Of what is committed, by partition, of those that are led here."""
+        return {leader.number: leader.tail.committed_end for leader in self.leaders}
+
     # --- a topic of a cluster ---
 
     def keep_in_memory(self, in_memory: bool = True) -> None:

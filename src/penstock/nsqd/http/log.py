@@ -60,7 +60,7 @@ def positions(call: Call) -> None:
     wanted, unknown = set(names), [name for name in names if name not in topics]
     ended_logs = call.deps.broker.ended.logs_of(wanted)
     ended = {
-        name: {identity: ends[0] for identity, ends in logs.items()}
+        name: {identity: ends[0] for identity, ends in logs.items() if 0 in ends}
         for name, logs in ended_logs.items()
     }
     matches = _matcher(pattern) if pattern is not None else lambda name: not names
