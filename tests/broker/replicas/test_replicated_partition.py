@@ -40,6 +40,17 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
 
 
+def test_a_channel_that_is_sent_slowly_may_have_no_partition_here(cluster: Cluster) -> None:
+    """Its rate stays for the partitions that this node will lead."""
+    rate = cluster.nodes[1].topic.find_channel("billing").rate
+    rate.set(1000, cluster.clock.mono_ns())
+    rate.refill(cluster.clock.mono_ns() + limits.RATE_REFILL_NS)
+    cluster.elect(1)
+    rate.refill(cluster.clock.mono_ns() + 2 * limits.RATE_REFILL_NS)
+    (window,) = cluster.nodes[1].topic.find_channel("billing").windows.values()
+    assert window.allowance <= 1000 * limits.RATE_BURST
+
+
 def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next(
     cluster: Cluster,
 ) -> None:

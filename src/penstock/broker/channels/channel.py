@@ -449,6 +449,8 @@ class RateLimit:
 
     def _deal(self, total: int) -> None:
         windows = self._channel.windows.values()
+        if not windows:  # no partition is led here at present
+            return
         share, rest = divmod(total, len(windows))
         for number, window in enumerate(windows):
             window.allowance = share + (number < rest)
