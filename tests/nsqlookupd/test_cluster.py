@@ -362,6 +362,13 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
     assert desk.nsqds.asked[-1][0].startswith("POST http://h2:")  # its leader
 
 
+def test_a_channel_of_a_topic_that_is_not_there_is_refused_by_a_node(desk: Desk) -> None:
+    desk.run()
+    desk.nsqds.answers = [Fetched(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
+    answer = asyncio.run(desk.change("/channel/create?topic=none&channel=c"))
+    assert (answer.status, answer.body) == (404, b'{"message":"TOPIC_NOT_FOUND"}')
+
+
 def test_a_topic_that_another_one_has_had_deleted_is_deleted(desk: Desk) -> None:
     desk.put_topic(2)
     desk.run()

@@ -1,8 +1,8 @@
 """What changes topics and channels of a cluster, passed on to one of its nsqds.
 
-A node with a replica of the topic is asked, its leaders before others; any node may make a topic.
-An answer waits until this nsqlookupd has seen the change, for LOOKUP_HOLD_NS at most: whoever looks
-next finds it.
+A node with a replica of the topic is asked, its leaders before others; any node may make a topic,
+and refuse a channel of a topic that is not there. An answer waits until this nsqlookupd has seen
+the change, for LOOKUP_HOLD_NS at most: whoever looks next finds it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Relay:
         query = urlencode(parameters, errors="surrogateescape")
         authorization = request.header(b"authorization")
         headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
-        nodes = self._view.nodes_for(parameters["topic"], any_node=request.path == CREATE)
+        is_new = request.path in (CREATE, CHANNEL_CREATE)
+        nodes = self._view.nodes_for(parameters["topic"], any_node=is_new)
         addresses = [node.http_address for node in nodes]
         target = f"{request.path}?{query}"
         found = await pass_on(self._fetcher, request, target, addresses, headers)
