@@ -19,6 +19,7 @@ import pytest
 from e2e.lookupd import Lookupd
 from e2e.test_clock import SHIFTED
 from e2e.v2client import V2Client
+from penstock.nsqd.http.routes import _TABLE
 
 from .processes import Cluster, Node
 from .traffic import KeyedPublisher, Publisher, Told, Traffic
@@ -259,6 +260,30 @@ def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     cluster.until(lambda: _ends(cluster, "spread") == dict.fromkeys(map(str, range(6)), 1))
     cluster.make("/topic/create?topic=spread")
     assert penstock([node], "topic", "peek", "spread") == ""
+
+
+def test_no_route_fails_where_a_topic_is_led_elsewhere(cluster: Cluster) -> None:
+    """Nor where it was made again."""
+    query = (
+        "topic=alone&channel=work&partition=0&partition_num=1&replicator=1&offset=0&from=0"
+        "&timestamp=0&ratekilobytes=1&ready=1&msgid=1&stage_id=s&format=json"
+    )
+    for _ in range(2):
+        cluster.make("/topic/create?topic=alone&replicator=1")
+        cluster.make("/channel/create?topic=alone&channel=work")
+        leader = cluster.leader("alone")
+        others = [node for node in cluster.nodes if node is not leader]
+        failed = [
+            (method, path)
+            for path, (methods, _) in _TABLE.items()
+            for method in methods
+            for node in others
+            if path not in ("/topic/delete", "/disable/write", "/loglevel/set")
+            and node.status(f"{path}?{query}", method) == 500
+        ]
+        assert failed == []
+        assert others[0].status("/topic/delete?topic=alone") == 200
+        cluster.until(lambda: cluster.partition("alone")["leader"] is None)
 
 
 def _ends(cluster: Cluster, topic: str) -> dict[str, int]:
