@@ -112,8 +112,8 @@ def findings(found: Cluster) -> Iterator[Finding]:
             do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
             if row["state"] == "draining" and not _holds(found, number):
                 do = f"Nothing is left on it: penstock cluster remove {number}"
-            text = f"{' at '.join(filter(None, (f'node {number}', _place(row))))} is down"
-            yield Finding(WARNING, text, since, do)
+            where = f" at {_place(row)}" if _place(row) else ""
+            yield Finding(WARNING, f"node {number}{where} is down", since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
