@@ -227,6 +227,7 @@ def drain(books: Books, daemon: Daemon) -> None:
     """Finish all that is left; the daemon's own numbers say when that is done."""
     for channel in books.owed:
         with daemon.client() as client:
+            client.identify(msg_timeout=60_000)  # a busy machine finishes them late
             client.sub(TOPIC, channel)
             client.rdy(500)
             while any(counts(daemon, channel)):
