@@ -8,7 +8,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +77,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     factory = getattr(pyfuncitem.module, "LOOP_FACTORY", None)
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+        runner.run(_settled(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})))
     return True
+
+
+async def _settled(test: Coroutine[Any, Any, None]) -> None:
+    """A server's handler that was made in the last moment has begun, so that it closes its
+    connection when it is cancelled."""
+    try:
+        await test
+    finally:
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,22 @@
-"""When turns run, with a kernel and a broker that only take notes."""
+"""When turns run, and what they do in which order, with a kernel and a broker that only take notes,
+on a loop whose time the tests move."""
 
 import asyncio
-import contextlib
-import os
-import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from cases import within
 from penstock import limits
 from penstock.clock import NEVER_NS
 from penstock.kernel import Event
 from penstock.net.turn import LOAD_ROUNDS_MAX, Soon, Turn, TurnOrder
-from sim.clock import FakeClock
+from sim.clock import START_MONO_NS, FakeClock
 from sim.loop import FakeLoop
+
+MS = limits.MS
+NOW_NS = START_MONO_NS
 
 
 class Recorder:
@@ -37,27 +35,17 @@ class Recorder:
         self.wait_ns = 0
         self.records = SimpleNamespace(due_ns=NEVER_NS)
         self.gathering = SimpleNamespace(due_ns=NEVER_NS)
-        self.ticks = 0
-        self.polls = 0
         self.done: deque[Any] = deque()
-        self.frozen_ns = 0  # what the clock shows, if it stands still
+        self.clock = FakeClock()
+        self.mono_ns, self.wall_ns = self.clock.mono_ns, self.clock.wall_ns
         self.order = TurnOrder(self, self, self, self, self.done, lambda event: self.handle(event))
 
     def handle(self, event: tuple[Any, ...]) -> None:
         self.notes.append(("handle", event))
 
-    # clock
-
-    def mono_ns(self) -> int:
-        return self.frozen_ns or time.monotonic_ns()
-
-    def wall_ns(self) -> int:
-        return time.time_ns()
-
     # engine
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
-        self.polls += 1
         self.notes.append("poll")
         return self.polled.popleft() if self.polled else []
 
@@ -72,7 +60,6 @@ class Recorder:
         return self.windows
 
     def tick(self, mono_ns: int, wall_ns: int) -> int:
-        self.ticks += 1
         self.notes.append("tick")
         return self.wait_ns
 
@@ -112,131 +99,119 @@ class Recorder:
         self.done.clear()
 
 
-MS = limits.MS
+@pytest.fixture
+def world() -> Recorder:
+    return Recorder()
 
 
-class World(Recorder):
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.get_running_loop()
-        self.faults: list[Exception] = []
-        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self.turn = Turn(
-            self.loop, Soon(self.loop), self.wake_fd, self.order, self, self.faults.append
-        )
-
-    def poll(self, mono_ns: int) -> list[tuple[Any, ...]]:
-        with contextlib.suppress(BlockingIOError):  # nothing was written
-            os.eventfd_read(self.wake_fd)
-        return super().poll(mono_ns)
+@pytest.fixture
+def loop(world: Recorder) -> FakeLoop:
+    return FakeLoop(world.clock)
 
 
-@asynccontextmanager
-async def a_world() -> AsyncIterator[World]:
-    world = World()
-    try:
-        yield world
-    finally:
-        world.turn.stop()
-        world.turn.stop()
-        os.close(world.wake_fd)
+@pytest.fixture
+def faults() -> list[Exception]:
+    return []
 
 
-@within(a_world)
-async def test_busy_means_again_at_once(world: World) -> None:
+@pytest.fixture
+def turn(world: Recorder, loop: FakeLoop, faults: list[Exception]) -> Turn:
+    as_loop = cast(asyncio.AbstractEventLoop, loop)
+    return Turn(as_loop, Soon(as_loop), -1, world.order, world, faults.append)
+
+
+def begin(turn: Turn, loop: FakeLoop) -> None:
+    turn.start()
+    loop.run_ready()
+
+
+def test_busy_means_again_at_once(world: Recorder, loop: FakeLoop, turn: Turn) -> None:
     world.busy = True
-    world.turn.start()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert world.polls >= 5
-    world.busy = False
+    with pytest.raises(RuntimeError, match="never comes to rest"):
+        begin(turn, loop)
 
 
-@within(a_world)
-async def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence(
-    world: World,
+def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence(
+    world: Recorder, loop: FakeLoop, turn: Turn
 ) -> None:
-    world.turn.start()
-    await asyncio.sleep(0.05)
-    ticks, polls = world.ticks, world.polls
-    assert ticks == 1
-    await asyncio.sleep(0.1)
-    assert (world.ticks, world.polls) == (ticks, polls)
+    begin(turn, loop)
+    loop.pass_ns(limits.TICK_NS, loop.run_ready)
+    assert world.notes.count("tick") == 1
+    world.notes.clear()
+    loop.pass_ns(100 * MS, loop.run_ready)
+    assert world.notes == []
 
 
 @pytest.mark.parametrize("source", ["tick", "engine"])
-@within(a_world)
-async def test_a_timer_fires_when_it_was_said_to(world: World, source: str) -> None:
-    world.turn.start()
-    await asyncio.sleep(0.02)
-    started = world.loop.time()
+def test_a_timer_fires_when_it_was_said_to(
+    world: Recorder, loop: FakeLoop, turn: Turn, source: str
+) -> None:
+    begin(turn, loop)
     if source == "tick":
         world.wait_ns = 60 * MS
     else:
-        world.deadline_ns = world.mono_ns() + 60 * MS
-    world.turn.tick()
-    world.wait_ns = 0
-    polls = world.polls
-    while world.polls == polls:
-        await asyncio.sleep(0.001)
-    world.deadline_ns = 0
-    assert 0.058 < world.loop.time() - started < 20
+        world.deadline_ns = NOW_NS + 60 * MS
+    turn.tick()
+    loop.pass_ns(2 * limits.TICK_NS, loop.run_ready)
+    world.notes.clear()
+    loop.pass_ns(49 * MS, loop.run_ready)
+    assert world.notes == []
+    loop.pass_ns(6 * MS, loop.run_ready)
+    assert world.notes[0] == "poll"
 
 
-@within(a_world)
-async def test_a_fault_is_reported_and_not_repeated_after_a_stop(world: World) -> None:
+def test_a_fault_is_reported_and_not_repeated_after_a_stop(
+    world: Recorder, loop: FakeLoop, turn: Turn, faults: list[Exception]
+) -> None:
     def broken(tails: list[Any], wall_ns: int) -> None:
         raise RuntimeError("impossible")
 
+    turn.tick()
     world.write = broken  # type: ignore[method-assign]
     world.tails = ["tail"]
-    world.turn.start()
-    await asyncio.sleep(0.001)
-    assert [str(fault) for fault in world.faults] == ["impossible"]
-    world.turn.stop()
-    world.turn.soon()
-    world.turn.tick()
-    await asyncio.sleep(0.02)
-    assert len(world.faults) == 1
+    begin(turn, loop)
+    turn.tick()
+    assert [str(fault) for fault in faults] == ["impossible"] * 2
+    turn.soon()
+    for _ in range(2):
+        turn.stop()
+    turn.soon()
+    turn.tick()
+    loop.run_ready()
+    loop.pass_ns(100 * MS, loop.run_ready)
+    assert len(faults) == 2
 
 
-@within(a_world)
-async def test_gathered_events_are_stored_though_nothing_else_happens(world: World) -> None:
+def test_gathered_events_are_stored_though_nothing_else_happens(
+    world: Recorder, loop: FakeLoop, turn: Turn
+) -> None:
     world.trace_pending = True
-    world.turn.start()
-    async with asyncio.timeout(40):
-        while "write_trace" not in world.notes:
-            await asyncio.sleep(0.005)
+    begin(turn, loop)
+    assert "write_trace" not in world.notes
+    loop.pass_ns(limits.TRACE_GATHER_NS, loop.run_ready)
+    assert "write_trace" in world.notes
 
 
-@pytest.fixture
-def loop() -> FakeLoop:
-    return FakeLoop(FakeClock())
+def test_rows_that_gather_do_not_wait_for_the_next_tick(
+    world: Recorder, loop: FakeLoop, turn: Turn
+) -> None:
+    world.gathering.due_ns = NOW_NS + limits.ROW_GATHER_NS
+    begin(turn, loop)
+    loop.pass_ns(limits.ROW_GATHER_NS, loop.run_ready)
+    assert "write_gathered" in world.notes
+    assert "tick" not in world.notes
 
 
-@pytest.fixture
-def soon(loop: FakeLoop) -> Soon:
-    return Soon(cast(asyncio.AbstractEventLoop, loop))
-
-
-def test_a_turn_that_nobody_gave_is_a_fault(loop: FakeLoop, soon: Soon) -> None:
-    soon.ask()
+def test_a_turn_that_nobody_gave_is_a_fault(loop: FakeLoop) -> None:
+    Soon(cast(asyncio.AbstractEventLoop, loop)).ask()
     with pytest.raises(RuntimeError, match="there is none"):
         loop.run_ready()
 
 
-# --- what a turn does, and in which order, with a kernel and a broker that only take notes ---
+# --- what a turn does, and in which order ---
 
 
-NOW_NS = 1_000 * limits.SECOND
 LINE = (Event.LINE, "conn", [b"NOP"])
-
-
-@pytest.fixture
-def world() -> Recorder:
-    world = Recorder()
-    world.frozen_ns = NOW_NS
-    return world
 
 
 def test_the_sequence_of_a_full_turn(world: Recorder) -> None:
@@ -362,7 +337,7 @@ def stored(world: Recorder, turns: int) -> int:
     """How often the events were stored in so many turns."""
     world.notes.clear()
     for _ in range(turns):
-        world.order.run(world.frozen_ns)
+        world.order.run(world.mono_ns())
     return world.notes.count("write_trace")
 
 
@@ -370,14 +345,14 @@ def test_events_are_gathered_for_a_while(world: Recorder) -> None:
     """And then stored before the flush, so that who reads them is not a turn behind."""
     world.trace_pending = True
     assert stored(world, 3) == 0
-    world.frozen_ns += limits.TRACE_GATHER_NS - 1
+    world.clock.pass_ns(limits.TRACE_GATHER_NS - 1)
     assert stored(world, 3) == 0
-    world.frozen_ns += 1
+    world.clock.pass_ns(1)
     assert stored(world, 1) == 1
     assert world.notes.index("write_trace") < world.notes.index("flush")
     assert stored(world, 1) == 0  # there is nothing new
     world.trace_pending = True
-    world.frozen_ns += limits.TRACE_GATHER_NS
+    world.clock.pass_ns(limits.TRACE_GATHER_NS)
     assert stored(world, 1) == 0  # the new ones begin a time of their own
 
 
@@ -388,22 +363,6 @@ def test_rows_that_gather_are_written_and_answered_when_they_are_due(world: Reco
     world.notes.clear()
     world.order.run(NOW_NS + MS)
     assert world.notes.index("write_gathered") < world.notes.index("flush")
-
-
-def test_rows_that_gather_do_not_wait_for_the_next_tick(
-    world: Recorder, loop: FakeLoop, soon: Soon
-) -> None:
-    faults: list[Exception] = []
-    as_loop = cast(asyncio.AbstractEventLoop, loop)
-    turn = Turn(as_loop, soon, -1, world.order, world, faults.append)
-    world.gathering.due_ns = NOW_NS + limits.ROW_GATHER_NS
-    turn.start()
-    loop.run_ready()
-    world.frozen_ns += limits.ROW_GATHER_NS
-    loop.pass_ns(limits.ROW_GATHER_NS, loop.run_ready)
-    assert "write_gathered" in world.notes
-    assert "tick" not in world.notes
-    assert faults == []
 
 
 def test_records_that_gather_are_written_though_nothing_else_happens(world: Recorder) -> None:

@@ -202,11 +202,13 @@ class Daemon:
     async def stop(self) -> None:
         log.info("NSQLOOKUPD: stopping")
         self._close_servers()
+        await self._following.aclose()
+        for _ in range(2):  # rounds of the loop until who was accepted last is a connection
+            await asyncio.sleep(0)
         for connection in list(self.connections):
             connection.close()
         for http_connection in list(self._http_connections):
             http_connection.abort()
-        await self._following.aclose()
         await asyncio.sleep(0)  # the transports let go of their sockets
         log.info("NSQLOOKUPD: bye")
 
