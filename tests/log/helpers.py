@@ -56,18 +56,8 @@ class Writer:
                 bodies, log.written_end, base_id, wall_ns, told, epoch, sections=sections
             )
         half = len(data) // 2
-        log.write(
-            [data[:half], data[half:]],
-            len(data),
-            log.written_end,
-            len(bodies),
-            base_id,
-            self.ids.last_id,
-            wall_ns,
-            (),
-            epoch,
-            told,
-        )
+        place = (log.written_end, len(bodies), base_id, self.ids.last_id, wall_ns)
+        log.write([data[:half], data[half:]], len(data), *place, (), epoch, told)
         return data
 
     def encode(

@@ -22,9 +22,9 @@ from .helpers import NOW_NS, PATH, SMALL, Writer, bodies_from, body, contents, c
 OWNER = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 
 
-def filled(disk: SimDisk, batches: int = 60, settings: LogSettings = SMALL) -> PartitionLog:
+def filled(disk: SimDisk, batches: int = 60) -> PartitionLog:
     """Three messages a batch, an epoch every ten batches."""
-    log = PartitionLog.create(disk, PATH, settings, OWNER)
+    log = PartitionLog.create(disk, PATH, SMALL, OWNER)
     writer = Writer(log)
     for number in range(batches):
         end = log.written_end
@@ -336,11 +336,9 @@ def test_a_power_loss_in_the_midst_of_a_reset_damages_nothing(start: int) -> Non
     assert len(starts) == 2
 
 
-# --- the start ---
-
-
 def test_a_start_that_was_decided_elsewhere_removes_whole_segments(disk: SimDisk) -> None:
     log = filled(disk)
+    assert log.drop_below(180) == 0  # what is not synced is not removed
     log.sync()
     bases = [info.from_offset for info in log.segments]
     assert log.drop_below(bases[1] - 1) == 0
@@ -351,8 +349,3 @@ def test_a_start_that_was_decided_elsewhere_removes_whole_segments(disk: SimDisk
     assert bodies_from(log, bases[2]) == [body(n) for n in range(bases[2], 180)]
     disk.crash(random.Random(1))
     assert PartitionLog.open(disk, PATH, SMALL, owner=OWNER).start_offset == bases[2]
-
-
-def test_what_is_not_synced_is_not_removed(disk: SimDisk) -> None:
-    log = filled(disk)
-    assert log.drop_below(180) == 0

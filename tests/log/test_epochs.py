@@ -3,22 +3,17 @@
 import pytest
 
 from penstock.kernel.layout import name_at
-from penstock.log.epochs import EpochStart
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
 
 from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt
 
 
-def fill(log: PartitionLog, epochs: list[int]) -> list[EpochStart]:
-    """One batch of three messages for each; what the table must be."""
-    writer, starts = Writer(log), [EpochStart(*one) for one in log.epochs()]
+def fill(log: PartitionLog, epochs: list[int]) -> None:
+    """One batch of three messages for each."""
+    writer = Writer(log)
     for epoch in epochs:
-        end = log.written_end
-        if not starts or starts[-1].epoch != epoch:
-            starts.append(EpochStart(epoch, end))
-        writer.write([body(end + n) for n in range(3)], epoch=epoch)
-    return starts
+        writer.write([body(log.written_end + n) for n in range(3)], epoch=epoch)
 
 
 def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:

@@ -27,7 +27,6 @@ from penstock.log.fold import (
     fold,
     fold_entries,
     generation_of,
-    merged,
     named,
     normalised,
     number_of,
@@ -48,9 +47,9 @@ def stray(offset: int, id: int, attempts: int = 1, state: int = 1, due_ns: int =
     return entry(EntryKind.STRAY, offset, due_ns, id, state, attempts)
 
 
-def record(sequence: int, *groups: Group, generation: int = 1, handed_end: int = 0) -> bytes:
+def record(sequence: int, *groups: Group, generation: int = 1) -> bytes:
     flags = FLAG_SNAPSHOT if sequence == 0 else 0
-    return encode_record(flags, generation, sequence, handed_end, groups)
+    return encode_record(flags, generation, sequence, 0, groups)
 
 
 def test_a_record_is_laid_out_as_the_format_says() -> None:
@@ -88,6 +87,7 @@ def test_a_search_of_offsets_that_are_lost_is_no_search_of_new_ones() -> None:
     [
         record(2),  # one is missing
         record(1, generation=2),
+        record(1, generation=generation_of(7, 1)),
         record(0),
         record(1)[:-1],
         record(1)[:20],
@@ -143,13 +143,6 @@ def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() ->
     assert [named(one) for one in rising[:3]] == ["1", "900", "6.0"]
 
 
-def test_a_record_of_another_epoch_does_not_join_on() -> None:
-    data = record(0, generation=generation_of(6, 1)) + record(1, generation=generation_of(7, 1))
-    folded = fold(data)
-    assert folded is not None
-    assert (folded.sequence, folded.torn) == (1, True)
-
-
 def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
     def start(sequence: int, offset: int) -> bytes:
         return record(sequence, Group(PARTITION, start_entry(offset)))
@@ -169,13 +162,6 @@ def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:
         folding.apply(0, [Group(1, finished)])
     assert len(folding._channels[1].finished) < 200
     assert folding.channels()[1] == fold_entries(b"".join(one_by_one))
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
-def test_merged_ranges_hold_the_same_offsets(ranges: list[tuple[int, int]]) -> None:
-    found = merged(ranges)
-    assert {o for a, b in found for o in range(a, b)} == {o for a, b in ranges for o in range(a, b)}
-    assert all(end < start for (_, end), (start, _) in pairwise(found))
 
 
 @given(st.data())
@@ -217,10 +203,7 @@ def test_normalising_keeps_which_offsets_are_open(
     still_open = [offset for offset in range(40) if offset >= low and offset not in covered]
     kept = {offset for start, end in state.finished for offset in range(start, end)}
     assert [offset for offset in range(state.low, 40) if offset not in kept] == still_open
-    assert all(
-        end < start
-        for (_, end), (start, _) in zip(state.finished, state.finished[1:], strict=False)
-    )
+    assert all(end < start for (_, end), (start, _) in pairwise(state.finished))
     assert normalised(*state) == state
 
 

@@ -1,6 +1,7 @@
 """A disk that fills up, or fails: refused writes leave the log as it was, and it goes on later."""
 
 import errno
+import random
 
 import pytest
 
@@ -8,7 +9,7 @@ from penstock.errors import PartitionStopped, StorageError, WriteRefused
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
 
-from .helpers import SMALL, Writer, bodies_from, body, new_log
+from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, bodies_from, body, durable_disk, new_log
 
 
 def write_until_refused(
@@ -162,3 +163,23 @@ def test_a_torn_write_is_gone_for_good_before_others_stand_there(disk: SimDisk) 
     with pytest.raises(PartitionStopped):
         writer.fill(1)
     assert log.stopped is not None
+
+
+def test_a_refused_write_stays_away_after_a_kill_and_a_power_loss() -> None:
+    """The kill hides from the next start that something was removed, and not yet for good."""
+    for seed in range(30):
+        disk = durable_disk()
+        log, writer = new_log(disk, PATH)
+        kept = writer.write([b"kept"], NOW_NS)
+        log.sync()
+        log.mark(NOW_NS + 10 * SECOND)
+        disk.inject(Fault("write", path_part=".log", written=1.0))
+        with pytest.raises(WriteRefused):
+            writer.write([b"refused"], NOW_NS)
+        disk.kill()
+        log = PartitionLog.open(disk, PATH, SMALL)
+        later = Writer(log).write([b"later"], NOW_NS)
+        disk.crash(random.Random(seed))
+        log = PartitionLog.open(disk, PATH, SMALL)
+        found = [bytes(data) for _, data in log.batches(0)]
+        assert found in ([kept], [kept, later])

@@ -11,7 +11,7 @@ from penstock.log.sealed import seal
 from penstock.log.verify import verify
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, first_offset, segments
+from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, first_offset, put, segments
 
 ORDERS = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 BILLS = LogOwner("bills", 0, "005-18a26f9ac7a69001")
@@ -39,8 +39,7 @@ def disk() -> SimDisk:
             owner.identity.encode(),
         )
         path = f"data/topics/{owner.topic}/topic.json"
-        disk.create(path)
-        disk.replace(path, seal(document))
+        put(disk, path, seal(document))
     return disk
 
 

@@ -27,6 +27,8 @@ from penstock.log.follower_journal import NOTHING, FollowedJournal
 from penstock.log.journal_file import RECORD_BYTES, read_journal
 from sim.disk import Fault, SimDisk
 
+from .helpers import durable_disk
+
 GROUPS = [
     Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
     Group(2, cursor_entry(EntryKind.CURSOR, 0, 9)),
@@ -126,10 +128,8 @@ class LeaderBooks:
 
 
 def disk_and_journal() -> tuple[SimDisk, FollowedJournal]:
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
-    return disk, FollowedJournal.open(disk, "/p")
+    disk = durable_disk()
+    return disk, FollowedJournal.open(disk, "data")
 
 
 def followed(records: int) -> tuple[SimDisk, FollowedJournal, LeaderBooks]:
@@ -152,7 +152,7 @@ def test_what_a_leader_says_is_folded_as_it_comes_and_found_again() -> None:
     assert (journal.position, at(journal)) == ((books.generation, 4), 5)
     assert journal.start_offset == 2
     journal.close()
-    again = FollowedJournal.open(disk, "/p")
+    again = FollowedJournal.open(disk, "data")
     assert again.folded() == before
     assert again.position == journal.position
     again.append(books.record())
@@ -164,7 +164,7 @@ def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
     """On this disk nothing is synced: a power loss that takes a record but not the one behind it
     is no rot."""
     disk, _, books = followed(3)
-    data = disk.content("/p/channels.0")
+    data = disk.content("data/channels.0")
     first = decode_record(data, 0)
     assert first is not None
     for position in (0, first.length):
@@ -191,10 +191,10 @@ def test_a_record_out_of_its_place_is_refused(
     change: Callable[[LeaderBooks, bytes], bytes], fault: str
 ) -> None:
     disk, journal, books = followed(3)
-    before = disk.content("/p/channels.0")
+    before = disk.content("data/channels.0")
     with pytest.raises(JournalRefused, match=fault):
         journal.append(change(books, books.record()))
-    assert disk.content("/p/channels.0") == before
+    assert disk.content("data/channels.0") == before
     assert at(journal) == 3
 
 
@@ -213,10 +213,10 @@ def test_a_snapshot_that_is_not_newer_is_refused(epoch: int) -> None:
 def test_what_rotted_is_not_gone_on_with_but_replaced() -> None:
     disk, journal, books = followed(4)
     journal.close()
-    data = bytearray(disk.content("/p/channels.0"))
+    data = bytearray(disk.content("data/channels.0"))
     data[3 * len(data) // 4 - 1] ^= 1  # in the third record
-    disk.replace("/p/channels.0", bytes(data))
-    journal = FollowedJournal.open(disk, "/p")
+    disk.replace("data/channels.0", bytes(data))
+    journal = FollowedJournal.open(disk, "data")
     assert journal.position == NOTHING
     assert at(journal) == 2
     with pytest.raises(JournalRefused, match="does not follow 0/0"):
@@ -281,7 +281,7 @@ class History:
             self.disk.crash(self.rng)
             self.written = self.synced
         self.disk.faults.clear()
-        self.journal = FollowedJournal.open(self.disk, "/p")
+        self.journal = FollowedJournal.open(self.disk, "data")
         found = self.journal.files.written
         assert found >= self.written, f"{found} of {self.written}"
         self.written = found

@@ -1,5 +1,6 @@
 """A node's ledger: what was synced is there, and what was hurt is never taken for less."""
 
+import contextlib
 import random
 
 import pytest
@@ -23,7 +24,7 @@ from penstock.log.ledger import (
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 
-from .helpers import put
+from .helpers import durable_disk, put
 
 FILE = "data/ledger"
 CLUSTER = bytes(range(16))
@@ -281,22 +282,16 @@ def test_verify_looks_at_it(disk: SimDisk) -> None:
     assert verify(disk, find(disk, FILE)).findings != []
 
 
-# --- histories ---
-
-
 class History:
     """Changes, turns, large files and power losses. After each loss the ledger is as it was at the
     end of some turn, and of none before the last one that was synced."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.disk = SimDisk()
-        self.disk.mkdir("data")
-        self.disk.sync_directory("")
+        self.disk = durable_disk()
         self.ledger = Ledger.create(self.disk, "data", NODE)
         self.job: LedgerJob | None = None
         self.states = [self._state()]  # the synced one, and those that may be on the disk
-        self.undecided = 0
 
     def _state(self) -> tuple[LedgerNode, dict[ReplicaKey, ReplicaEntry]]:
         return self.ledger.node, dict(self.ledger.replicas)
@@ -329,10 +324,8 @@ class History:
 
     def refuse(self) -> None:
         self.disk.inject(Fault("write", path_part="ledger", written=self.rng.random()))
-        try:
+        with contextlib.suppress(WriteRefused):
             self.begin()
-        except WriteRefused:
-            self.undecided += 1
         self.disk.faults.clear()
 
     def stop(self) -> None:

@@ -82,19 +82,18 @@ SETTINGS = LogSettings(
 SEGMENTS = 40
 
 
-def long_log(*, marks: bool, syncs: bool = True) -> tuple[SimDisk, PartitionLog]:
+def long_log(*, marks: bool) -> tuple[SimDisk, PartitionLog]:
     disk = SimDisk()
     disk.mkdir("data")
     log, writer = new_log(disk, "data/0", SETTINGS)
     while len(log.segments) <= SEGMENTS:
         writer.write([body(log.written_end, 1000)])
-        if syncs and log.written_end % 5 == 0:
+        if log.written_end % 5 == 0:
             log.sync()
         if marks and log.written_end % 10 == 0:
             log.mark(NOW_NS + log.written_end * SECOND)
     writer.fill(30)
-    if syncs:
-        log.sync()
+    log.sync()
     return disk, log
 
 

@@ -58,9 +58,6 @@ def test_a_partition_is_made_once_and_never_in_place_of_a_lost_one(
         PartitionLog.create(disk, path, SMALL)
 
 
-# --- syncing ---
-
-
 def test_a_roll_during_a_sync_is_synced_by_the_next_job(log: PartitionLog, writer: Writer) -> None:
     writer.fill(1)
     job = log.sync_begin()
@@ -77,9 +74,6 @@ def test_a_roll_during_a_sync_is_synced_by_the_next_job(log: PartitionLog, write
     job.run()
     log.sync_end(job, None)
     assert log.synced_end == log.written_end == 183
-
-
-# --- looking for things ---
 
 
 def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None:

@@ -108,21 +108,15 @@ def test_after_some_bytes_of_log(log: PartitionLog) -> None:
 DATA_BYTES = 100_000
 
 
-def entries(count: int, base: int = 100) -> list[IndexEntry]:
-    return [IndexEntry(base + 10 * n, 800 * n, 5000 + n, 7000 + 100 * n) for n in range(count)]
+def entries(count: int) -> list[IndexEntry]:
+    return [IndexEntry(100 + 10 * n, 800 * n, 5000 + n, 7000 + 100 * n) for n in range(count)]
 
 
-def index_of(rows: list[IndexEntry], path: str = "i") -> SparseIndex:
-    index = SparseIndex(path)
+def index_of(rows: list[IndexEntry]) -> SparseIndex:
+    index = SparseIndex("i")
     for row in rows:
         index.add(*row)
     return index
-
-
-def saved(rows: list[IndexEntry]) -> SimDisk:
-    disk = SimDisk()
-    index_of(rows).save(disk)
-    return disk
 
 
 def test_a_failed_save_is_made_up_for() -> None:
@@ -139,7 +133,8 @@ def test_a_failed_save_is_made_up_for() -> None:
 
 @given(st.integers(0, 40 * ENTRY_BYTES), st.binary(min_size=0, max_size=80))
 def test_whatever_the_file_holds_what_is_loaded_can_be_true(at: int, junk: bytes) -> None:
-    disk = saved(entries(40))
+    disk = SimDisk()
+    index_of(entries(40)).save(disk)
     content = bytearray(disk.content("i"))
     content[at : at + len(junk)] = junk
     disk.replace("i", bytes(content))

@@ -29,12 +29,12 @@ def journal_record(generation: int, sequence: int, entries: int = 2) -> bytes:
     return b"PSJ1" + struct.pack("<I", crc32c(covered)) + covered
 
 
-def small_directory(batches: int = 40) -> SimDisk:
+def small_directory() -> SimDisk:
     """A data directory after a clean stop: four segments, a journal in its second generation."""
     disk = SimDisk()
     disk.mkdir(PATH)
     log, writer = new_log(disk, PATH)
-    writer.fill(batches)
+    writer.fill(40)
     log.close()
     put(disk, "data/node.json", seal(b'{"version": 1}'))
     put(disk, "data/topics/orders/topic.json", seal(b'{"name": "orders"}'))
@@ -253,9 +253,6 @@ def test_a_mark_that_is_missing_or_of_another_size() -> None:
     assert reasons(disk) == [(path, "bytes between the copies are not zero")]
     disk.unlink(path)
     assert reasons(disk) == [(path, "there is no mark")]
-
-
-# --- indexes ---
 
 
 def test_what_can_be_wrong_with_an_index() -> None:

@@ -89,7 +89,8 @@ class Opening:
         written_end = max(decision.end_offset, self._items[-1].base_offset)
         damaged = self._damage(decision, written_end)
         stopped = self._stopped_before()
-        if stopped is None and (written_end > decision.synced_seen or cut):
+        # Without a clean end, the removal of a failed write may be in the kernel's memory only.
+        if stopped is None and (written_end > decision.synced_seen or cut or not mark.clean):
             stopped = self._sync(first)
         active = self._items[-1]
         index = self._index(active)
