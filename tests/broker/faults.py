@@ -41,6 +41,7 @@ class FaultyDisk(OsDisk):
         super().sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
+        self.check("free_bytes", path)
         return super().free_bytes(path) if self.free is None else self.free
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from log.helpers import NOW_NS as NOW_NS
+from log.helpers import SMALL as SETTINGS
 from penstock.broker.health import Health
 from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext, target_of
@@ -14,7 +16,6 @@ from penstock.log.head import LogOwner
 from penstock.log.ledger import Ledger, LedgerNode, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
-from penstock.log.segment import LogSettings
 from penstock.replication.effects import BeginAt, Hello, MatchAt
 from penstock.replication.frames import Frames, RowFrame
 from sim.disk import SimDisk
@@ -26,13 +27,6 @@ IDENTITY = "005-18a26f9ac7a69000"
 KEY = ReplicaKey(IDENTITY, 0)
 OWNER = LogOwner("orders", 0, IDENTITY)
 PATH = "data/0"
-NOW_NS = 1_790_000_000 * 10**9
-SETTINGS = LogSettings(
-    segment_bytes_max=4096,
-    index_every_bytes=512,
-    preallocate_bytes_min=1024,
-    preallocate_bytes_max=2048,
-)
 
 
 class Wire:
@@ -101,13 +95,12 @@ class LeaderLog:
 class Lab:
     """The follower's node."""
 
-    def __init__(self, waits: bool = True, state: State = "copying") -> None:
+    def __init__(self, state: State = "copying") -> None:
         self.disk = new_disk()
         PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
         file = ReplicaFile(replica_id=replica_id(99), identity=IDENTITY, state=state)
         write_replica(self.disk, PATH, file)
         Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5)).close()
-        self.waits = waits
         self.stops: list[str] = []
         self.open()
 
@@ -123,7 +116,7 @@ class Lab:
         replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
         files = Files("orders", KEY, self.log, self.own)
         self.followed = LogFollower(
-            replication, files, self.syncs, self.health, self.waits, self.stops.append
+            replication, files, self.syncs, self.health, True, self.stops.append
         )
         self.target = target_of(KEY)
 

@@ -66,6 +66,12 @@ def put(world: World, topic: str, one: Block) -> Told:
     return told
 
 
+def stage_in_both(world: World, *said: bytes) -> None:
+    """A stage `x` in topic `a`, and one in `b`."""
+    for topic in ("a", "b"):
+        put(world, topic, block("x", *said))
+
+
 def commit(world: World, app: str, version: int, *refs: tuple[str, str, *tuple[int, ...]]) -> Told:
     told = Told()
     world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)

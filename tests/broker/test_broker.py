@@ -151,9 +151,6 @@ def test_health_names_trouble_while_it_lasts_and_it_is_logged_once(
     assert health.text == "OK"
 
 
-# --- no two messages of a broker have the same id ---
-
-
 TOPICS = ("a", "b", "c")
 
 

@@ -104,13 +104,8 @@ class World(Process):
 
     def _again(self, path: Path, options: dict[str, Any]) -> World:
         chosen = {name: getattr(self.options, name) for name in self.options.__slots__}
-        return World.start(
-            path,
-            self.family,
-            disk=self.disk,
-            clock=self.clock,
-            **{**chosen, **options},
-        )
+        chosen |= {"disk": self.disk, "clock": self.clock, **options}
+        return World.start(path, self.family, **chosen)
 
 
 Start = Callable[..., World]  # the fixture `start`

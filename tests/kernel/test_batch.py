@@ -335,22 +335,20 @@ class TestShort:
 # --- columns: what a reader gets row by row, in the layout that Arrow and numpy take as it is ---
 
 
-def as_arrays(columns: Columns) -> dict[str, Any]:
-    return {
-        "offsets": np.frombuffer(columns.offsets, "<i8"),
-        "timestamps": np.frombuffer(columns.timestamps, "<i8"),
-        "ids": np.frombuffer(columns.ids, "<u8"),
-        "attempts": np.frombuffer(columns.attempts, "<u2"),
-        "body_offsets": np.frombuffer(columns.body_offsets, "<i8"),
-    }
-
-
 def rows_of(columns: Columns) -> list[tuple[int, int, int, int, bytes]]:
-    arrays = as_arrays(columns)
-    ends = arrays["body_offsets"].tolist()
+    """Offset, timestamp, id, attempts and body of each."""
+    numbers = [
+        np.frombuffer(column, type_).tolist()
+        for column, type_ in (
+            (columns.offsets, "<i8"),
+            (columns.timestamps, "<i8"),
+            (columns.ids, "<u8"),
+            (columns.attempts, "<u2"),
+        )
+    ]
+    ends = np.frombuffer(columns.body_offsets, "<i8").tolist()
     bodies = [bytes(columns.bodies[a:b]) for a, b in pairwise(ends)]
-    named = (arrays[name].tolist() for name in ("offsets", "timestamps", "ids", "attempts"))
-    return list(zip(*named, bodies, strict=True))
+    return list(zip(*numbers, bodies, strict=True))
 
 
 def expected_rows(arguments: dict[str, Any]) -> list[tuple[Any, ...]]:

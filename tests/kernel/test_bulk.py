@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +104,7 @@ def check(thread: Thread, fd: int, end: int, **changed: int) -> BulkResult:
     return thread.result()
 
 
-def found(result: BulkResult) -> tuple[int, BulkStatus, int, int, int, int]:
-    return (
-        result.token,
-        result.status,
-        result.start,
-        result.end,
-        result.base_offset,
-        result.next_offset,
-    )
+found = attrgetter("token", "status", "start", "end", "base_offset", "next_offset")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,6 @@ BODY_MAX = 1_000
 LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 
 
-# --- RDY and FIN ---
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [

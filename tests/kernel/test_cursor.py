@@ -1,6 +1,5 @@
 """A channel's cursor: moved by hand, written to the journal, restored from it."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from penstock.kernel import Held, Stray
@@ -15,23 +14,6 @@ from .turns import (
 )
 
 # --- empty, seek, skip, lose ---
-
-
-def busy_window(side: Side) -> tuple[SimpleNamespace, int]:
-    """In flight: 0 (touched), 2, 3; finished: 1; waiting: 4; delayed: 5; new: 6 to 9."""
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=6)
-    id = side.publish(tail, *[b"%d" % number for number in range(10)])
-    side.received(conn)
-    conn.rdy = 0
-    window.touch(conn.serial, id, side.mono_ns)
-    window.finish(conn.serial, id + 1)
-    window.requeue(conn.serial, id + 4, 0, side.wall_ns)
-    window.requeue(conn.serial, id + 5, SECOND, side.wall_ns)
-    assert (window.in_flight, window.delayed, window.depth, conn.in_flight) == (3, 1, 5, 3)
-    side.validate()
-    return SimpleNamespace(tail=tail, window=window, conn=conn), id
 
 
 def test_skip_ahead_of_the_cursor(side: Side, tail: Any, window: Any) -> None:
@@ -63,13 +45,19 @@ def test_skip_behind_the_cursor_leaves_what_is_in_flight(
     assert [message.body for message in side.received(conn)] == [b"6", b"7", b"8"]
 
 
-def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
-    it, id = busy_window(side)
-    side.journal(it.window)
-    assert it.window.lose_range(4, 6) == 2
-    assert (it.window.depth, it.window.delayed) == (4, 0)
-    assert sorted(side.journal(it.window)) == [gone(4, id + 4), gone(5, id + 5)]
-    assert it.window.lose_range(4, 6) == 0
+def test_lose_range_drops_the_strays_in_it(side: Side, tail: Any, window: Any) -> None:
+    conn = side.consumer(window, rdy=6)
+    id = side.publish(tail, *[b"%d" % number for number in range(10)])
+    side.received(conn)
+    conn.rdy = 0
+    window.requeue(conn.serial, id + 4, 0, side.wall_ns)
+    window.requeue(conn.serial, id + 5, SECOND, side.wall_ns)
+    assert (window.in_flight, window.delayed, window.depth) == (4, 1, 5)
+    side.journal(window)
+    assert window.lose_range(4, 6) == 2
+    assert (window.depth, window.delayed) == (4, 0)
+    assert sorted(side.journal(window)) == [gone(4, id + 4), gone(5, id + 5)]
+    assert window.lose_range(4, 6) == 0
 
 
 # --- delayed messages that are in the log alone when they are handed to a channel ---
@@ -120,18 +108,10 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert (window.next, window.delayed) == (7, 3)
 
 
-# --- more of them than become strays ---
-
-
-def bounded(side: Side, count: int, parked_max: int) -> Any:
-    window = backlog(side, count)
-    window.parked_max = parked_max
-    side.search(window)
-    return window
-
-
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
-    window = bounded(side, 5, parked_max=2)
+    window = backlog(side, 5)
+    window.parked_max = 2
+    side.search(window)
     window.skip(6, 8)
     side.search(window)
     assert (counts(window), window.unparked) == ((5, 4), 2)

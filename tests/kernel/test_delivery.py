@@ -13,22 +13,15 @@ from .turns import MS, SECOND, Side, bodies, fin, gone, stray
 TIMEOUT_NS = 60 * SECOND
 
 
-# --- delayed messages ---
-
-
-def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
-    """A message, then delayed and other ones in turn, in a batch each. Returns the first's id."""
-    first = side.publish(window.tail, b"first")
-    for number in range(count):
-        side.publish(window.tail, b"d%d" % number, due_ns=due_ns + number)
-        side.publish(window.tail, b"n%d" % number)
-        side.settle()
-    return first
-
-
-def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side, window: Any) -> None:
+def test_one_that_is_cancelled_behind_a_backlog_never_comes(
+    side: Side, tail: Any, window: Any
+) -> None:
     window.paused = True
-    scheduled(side, window, 2, side.wall_ns + SECOND)
+    side.publish(tail, b"first")
+    for number in range(2):
+        side.publish(tail, b"d%d" % number, due_ns=side.wall_ns + SECOND + number)
+        side.publish(tail, b"n%d" % number)
+        side.settle()
     one = window.stray_records(Stray.DELAYED, 1)[0]
     assert window.settle_stray(one.id, -1)
     side.validate()

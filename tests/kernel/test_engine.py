@@ -107,9 +107,6 @@ class Inbox:
         return self.ended
 
 
-# --- the common path ---
-
-
 def test_wake_makes_it_readable_from_any_thread(side: Sockets) -> None:
     thread = threading.Thread(target=side.engine.wake)
     thread.start()

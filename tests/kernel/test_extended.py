@@ -41,9 +41,8 @@ def place(side: Side, key: bytes, count: int) -> int:
 # --- what is stored ---
 
 
-def test_the_trailer_says_key_trace_id_and_headers(side: Side) -> None:
+def test_the_trailer_says_key_trace_id_and_headers(side: Side, conn: Any) -> None:
     spread(side, 1)
-    conn = side.connect()
     first = b'{"key":"\\u00e9","##trace_id":"7", "a":"b"}'
     messages = [(first, b"one"), (b"", b"two"), (b"{}", b"three"), (of(key=""), b"four")]
     assert side.said(conn, mpub_ext(b"t", messages)) == []
@@ -64,9 +63,8 @@ def test_the_trailer_says_key_trace_id_and_headers(side: Side) -> None:
     assert conn.published == {b"t": 4}
 
 
-def test_a_trace_context_is_a_trace_id_and_answered_as_any_publish(side: Side) -> None:
+def test_a_trace_context_is_a_trace_id_and_answered_as_any_publish(side: Side, conn: Any) -> None:
     tail = spread(side, 1)[0]
-    conn = side.connect()
     context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
     recorded, not_recorded = of(traceparent=context + "1"), of(traceparent=context + "0")
     own = b'{"traceparent":"%b1","##trace_id":"0"}' % context.encode()
@@ -125,9 +123,8 @@ def test_what_no_trailer_can_say_is_refused_before_anything_is_appended(
     assert tail.open_count == 0
 
 
-def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side) -> None:
+def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side, conn: Any) -> None:
     spread(side, 1, extended=False)
-    conn = side.connect()
     messages = [(b'{"key":"k","##trace_id":"5"}', b"x"), (b"{}", b"y"), (b"", b"z")]
     assert side.said(conn, mpub_ext(b"t", messages)) == []
     assert sections(side) == [{Section.KEY: {0: b"k"}, Section.TRACE: {0: 5}}]
@@ -158,9 +155,8 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
             call()
 
 
-def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
+def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> None:
     tails = spread(side, 4)
-    conn = side.connect()
     messages = [(keyed(key), key) for key in KEYS] + [(b"", b"none")]
     assert side.said(conn, mpub_ext(b"t", messages)) == []
     assert frames(conn.take_output()) == [OK]
@@ -174,12 +170,15 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
             for index, body in enumerate(bodies):
                 assert keys.get(index, b"none") == body
                 assert body == b"none" or place(side, body, 4) == number
+    before = tails[1].message_count
+    for key in KEYS:  # but a partition that the command names goes before the key
+        assert side.said(conn, pub_ext(b"t 1", keyed(key), key)) == []
+    assert tails[1].message_count == before + len(KEYS)
 
 
-def test_a_key_of_a_partition_that_is_not_here(side: Side) -> None:
+def test_a_key_of_a_partition_that_is_not_here(side: Side, conn: Any) -> None:
     side.tail()
     side.engine.set_hash_partitions(b"t", 200)
-    conn = side.connect()
     key = next(key for key in KEYS if place(side, key, 200))
     (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
     word = b"%d" % place(side, key, 200)
@@ -203,9 +202,8 @@ def keys_apart(side: Side, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> None:
+def test_one_batch_that_fails_fails_the_command(side: Side, failing: int, conn: Any) -> None:
     tails = spread(side, 3)
-    conn = side.connect()
     conn.feed(mpub_ext(b"t", [(keyed(key), b"x") for key in keys_apart(side, 3)]))
     assert side.poll() == []
     events = []
@@ -218,10 +216,9 @@ def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> Non
     assert [tail.committed_end for tail in tails] == [int(n != failing) for n in range(3)]
 
 
-def test_nothing_is_appended_where_one_partition_refuses(side: Side) -> None:
+def test_nothing_is_appended_where_one_partition_refuses(side: Side, conn: Any) -> None:
     tails = spread(side, 3)
     tails[1].append_end_max = 1
-    conn = side.connect()
     keys = keys_apart(side, 3)
     command = mpub_ext(b"t", [(keyed(key), b"x") for key in [*keys, keys[1]]])
     assert side.said(conn, command) == [
@@ -235,11 +232,10 @@ def test_nothing_is_appended_where_one_partition_refuses(side: Side) -> None:
     assert frames(conn.take_output()) == [OK]
 
 
-def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None:
+def test_many_commands_over_many_partitions_are_all_answered(side: Side, conn: Any) -> None:
     """More batches than a connection may wait for one by one: a command may need them all."""
     count = limits.PARTITIONS_MAX
     tails = spread(side, count)
-    conn = side.connect()
     keys = [b"%d" % number for number in range(100)]
     command = mpub_ext(b"t", [(keyed(key), b"x") for key in keys])
     other = b"".join(pub_ext(b"t", keyed(key), b"y") + pub(b"t", b"z") for key in keys)

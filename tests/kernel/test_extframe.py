@@ -43,16 +43,6 @@ def long_frames(data: bytes, extended: bool = True, detailed: bool = False) -> l
     return found
 
 
-def publish(side: Side, tail: Any, *messages: tuple[bytes, dict[int, int | bytes] | None]) -> int:
-    """One batch. Returns the id of its first message."""
-    for body, sections in messages:
-        tail.append(body, 0, sections)
-    first_id = side.next_id
-    side.seal(tail)
-    tail.commit()
-    return first_id
-
-
 def consumer(side: Side, window: Any, rdy: int, **flags: bool) -> Any:
     conn = side.consumer(window, rdy, **flags)
     side.settle()
@@ -69,7 +59,7 @@ MIXED = (
 
 
 def test_the_exact_bytes_of_a_frame(side: Side, tail: Any, window: Any) -> None:
-    id = publish(side, tail, (b"body", {Section.HEADERS: HEADERS}))
+    id = side.publish_with(tail, (b"body", {Section.HEADERS: HEADERS}))
     conn = consumer(side, window, 1, extended=True, detailed=True)
     head = struct.pack(">IIqH16s", 30 + 3 + 9 + 12 + 4, 2, side.wall_ns, 1, b"%016x" % id)
     ext = b"\x04\x00\x09" + HEADERS
@@ -93,7 +83,7 @@ def test_an_envelope_has_the_partition_and_the_headers_or_the_key(
     side.tail()
     tail = side.tail(partition=254)
     window = side.window(tail)
-    publish(side, tail, *((body, sections) for body, sections, _ in ENVELOPED))
+    side.publish_with(tail, *((body, sections) for body, sections, _ in ENVELOPED))
     conn = consumer(side, window, rdy, enveloped=True, **others)
     found: list[bytes] = []
     while more := frames(conn.take_output()):
@@ -110,7 +100,7 @@ def test_an_envelope_has_the_partition_and_the_headers_or_the_key(
 def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
     tail = side.tail(start=40)
     window = side.window(tail)
-    publish(side, tail, *MIXED)
+    side.publish_with(tail, *MIXED)
     conn = consumer(side, window, 5, detailed=True)
     found = long_frames(conn.take_output(), extended=False, detailed=True)
     assert [(one.offset, one.stored_bytes) for one in found] == [
@@ -126,7 +116,7 @@ def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
     tail = side.tail(memory=1)
     window = side.window(tail)
     for number in range(3):
-        publish(side, tail, (b"%d" % number, {Section.HEADERS: b'{"n":"%d"}' % number}))
+        side.publish_with(tail, (b"%d" % number, {Section.HEADERS: b'{"n":"%d"}' % number}))
     conn = consumer(side, window, 0, extended=True)
     conn.rdy = 10
     assert side.serve_needs(side.turn())
@@ -140,12 +130,9 @@ def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
 
 def test_headers_too_long_for_a_frame_are_left_out(side: Side, tail: Any, window: Any) -> None:
     longest = b'{"a":"%b"}' % (b"x" * (65535 - 8))
-    publish(
-        side,
-        tail,
-        (b"longest", {Section.HEADERS: longest}),
-        (b"longer", {Section.HEADERS: longest + b" "}),
-    )
+    longer = longest + b" "
+    messages = [(b"longest", {Section.HEADERS: longest}), (b"longer", {Section.HEADERS: longer})]
+    side.publish_with(tail, *messages)
     conn = consumer(side, window, 5, extended=True)
     found = long_frames(conn.take_output())
     assert [(one.headers, one.body) for one in found] == [(longest, b"longest"), (None, b"longer")]
@@ -153,7 +140,7 @@ def test_headers_too_long_for_a_frame_are_left_out(side: Side, tail: Any, window
 
 def test_headers_count_into_what_is_built_at_once(side: Side, tail: Any, window: Any) -> None:
     headers = b'{"a":"%b"}' % (b"x" * 60_000)
-    publish(side, tail, *[(b"%d" % number, {Section.HEADERS: headers}) for number in range(9)])
+    side.publish_with(tail, *[(b"%d" % number, {Section.HEADERS: headers}) for number in range(9)])
     conn = consumer(side, window, 0, extended=True)
     conn.rdy = 9
     side.flush()

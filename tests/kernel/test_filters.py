@@ -23,10 +23,7 @@ def headers_of(**members: str) -> dict[int, int | bytes]:
 
 def publish(side: Side, tail: Any, *said: dict[int, int | bytes] | None) -> None:
     """One batch; a body is its place."""
-    for place, sections in enumerate(said):
-        tail.append(b"%d" % place, 0, sections)
-    side.seal(tail)
-    tail.commit()
+    side.publish_with(tail, *((b"%d" % place, one) for place, one in enumerate(said)))
 
 
 def consumer(side: Side, window: Any, rdy: int, wanted: Filter | None) -> Any:
@@ -73,8 +70,6 @@ def test_a_filter_may_be_taken_back(side: Side, tail: Any, window: Any) -> None:
     side.settle()
     assert bodies(conn.take_output()) == [b"0"]
 
-
-# --- against an oracle ---
 
 NAMES = st.sampled_from(["a", "b"])
 VALUES = st.sampled_from(["", "x", "y", "ä", '"'])
@@ -183,10 +178,9 @@ def tagged(tag: str | None) -> dict[int, int | bytes] | None:
 
 def publish_tagged(side: Side, tail: Any, *tags: str | None) -> None:
     """One batch; a body is its tag and place."""
-    for place, tag in enumerate(tags):
-        tail.append(b"%s%d" % ((tag or "-").encode(), place), 0, tagged(tag))
-    side.seal(tail)
-    tail.commit()
+    names = ((tag or "-").encode() for tag in tags)
+    bodies = (b"%s%d" % (name, place) for place, name in enumerate(names))
+    side.publish_with(tail, *zip(bodies, map(tagged, tags), strict=True))
 
 
 def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100) -> Any:

@@ -22,12 +22,12 @@ def window(side: Side) -> Any:
     return window
 
 
-def say(side: Side, window: Any, words: str, due_ns: int = 0) -> list[int]:
+def say(side: Side, window: Any, words: str) -> list[int]:
     """Publish "a1 b1 -": one message a word in one batch, its first letter the key, "-" without.
     Returns the ids."""
     for word in words.split():
         sections = {} if word.startswith("-") else {Section.KEY: word[:1].encode()}
-        window.tail.append(word.encode(), due_ns, sections)
+        window.tail.append(word.encode(), 0, sections)
     first_id = side.next_id
     side.commit()
     return [first_id + number for number, _ in enumerate(words.split())]

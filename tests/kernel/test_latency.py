@@ -1,6 +1,5 @@
 """From timestamp to FIN: which bucket, which messages, and that nothing is counted twice."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +10,8 @@ from .figures import bucket_of
 from .turns import MS, SECOND, WALL_NS, Side, fin
 
 
-@pytest.fixture
-def side() -> Iterator[Side]:
-    side = Side()
-    side.settle()  # a first turn tells the kernel both clocks
-    yield side
-    side.validate()
-    side.close()
-
-
 def measured(side: Side) -> Any:
+    side.settle()  # a first turn tells the kernel both clocks
     window = side.window(side.tail())
     window.measures_latency = True
     return window

@@ -4,7 +4,6 @@ import gc
 import resource
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,19 +16,14 @@ from .turns import Side, bodies
 BODY = b"x" * 1_000
 
 
-def kept_bytes(side: Side, tail: Any) -> int:
-    """What the newest batch takes."""
-    written = len(side.written[tail.topic][-1]) - SHORT_HEADER_BYTES + LENGTH_FIELD_BYTES
-    return written + limits.KEPT_BATCH_BYTES
-
-
 def batch_bytes() -> int:
     """What a batch of one `BODY` takes."""
     side = Side()
     tail = side.tail()
     side.publish(tail, BODY)
     side.close()
-    return kept_bytes(side, tail)
+    written = len(side.written[tail.topic][-1]) - SHORT_HEADER_BYTES + LENGTH_FIELD_BYTES
+    return written + limits.KEPT_BATCH_BYTES
 
 
 def small(monkeypatch: pytest.MonkeyPatch, **batches: int) -> Side:
@@ -40,14 +34,12 @@ def small(monkeypatch: pytest.MonkeyPatch, **batches: int) -> Side:
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_a_tail_keeps_what_fits_to_the_byte(spare: int) -> None:
-    side = Side()
+def test_a_tail_keeps_what_fits_to_the_byte(side: Side, spare: int) -> None:
     tail = side.tail(memory=3 * batch_bytes() + spare)
     for _ in range(5):
         side.publish(tail, BODY)
     assert tail.committed_end - tail.memory_start == 3 + spare
     tail.validate()
-    side.close()
 
 
 def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,9 @@ def test_the_partition_there_is_and_what_is_no_number(
     assert tail.committed_end == 2
 
 
-def test_a_bound_lets_through_exactly_so_many(side: Side) -> None:
+def test_a_bound_lets_through_exactly_so_many(side: Side, conn: Any) -> None:
     tail = side.tail(start=10)
     tail.append_end_max = 13
-    conn = side.connect()
     conn.feed(pub(b"t", b"1") + mpub(b"t", [b"2", b"3"]) + pub(b"t", b"4") + pub(b"t", b"5"))
     assert side.poll() == []  # an answer is owed: the error may not overtake it
     assert (tail.open_count, conn.pending) == (3, 2)
@@ -91,9 +90,8 @@ def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side, tail: Any, wind
     assert (conn.pending, conn.in_flight, conn.rdy) == (1, 0, 7)
 
 
-def test_a_failed_batch_is_told_once(side: Side) -> None:
+def test_a_failed_batch_is_told_once(side: Side, conn: Any) -> None:
     one, two = side.tail(b"one"), side.tail(b"two")
-    conn = side.connect()
     conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + mpub(b"two", [b"3"]) + pub(b"one", b"4"))
     side.poll()
     side.seal(one)
@@ -150,21 +148,19 @@ def write(side: Side, tail: Any) -> None:
     side.settle()
 
 
-def test_what_waits_elsewhere_counts(side: Side) -> None:
+def test_what_waits_elsewhere_counts(side: Side, conn: Any) -> None:
     tail = full(side, 150)
     tail.waiting_bytes += 51
-    conn = side.connect()
     assert say(side, conn, pub(b"t", BODY)) == [(Event.CROWDED, conn, Verb.PUB, tail, 100)]
     write(side, tail)
     assert tail.waiting_bytes == 51  # who put it there takes it off
 
 
-def test_an_answer_that_is_owed_comes_first(side: Side) -> None:
+def test_an_answer_that_is_owed_comes_first(side: Side, conn: Any) -> None:
     """Nothing overtakes the answer to an earlier publish; by then there is room."""
     tail = full(side, 150)
     tail.waiting_bytes += 100
     other = side.tail(b"u")
-    conn = side.connect()
     assert say(side, conn, pub(b"u", b"y") + pub(b"t", BODY)) == []
     assert other.open_count == 1
     assert tail.waiting_bytes == 100  # it does not wait for room, but for its answer
@@ -172,17 +168,13 @@ def test_an_answer_that_is_owed_comes_first(side: Side) -> None:
     assert frames(conn.take_output()) == [OK, OK]
 
 
-def test_a_batch_that_is_given_up_makes_room(side: Side) -> None:
+def test_a_batch_that_is_given_up_makes_room(side: Side, conn: Any) -> None:
     tail = full(side, 0)
-    conn = side.connect()
     assert say(side, conn, pub(b"t", BODY)) == []
     tail.drop_open()
     assert tail.waiting_bytes == 0
     write(side, tail)
     assert frames(conn.take_output()) == [OK]
-
-
-# --- publishes that are refused ---
 
 
 REFUSED = (1, b"refused")
@@ -205,13 +197,12 @@ def refuse(conn: Any) -> None:
 @each
 @pytest.mark.parametrize("word", [b"", b" 3"])
 def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
-    side: Side, verb: Verb, word: bytes
+    side: Side, verb: Verb, word: bytes, conn: Any
 ) -> None:
     """A topic that is not known is refused behind its line, where the line names a partition or
     the command has several messages."""
     command = COMMANDS_PASSED[verb].replace(b" t\n", b" t" + word + b"\n", 1)
     line = command.index(b"\n") + 1
-    conn = side.connect()
     events = side.said(conn, command[:line])
     for at in range(line, len(command)):
         if events:

@@ -100,10 +100,9 @@ def test_a_tail_whose_sync_is_slow_holds_up_no_publish_that_another_could_take(
     assert (waiting.open_count, free.open_count) == (1, 1)
 
 
-def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
+def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any], conn: Any) -> None:
     tails[0].refusing = True
     tails[1].append_end_max = 1
-    conn = side.connect()
     side.poll()
     for _ in range(6):
         conn.feed(pub(b"t", b"x"))
@@ -174,12 +173,11 @@ def test_large_rows_go_elsewhere_when_their_partition_takes_none(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int) -> None:
+def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int, conn: Any) -> None:
     """Rows of any size at any pace: none gets twice what another gets."""
     dice = random.Random(seed)
     number = dice.randrange(2, 5)
     tails = [side.tail(partition=place) for place in range(number)]
-    conn = side.connect()
     pause_ns = dice.choice([0, limits.ROUTE_STAY_NS // 8, 2 * limits.ROUTE_STAY_NS])
     largest = dice.choice([limits.ROUTE_ROW_BYTES_MIN, limits.ROUTE_STAY_BYTES // 8])
     least = number * (6 * limits.ROUTE_STAY_BYTES if largest > limits.MIB // 8 else limits.MIB)

@@ -26,16 +26,6 @@ def window_of(side: Side, attempts_max: int) -> Any:
     return window
 
 
-def one_exhausted(side: Side) -> tuple[Any, int]:
-    """A window whose only message has used its only attempt, and its id."""
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    pass_timeout(side)
-    return window, id
-
-
 def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
     """Three messages, each of which ends its second attempt in another way than its first."""
     window = window_of(side, 2)
@@ -64,7 +54,11 @@ def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
 
 
 def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
-    window, id = one_exhausted(side)
+    window = window_of(side, 1)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    side.received(conn)
+    pass_timeout(side)
     assert len(window.take_exhausted(10)) == 1
     assert window.settle_exhausted(id, False)
     assert window.take_exhausted(10) == [exhausted(0, id, 1)]

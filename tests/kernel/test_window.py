@@ -104,14 +104,8 @@ def test_above_what_is_handed_it_waits_for_the_cursor(side: Side) -> None:
 AGE_NS = 600 * SECOND
 
 
-def window_of(side: Side, attempts: int = 2, age_ns: int = AGE_NS) -> Any:
-    window = side.window(side.tail())
-    window.auto_ack_attempts, window.auto_ack_age_ns = attempts, age_ns
-    return window
-
-
-def test_both_bounds_must_be_passed(side: Side) -> None:
-    window = window_of(side)
+def test_both_bounds_must_be_passed(side: Side, window: Any) -> None:
+    window.auto_ack_attempts, window.auto_ack_age_ns = 2, AGE_NS
     conn = side.consumer(window, rdy=1)
     id = side.publish(window.tail, b"x")
     for attempts in range(1, 10):  # often, and young

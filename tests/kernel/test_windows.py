@@ -301,25 +301,18 @@ def test_over_large_refills_no_window_is_ahead_by_more_than_one(side: Side, seed
 # --- near consumers come first, far ones get the rest ---
 
 
-def three(side: Side, window: Any, *rdy: int) -> list[Any]:
-    """The far one subscribed first, so that order alone would favour it."""
-    places = (Locality.GLOBAL, Locality.REGION, Locality.ZONE)
-    return [side.consumer(window, n, locality=near) for near, n in zip(places, rdy, strict=True)]
-
-
 def got(side: Side, conns: list[Any]) -> list[int]:
     return [len(side.received(conn)) for conn in conns]
 
 
-def counts(window: Any) -> tuple[int, int, int]:
-    return window.global_count, window.region_local_count, window.zone_local_count
-
-
 def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
-    conns = three(side, window, 10, 3, 2)
+    # The far one subscribed first, so that order alone would favour it.
+    places = ((Locality.GLOBAL, 10), (Locality.REGION, 3), (Locality.ZONE, 2))
+    conns = [side.consumer(window, rdy, locality=near) for near, rdy in places]
     side.publish(tail, *[b"x"] * 9)
     assert got(side, conns) == [4, 3, 2]
-    assert counts(window) == (4, 3, 2)
+    found = (window.global_count, window.region_local_count, window.zone_local_count)
+    assert found == (4, 3, 2)
     window.empty()
     conns[2].rdy = 50
     conns.append(side.consumer(window, 50, locality=Locality.ZONE))

@@ -45,13 +45,16 @@ def pub_ext(target: bytes, headers: bytes, body: bytes) -> bytes:
     return b"PUB_EXT " + target + b"\n" + size(len(message)) + message
 
 
-def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]], total: int | None = None) -> bytes:
+def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]]) -> bytes:
     packed = [headed(*message) for message in messages]
-    return mpub(target, packed, total).replace(b"MPUB", b"MPUB_EXT", 1)
+    return mpub(target, packed).replace(b"MPUB", b"MPUB_EXT", 1)
 
 
 def fin(id: int) -> bytes:
     return b"FIN %016x\n" % id
+
+
+Sections = dict[int, int | bytes]  # of one message
 
 
 class Message(NamedTuple):
@@ -233,6 +236,15 @@ class Side:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""
         for body in bodies:
             tail.append(body, due_ns)
+        return self._commit_open(tail)
+
+    def publish_with(self, tail: Any, *messages: tuple[bytes, Sections | None]) -> int:
+        """The same of bodies with sections."""
+        for body, sections in messages:
+            tail.append(body, 0, sections)
+        return self._commit_open(tail)
+
+    def _commit_open(self, tail: Any) -> int:
         first_id = self.next_id
         self.seal(tail)
         tail.commit()
@@ -320,13 +332,12 @@ class Side:
     def journal(self, window: Any) -> list[Entry]:
         return entries(window.take_journal())
 
-    def trace(self, windows: list[Any] | None = None) -> list[TraceEvent]:
+    def trace(self) -> list[TraceEvent]:
         """The events since the last call, runs taken apart. Windows are named by their number."""
-        known = self.windows if windows is None else windows
 
         def name(thing: Any) -> str:
-            if thing in known:
-                return f"channel {known.index(thing)}"
+            if thing in self.windows:
+                return f"channel {self.windows.index(thing)}"
             if hasattr(thing, "serial"):
                 return f"client {thing.serial}"
             return log_name(thing).decode("ascii") if hasattr(thing, "topic") else "gone"
@@ -339,20 +350,8 @@ class Side:
                 time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
                 attempts, partition, kind, zero = row[8:]
                 assert (partition, zero) == (partitions[topic], 0)
-                found.append(
-                    TraceEvent(
-                        TraceKind(kind),
-                        time_ns,
-                        id,
-                        offset,
-                        attempts,
-                        names[topic],
-                        names[channel],
-                        names[client],
-                        trace_id,
-                        count,
-                    )
-                )
+                told = (names[topic], names[channel], names[client], trace_id, count)
+                found.append(TraceEvent(TraceKind(kind), time_ns, id, offset, attempts, *told))
         return found
 
     def validate(self) -> None:

@@ -1,10 +1,14 @@
-"""A server that answers what it is told to, and keeps what it was asked."""
+"""Servers that answer what they are told to, and keep what they were asked."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable, Mapping
 from contextlib import closing
+
+from penstock.errors import FetchFailed
+from penstock.net.http_client import Fetched
 
 OK_JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
 HANG_UP = b"HANG UP"
@@ -64,3 +68,22 @@ class Server:
                     break
                 writer.write(reply)
         self.ended.set()
+
+
+class Daemons:
+    """In the place of a Fetcher: `answers` in the order in which they are asked."""
+
+    def __init__(self, *answers: Fetched | FetchFailed | Callable[[], Fetched]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, bytes, Mapping[str, str]]] = []
+
+    async def request(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> Fetched:
+        self.asked.append((f"{method} {url}", body, headers))
+        answer = self.answers.pop(0)
+        if isinstance(answer, FetchFailed):
+            raise answer
+        return answer if isinstance(answer, Fetched) else answer()
+
+    async def close(self) -> None: ...

@@ -28,22 +28,24 @@ async def test_a_head_has_its_time(server: Server, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("form", "begin", "drops"),
+    ("begin", "drops"),
     [
-        (b"Content-Length: 99", b"", b"x" * 40),
-        (b"Transfer-Encoding: chunked", b"", b"1\r\nx\r\n" * 7),
-        (b"Transfer-Encoding: chunked", b"0\r\nTrailer: x\r\n", b"More: x\r\n" * 5),
+        (b"\r\nX:", b"x" * 40),
+        (b"\r\nContent-Length: 99\r\n\r\n", b"x" * 40),
+        (b"\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 7),
+        (b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTrailer: x\r\n", b"More: x\r\n" * 5),
     ],
+    ids=["a head", "a body", "chunks", "trailers"],
 )
 @within(serving)
-async def test_a_body_or_trailers_that_trickle_in_have_their_time(
-    server: Server, monkeypatch: pytest.MonkeyPatch, form: bytes, begin: bytes, drops: bytes
+async def test_what_trickles_in_has_its_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch, begin: bytes, drops: bytes
 ) -> None:
     """Each byte comes in time for all that counts silence."""
     monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.2)
     monkeypatch.setattr(incoming, "_BODY_SECONDS", 0.3)
     async with server.client() as client:
-        client.writer.write(b"POST / HTTP/1.1\r\n" + form + b"\r\n\r\n" + begin)
+        client.writer.write(b"POST / HTTP/1.1" + begin)
 
         async def trickle() -> None:
             for byte in drops:

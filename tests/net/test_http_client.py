@@ -136,11 +136,13 @@ async def test_what_is_no_answer(reply: bytes, reason: str) -> None:
 
 
 @each("method", ["GET", "HEAD"])
-async def test_what_changes_nothing_is_asked_again(method: str) -> None:
-    async with asking(OK, HANG_UP, OK) as (asks, server):
+async def test_what_changes_nothing_is_asked_again_once(method: str) -> None:
+    async with asking(OK, HANG_UP, OK, HANG_UP, HANG_UP, OK) as (asks, server):
         await ask(asks, server.url)
         assert (await ask(asks, server.url, method)).status == 200
         assert (len(server.requests), server.connections) == (3, 2)
+        await failure(asks, server.url, method)
+        assert len(server.requests) == 5
 
 
 @each(("method", "reply"), [("POST", HANG_UP), ("PUT", HANG_UP), ("GET", b"HTTP/1.1 2")])
@@ -150,13 +152,6 @@ async def test_what_may_have_been_done_is_not_asked_again(method: str, reply: by
         reason, sent = await failure(asks, server.url, method)
         assert (reason[:25], sent) == ("the connection was closed", True)
         assert server.connections == 1
-
-
-async def test_it_is_asked_again_once() -> None:
-    async with asking(OK, HANG_UP, HANG_UP, OK) as (asks, server):
-        await ask(asks, server.url)
-        await failure(asks, server.url)
-        assert len(server.requests) == 3
 
 
 async def test_what_comes_unasked_ends_the_connection() -> None:

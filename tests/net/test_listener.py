@@ -2,6 +2,7 @@ import asyncio
 import errno
 import logging
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -61,42 +62,27 @@ def test_another_kind_of_file_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-async def accept_from(address: ListenAddress, count: int) -> list[tuple[bool, bool, str]]:
-    """(non-blocking, no delay, remote address) of `count` accepted connections."""
+async def test_accepting_over_tcp() -> None:
     loop = asyncio.get_running_loop()
-    seen: list[tuple[bool, bool, str]] = []
-    everyone = loop.create_future()
+    count, everyone = limits.ACCEPTS_PER_TURN + 3, loop.create_future()
+    remotes: list[str] = []
 
     def on_connect(sock: socket.socket, remote: str) -> None:
-        no_delay = sock.family == socket.AF_UNIX or bool(
-            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        )
-        seen.append((not sock.getblocking(), no_delay, remote))
+        assert not sock.getblocking()
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        remotes.append(remote)
         sock.close()
-        if len(seen) == count:
+        if len(remotes) == count:
             everyone.set_result(None)
 
-    acceptor = Acceptor(loop, listen(address), on_connect)
-    clients = []
-    for _ in range(count):
-        bound = acceptor.address
-        client = socket.socket(socket.AF_UNIX if bound.path else socket.AF_INET)
-        client.connect(bound.path or (bound.host, bound.port))
-        clients.append(client)
-    await asyncio.wait_for(everyone, 40)
-    for client in clients:
-        client.close()
+    acceptor = Acceptor(loop, listen(ListenAddress("127.0.0.1", 0, "")), on_connect)
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(acceptor.address[:2]))
+        await asyncio.wait_for(everyone, 40)
     acceptor.close()
     acceptor.close()
-    return seen
-
-
-def test_accepting_over_tcp() -> None:
-    count = limits.ACCEPTS_PER_TURN + 3
-    seen = asyncio.run(accept_from(ListenAddress("127.0.0.1", 0, ""), count))
-    assert len(seen) == count
-    assert all(non_blocking and no_delay for non_blocking, no_delay, _ in seen)
-    assert all(remote.startswith("127.0.0.1:") for _, _, remote in seen)
+    assert all(remote.startswith("127.0.0.1:") for remote in remotes)
 
 
 class Exhausted:
@@ -116,47 +102,37 @@ class Exhausted:
         return getattr(self._sock, name)
 
 
-def test_the_last_descriptors_are_not_for_connections(
+async def test_the_last_descriptors_are_not_for_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listener, "connections_end", lambda: 0)
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        accepted: list[str] = []
-
-        def on_connect(sock: socket.socket, remote: str) -> None:
-            accepted.append(remote)
-            sock.close()
-
-        acceptor = Acceptor(loop, listen(ListenAddress("127.0.0.1", 0, "")), on_connect)
-        for _ in range(3):
-            reader, writer = await asyncio.open_connection(*acceptor.address[:2])
-            assert await asyncio.wait_for(reader.read(), 40) == b""
-            writer.close()
-        acceptor.close()
-        assert accepted == []
-
-    with caplog.at_level(logging.ERROR, "penstock.net"):
-        asyncio.run(run())
+    caplog.set_level(logging.ERROR, "penstock.net")
+    accepted: list[str] = []
+    acceptor = Acceptor(
+        asyncio.get_running_loop(), listen(ListenAddress("127.0.0.1", 0, "")),
+        lambda _, remote: accepted.append(remote),
+    )  # fmt: skip
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(*acceptor.address[:2])
+        assert await asyncio.wait_for(reader.read(), 40) == b""
+        writer.close()
+    acceptor.close()
+    assert accepted == []
     assert caplog.text.count("are refused: of ") == 1
 
 
-def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        accepted = loop.create_future()
-        sock = Exhausted(listen(ListenAddress("127.0.0.1", 0, "")))
+async def test_out_of_descriptors_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "penstock.net")
+    loop = asyncio.get_running_loop()
+    accepted = loop.create_future()
 
-        def on_connect(sock: socket.socket, remote: str) -> None:
-            sock.close()
-            accepted.set_result(remote)
+    def on_connect(sock: socket.socket, remote: str) -> None:
+        sock.close()
+        accepted.set_result(remote)
 
-        acceptor = Acceptor(loop, sock, on_connect)  # type: ignore[arg-type]
-        with socket.create_connection(acceptor.address[:2], 40):
-            await asyncio.wait_for(accepted, 40)
-        acceptor.close()
-
-    with caplog.at_level(logging.ERROR, "penstock.net"):
-        asyncio.run(run())
+    exhausted = Exhausted(listen(ListenAddress("127.0.0.1", 0, "")))
+    acceptor = Acceptor(loop, exhausted, on_connect)  # type: ignore[arg-type]
+    with socket.create_connection(acceptor.address[:2], 40):
+        await asyncio.wait_for(accepted, 40)
+    acceptor.close()
     assert "Too many open files" in caplog.text

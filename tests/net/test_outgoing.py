@@ -3,7 +3,6 @@
 import pytest
 
 from cases import each
-from penstock import limits
 from penstock.net.outgoing import HttpFailed, Outgoing
 
 
@@ -153,11 +152,3 @@ def test_credentials_stay_with_their_origin(location: str, kept: bool) -> None:
         found = {line.partition(":")[0].lower() for line in lines(request)}
         assert names & found == (names if kept else set())
         assert ("host: v" in lines(request)) == (kept and request is by_header)
-
-
-def test_redirects_have_an_end() -> None:
-    request = outgoing("http://h/")
-    for _ in range(limits.FETCH_REDIRECTS_MAX):
-        request.redirect(302, "/")
-    with pytest.raises(HttpFailed, match="more than 10 redirects"):
-        request.redirect(302, "/")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from net.scripted import Daemons
 from penstock.errors import FetchFailed
 from penstock.net.exchange import Request, Response
 from penstock.net.http_client import Fetched
@@ -11,21 +12,6 @@ from penstock.net.relay import pass_on
 
 REQUEST = Request("POST", "/pub", b"topic=t", b"body", "r", "1.1", True, False, b"")
 UNREACHED = FetchFailed("u", "refused", sent=False)
-
-
-class Daemons:
-    """What they answer, in the order in which they are asked."""
-
-    def __init__(self, *answers: Fetched | FetchFailed) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, bytes]] = []
-
-    async def request(self, method: str, url: str, body: bytes, headers: Any) -> Fetched:
-        self.asked.append((url, body))
-        answer = self.answers.pop(0)
-        if isinstance(answer, FetchFailed):
-            raise answer
-        return answer
 
 
 def passed_on(daemons: Daemons, *addresses: str) -> Response:
@@ -39,7 +25,8 @@ def test_the_first_that_can_be_reached_answers() -> None:
     answer = passed_on(daemons, "a:1", "b:2", "c:3")
     assert (answer.status, answer.body) == (200, b"OK")
     assert ("X-Penstock-Repeated", "true") in answer.headers
-    assert daemons.asked == [(f"http://{one}/pub?topic=t", b"body") for one in ("a:1", "b:2")]
+    asked = [(f"POST http://{one}/pub?topic=t", b"body", {}) for one in ("a:1", "b:2")]
+    assert daemons.asked == asked
 
 
 def test_a_request_that_may_have_been_heard_goes_to_nobody_else() -> None:

@@ -3,6 +3,7 @@ on a loop whose time the tests move."""
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -115,9 +116,11 @@ def faults() -> list[Exception]:
 
 
 @pytest.fixture
-def turn(world: Recorder, loop: FakeLoop, faults: list[Exception]) -> Turn:
+def turn(world: Recorder, loop: FakeLoop, faults: list[Exception]) -> Iterator[Turn]:
     as_loop = cast(asyncio.AbstractEventLoop, loop)
-    return Turn(as_loop, Soon(as_loop), -1, world.order, world, faults.append)
+    made = Turn(as_loop, Soon(as_loop), -1, world.order, world, faults.append)
+    yield made
+    made.stop()
 
 
 def begin(turn: Turn, loop: FakeLoop) -> None:
@@ -129,6 +132,8 @@ def test_busy_means_again_at_once(world: Recorder, loop: FakeLoop, turn: Turn) -
     world.busy = True
     with pytest.raises(RuntimeError, match="never comes to rest"):
         begin(turn, loop)
+    turn.stop()
+    loop.run_ready()
 
 
 def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence(
@@ -166,13 +171,13 @@ def test_a_fault_is_reported_and_not_repeated_after_a_stop(
     def broken(tails: list[Any], wall_ns: int) -> None:
         raise RuntimeError("impossible")
 
-    turn.tick()
+    begin(turn, loop)
     world.write = broken  # type: ignore[method-assign]
     world.tails = ["tail"]
-    begin(turn, loop)
+    turn.soon()
+    loop.run_ready()
     turn.tick()
     assert [str(fault) for fault in faults] == ["impossible"] * 2
-    turn.soon()
     for _ in range(2):
         turn.stop()
     turn.soon()

@@ -70,6 +70,8 @@ class Admin(Daemon):
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             named = {name.lower(): value for name, value in response.getheaders()}
+            if cookies := response.headers.get_all("Set-Cookie"):
+                named["set-cookie"] = "\n".join(cookies)
             return response.status, response.read(), named
         finally:
             connection.close()

@@ -115,27 +115,6 @@ def said(groups: str) -> dict[str, str]:
             "X-Forwarded-Groups": groups}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("groups", "reading", "pausing", "deleting"),
-    [
-        ("sre", 200, 200, 200), ("dev,ops", 200, 200, 403), ("dev", 403, 403, 403),
-        ("", 403, 403, 403),
-    ],
-)  # fmt: skip
-def test_groups_decide(
-    installation: Installation, proxied: Admin, groups: str, reading: int, pausing: int,
-    deleting: int,
-) -> None:  # fmt: skip
-    installation.nsqd.post("/topic/create?topic=grouped")
-    headers = said(groups)
-    assert proxied.request("GET", "/api/topics", headers=headers)[0] == reading
-    act = {"action": "pause"}
-    assert proxied.request("POST", "/api/topics/grouped", act, headers)[0] == pausing
-    assert proxied.request("DELETE", "/api/topics/grouped", None, headers)[0] == deleting
-    if deleting != 200:
-        assert installation.nsqd.topic_stats("grouped")["topic_name"] == "grouped"
-
-
 def test_who_has_no_role_is_told_why(proxied: Admin) -> None:
     status, body, _ = proxied.request("GET", "/", headers=said("dev"))
     assert status == 403

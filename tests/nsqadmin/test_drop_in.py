@@ -68,8 +68,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(running: Site) -> Site:
     """`orders` on both, `lonely` on the first, `idle` known to lookupds only."""
+    for daemon in (*running.nsqds, *running.lookupds):
+        daemon.fails, daemon.is_enveloped = 0, False
     for nsqd in running.nsqds:
-        nsqd.fails = 0
+        nsqd.version = "1.3.0"
         nsqd.topics.clear()
         billing = channel(
             depth=5, backend_depth=2, in_flight_count=1, deferred_count=3, message_count=10,
@@ -79,7 +81,6 @@ def site(running: Site) -> Site:
                  message_count=11)  # fmt: skip
     running.nsqds[0].put("lonely")
     for lookupd in running.lookupds:
-        lookupd.fails = 0
         lookupd.made = {"idle": {"waiting"}}
         lookupd.tombstones.clear()
     return running
@@ -358,10 +359,7 @@ def test_what_is_no_json_is_said_to_be(site: Site) -> None:
 
 def test_an_old_node_is_out_of_date(site: Site) -> None:
     site.nsqds[1].version = "1.2.1"
-    try:
-        rows = site.admin.json("GET", "/api/nodes")["nodes"]
-    finally:
-        site.nsqds[1].version = "1.3.0"
+    rows = site.admin.json("GET", "/api/nodes")["nodes"]
     assert [(one["version"], one["out_of_date"]) for one in rows] == [
         ("1.3.0", False), ("1.2.1", True),
     ]  # fmt: skip
@@ -370,35 +368,25 @@ def test_an_old_node_is_out_of_date(site: Site) -> None:
 @pytest.mark.parametrize("version", ["0.3.8", "1.0.0", "1.2.1"])
 def test_older_releases_are_understood(site: Site, version: str) -> None:
     """Clients that always come along, counts that are not there, answers in an envelope."""
-    daemons = [*site.nsqds, *site.lookupds]
     for nsqd in site.nsqds:
         nsqd.version = version
-    for daemon in daemons:
+    for daemon in (*site.nsqds, *site.lookupds):
         daemon.is_enveloped = version.startswith("0.")
-    try:
-        shown = site.admin.json("GET", "/api/topics/orders/billing")
-        nodes = site.admin.json("GET", "/api/nodes")["nodes"]
-        done = site.admin.json("POST", "/api/topics/orders", {"action": "pause"})
-        old = site.admin.json("GET", "/api/topics?inactive=true")
-    finally:
-        for nsqd in site.nsqds:
-            nsqd.version = "1.3.0"
-        for daemon in daemons:
-            daemon.is_enveloped = False
+    shown = site.admin.json("GET", "/api/topics/orders/billing")
     assert (shown["client_count"], len(shown["clients"]), shown["depth"]) == (2, 2, 10)
+    nodes = site.admin.json("GET", "/api/nodes")["nodes"]
     assert [one["version"] for one in nodes] == [version] * 2
-    assert done == {"message": ""}
+    act = {"action": "pause"}
+    assert site.admin.json("POST", "/api/topics/orders", act) == {"message": ""}
+    old = site.admin.json("GET", "/api/topics?inactive=true")
     assert old["topics"] == {"idle": ["waiting"]}
 
 
-def test_somebody_else_s_server_is_no_daemon(site: Site) -> None:
+def test_somebody_else_s_server_is_no_daemon(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands at an address by mistake: the others count, and the log is quiet."""
-    other: Any = site.lookupds[1]
-    other.answer = lambda method, path, query: (200, "<html>welcome</html>")
-    try:
-        said = site.admin.json("GET", "/api/topics")["message"]
-    finally:
-        del other.answer
+    other = site.lookupds[1]
+    monkeypatch.setattr(other, "answer", lambda *_: (200, "<html>welcome</html>"))
+    said = site.admin.json("GET", "/api/topics")["message"]
     assert said == f"WARNING: {other.address}/topics does not answer as NSQ does"
 
 

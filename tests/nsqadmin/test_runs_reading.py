@@ -14,15 +14,16 @@ from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.runs import VANISHED, RunWatch
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NsqdAddress, Upstream
-from penstock.pipelines.runs import RunStatus, encode, parts_of
+from penstock.pipelines.runs import encode, parts_of
 from spark.fakebroker import FakeBroker
+
+from .test_runs import state as status
 
 broker = served(FakeBroker)
 
 
-def state(seq: int, run: str = "r1", **changed: Any) -> bytes:
-    values: dict[str, Any] = {"pipeline": "archive", "state": "running"} | changed
-    return encode(RunStatus(run=run, seq=seq, time_s=float(seq), started_s=0.0, **values))
+def state(seq: int, run: str = "r1") -> bytes:
+    return encode(status(seq, run))
 
 
 class World:

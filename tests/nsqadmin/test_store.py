@@ -1,15 +1,17 @@
 """What is kept across restarts, also from before a provider could log people in."""
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import NotFound
 from penstock.nsqadmin.access import Claimed, Role
-from penstock.nsqadmin.store import Narrowed, Store, hash_password
+from penstock.nsqadmin.store import Narrowed, Store
 
 HOUR_S = 3600.0
+HASHED = "00:11"  # of some password
 ANN = Claimed("ann@x", "ann@x", ("ops", "sre"))
 _EARLIER = """CREATE TABLE sessions (token TEXT PRIMARY KEY, user TEXT NOT NULL, csrf TEXT NOT NULL,
     created_s REAL NOT NULL, used_s REAL NOT NULL)"""
@@ -23,28 +25,33 @@ class _Clock:
 
 
 @pytest.fixture
-def hashed() -> str:
-    return hash_password("correct horse")
+def clock() -> _Clock:
+    return _Clock()
 
 
-def test_a_file_of_before_is_taken_over(tmp_path: Path, hashed: str) -> None:
+@pytest.fixture
+def store(tmp_path: Path, clock: _Clock) -> Iterator[Store]:
+    made = Store(tmp_path, clock)
+    yield made
+    made.close()
+
+
+def test_a_file_of_before_is_taken_over(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "admin.db")
     database.execute(_EARLIER)
     database.commit()
     database.close()
     for _ in range(2):
         store = Store(tmp_path)
-        store.put_user("ann", hashed, Role.VIEW)
+        store.put_user("ann", HASHED, Role.VIEW)
         session = store.session(store.begin_session("ann"), HOUR_S)
         assert session is not None
         assert (session.user.role, session.claimed) == (Role.VIEW, None)
         store.close()
 
 
-def test_a_provider_s_session_ends_used_or_not(tmp_path: Path, hashed: str) -> None:
-    clock = _Clock()
-    store = Store(tmp_path, clock)
-    store.put_user("bo", hashed, Role.VIEW)
+def test_a_provider_s_session_ends_used_or_not(store: Store, clock: _Clock) -> None:
+    store.put_user("bo", HASHED, Role.VIEW)
     tokens = store.begin_session("ann@x", ANN), store.begin_session("bo")
     for _ in range(3):
         clock.now_s += HOUR_S / 2 - 1
@@ -59,26 +66,21 @@ def test_a_provider_s_session_ends_used_or_not(tmp_path: Path, hashed: str) -> N
     assert store.session(tokens[1], HOUR_S) is None
     clock.now_s -= HOUR_S  # a clock that is set back brings nothing back
     assert store.session(tokens[1], HOUR_S) is None
-    store.close()
 
 
-def test_a_local_user_of_the_same_name_is_another(tmp_path: Path, hashed: str) -> None:
-    store = Store(tmp_path)
+def test_a_local_user_of_the_same_name_is_another(store: Store) -> None:
     token = store.begin_session("ann@x", ANN)
-    store.put_user("ann@x", hashed, Role.DESTROY)
+    store.put_user("ann@x", HASHED, Role.DESTROY)
     store.remove_user("ann@x")
     session = store.session(token, HOUR_S)
     assert session is not None
     assert (session.claimed, session.user.role) == (ANN, Role.NONE)
     store.end_session(session.key)
     assert store.session(token, HOUR_S) is None
-    store.close()
 
 
-def test_sessions_and_log_ins_are_told_without_their_tokens(tmp_path: Path, hashed: str) -> None:
-    clock = _Clock()
-    store = Store(tmp_path, clock)
-    store.put_user("bo", hashed, Role.VIEW)
+def test_sessions_and_log_ins_are_told_without_their_tokens(store: Store, clock: _Clock) -> None:
+    store.put_user("bo", HASHED, Role.VIEW)
     token = store.begin_session("bo")
     store.begin_session("ann@x", ANN)
     store.begin("bo", "login", "::1", [("login", "")], result="ok")
@@ -93,29 +95,24 @@ def test_sessions_and_log_ins_are_told_without_their_tokens(tmp_path: Path, hash
     assert token not in str(told)
     clock.now_s += HOUR_S
     assert store.sessions(HOUR_S) == []
-    store.close()
 
 
-def test_another_password_ends_the_other_sessions(tmp_path: Path, hashed: str) -> None:
-    store = Store(tmp_path)
-    store.put_user("bo", hashed, Role.OPERATE)
+def test_another_password_ends_the_other_sessions(store: Store) -> None:
+    store.put_user("bo", HASHED, Role.OPERATE)
     tokens = [store.begin_session("bo") for _ in range(2)]
     kept = store.session(tokens[0], HOUR_S)
     assert kept is not None
-    store.set_password("bo", "00:11", keep=kept.key)
-    assert store.password_hash("bo") == "00:11"
+    store.set_password("bo", "00:22", keep=kept.key)
+    assert store.password_hash("bo") == "00:22"
     assert [bool(store.session(token, HOUR_S)) for token in tokens] == [True, False]
     user = store.user("bo")
     assert user is not None
     assert user.role is Role.OPERATE
     with pytest.raises(NotFound):
-        store.set_password("nobody", "00:11", keep="")
-    store.close()
+        store.set_password("nobody", "00:22", keep="")
 
 
-def test_the_audit_log_is_narrowed(tmp_path: Path) -> None:
-    clock = _Clock()
-    store = Store(tmp_path, clock)
+def test_the_audit_log_is_narrowed(store: Store, clock: _Clock) -> None:
     for who, action, result in (
         ("ann", "pause_topic", "ok"),
         ("bo", "pause_topic", "failed: gone"),
@@ -137,7 +134,6 @@ def test_the_audit_log_is_narrowed(tmp_path: Path) -> None:
     }
     for narrowed, count in asked.items():
         assert len(store.audit(narrowed=narrowed)) == count, narrowed
-    store.close()
 
 
 def test_the_use_of_a_token_is_written_down_now_and_then(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ SECRETS: dict[str, Any] = {
     "channel": {"ttl": 3600, "authorizations": [ALL | {"channels": ["^c$"]}]},
     "short": {"ttl": 1, **IDENTITY, "authorizations": [ALL]},
     "ttl": {"ttl": 0, "authorizations": [ALL]},
-    "admin": {"ttl": 1, "authorizations": [ALL | {"permissions": ["admin"]}]},
-    "regexp": {"ttl": 1, "authorizations": [ALL | {"topic": "("}]},
 }
 
 

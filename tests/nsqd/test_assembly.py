@@ -60,7 +60,7 @@ def test_it_starts_nothing_and_touches_no_file() -> None:
         seed=7,
         new_pool=new_pool,
         fetcher=Fetcher(),
-        each_second=not_yet,
+        each_second=lambda: pytest.fail("housekeeping was begun"),
         on_fault=pytest.fail,
     )
     node = assemble(ports, read_options(["-data-path=/not/there"], {}))
@@ -68,10 +68,6 @@ def test_it_starts_nothing_and_touches_no_file() -> None:
     assert set(threading.enumerate()) <= threads  # one of an earlier test may end meanwhile
     assert wakes == [node.engine.wake]
     node.close()
-
-
-def not_yet() -> None:
-    pytest.fail("housekeeping was begun")
 
 
 def test_a_deleted_channel_drops_its_consumers(make: Make) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from penstock.wire import frames
 
-from .world import Running, eventually, ok, pub
+from .world import Running, eventually, ok, pub, running_with
+
+nsqd = running_with()
 
 
 def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
@@ -102,11 +104,10 @@ def test_a_fault_in_a_command_stops_the_daemon(
     assert "impossible" in caplog.text
 
 
-def test_a_fault_in_a_change_over_http_stops_the_daemon(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
-        assert nsqd.request("POST", "/topic/create?topic=x").status == 500
-        assert is_broken(nsqd)
+def test_a_fault_in_a_change_over_http_stops_the_daemon(nsqd: Running) -> None:
+    nsqd.call(lambda: setattr(nsqd.daemon.broker, "topic", broken))
+    assert nsqd.request("POST", "/topic/create?topic=x").status == 500
+    assert is_broken(nsqd)
 
 
 def test_a_fault_in_a_look_over_http_does_not(

@@ -1,34 +1,16 @@
 """PUB_EXT and MPUB_EXT of a daemon: what is stored where, traced answers, errors and bounds."""
 
-import json
-import struct
 from pathlib import Path
-from typing import Any
 
-from penstock.broker.channels.dead_letter import DeadLetterContent
+from kernel.turns import mpub_ext, pub_ext
 from penstock.kernel import Section, murmur3_32
-from penstock.wire import frames
-from penstock.wire.frames import FrameType
 from penstock.wire.traced import decode_reply
 
-from .world import V2, Running, error, eventually, ok, running_with, stored, u32
+from .world import Running, error, ok, running_with, stored
 
 PARTITIONS = 3
 
 keyed_node = running_with(f"/topic/create?topic=t&partition_num={PARTITIONS}&extend=true")
-
-
-def headed(headers: bytes, body: bytes) -> bytes:
-    return frames.with_size(struct.pack(">H", len(headers)) + headers + body)
-
-
-def pub_ext(target: bytes, headers: bytes, body: bytes) -> bytes:
-    return b"PUB_EXT %b\n" % target + headed(headers, body)
-
-
-def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]]) -> bytes:
-    packed = b"".join(headed(*message) for message in messages)
-    return b"MPUB_EXT %b\n" % target + frames.with_size(u32(len(messages)) + packed)
 
 
 def keyed(key: bytes) -> bytes:
@@ -42,21 +24,6 @@ def keys_apart() -> list[bytes]:
         key = b"%d" % number
         found.setdefault(murmur3_32(key) % PARTITIONS, key)
     return [found[number] for number in range(PARTITIONS)]
-
-
-def test_keys_choose_partitions_and_headers_are_stored(keyed_node: Running) -> None:
-    keys = keys_apart()
-    with keyed_node.client() as client:
-        assert client.ask(mpub_ext(b"t", [(keyed(key), key) for key in keys])) == ok()
-        assert client.ask(pub_ext(b"t 1", keyed(keys[0]), b"named")) == ok()
-    found = stored(keyed_node, "t")
-    assert [[message.body for message in part] for part in found] == [
-        [keys[0]],
-        [keys[1], b"named"],
-        [keys[2]],
-    ]
-    assert found[1][1].sections[Section.HEADERS] == keyed(keys[0])
-    assert found[1][1].sections[Section.KEY] == keys[0]
 
 
 def test_a_trace_id_gets_the_traced_reply(keyed_node: Running) -> None:
@@ -94,53 +61,15 @@ def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
 
 # --- consumers of topics with headers, over real sockets ---
 
-extended = running_with(
-    "/topic/create?topic=with&extend=true",
-    "/topic/create?topic=without&extend=false",
-    flags=["--durability=os"],
-)
 
-
-def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None]) -> None:
-    """One batch: bodies with their headers."""
-    letters = [
-        DeadLetterContent(body, {Section.HEADERS: json.dumps(headers).encode()} if headers else {})
-        for body, headers in said
-    ]
-    failures: list[Any] = []
-    nsqd.call(
-        lambda: nsqd.daemon.broker.topics[topic].publish_dead_letters(
-            letters, lambda error, position: failures.append(error)
-        )
-    )
-    eventually(lambda: len(failures) == 1)
-    assert failures == [None]
-
-
-def read_long(client: V2) -> tuple[dict[str, str] | None, bytes]:
-    """Headers and body of the next message."""
-    frame = client.read()
-    assert frame.type == FrameType.MESSAGE
-    version, rest = frame.data[26], frame.data[27:]
-    if version == 0:
-        return None, rest
-    assert version == 4
-    (size,) = struct.unpack_from(">H", rest)
-    return json.loads(rest[2 : 2 + size]), rest[2 + size :]
-
-
-MESSAGES = ((b"one", {"color": "red"}), (b"two", None), (b"three", {"color": "blue"}))
-
-
-def test_headers_come_to_those_who_ask(extended: Running) -> None:
-    publish(extended, "with", *MESSAGES)
-    with extended.client(extend_support=True) as client:
+def test_headers_come_to_those_who_ask(keyed_node: Running) -> None:
+    keyed_node.post("/topic/create?topic=with&extend=true")
+    with keyed_node.client(extend_support=True) as client:
+        for headers, body in ((b'{"a":"1"}', b"one"), (b"", b"two"), (b'{"a":"3"}', b"three")):
+            assert client.ask(pub_ext(b"with", headers, body)) == ok()
         client.consume("with", "c", 10)
-        assert [read_long(client) for _ in MESSAGES] == [
-            ({"color": "red"}, b"one"),
-            (None, b"two"),
-            ({"color": "blue"}, b"three"),
-        ]
+        behind_id = [client.read().data[8 + 2 + 16 :] for _ in range(3)]
+    assert behind_id == [b'\4\0\x09{"a":"1"}one', b"\0two", b'\4\0\x09{"a":"3"}three']
 
 
 def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:

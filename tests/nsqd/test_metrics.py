@@ -13,7 +13,9 @@ from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, cluster_lines
 from penstock.nsqd.options import read_options
 from penstock.nsqd.statsd import Lines, check_address, expand_prefix, packets
 
-from .world import Running, eventually, ok, pub
+from .world import Running, eventually, ok, pub, running_with
+
+nsqd = running_with()
 
 SAMPLE = re.compile(r'([a-z0-9_]+)(?:\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (-?[\d.e+-]+)')
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -144,32 +146,20 @@ def test_lines_and_deltas(tmp_path: Path) -> None:
         assert push(nsqd, lines)[0] == "p.topic.t.message_count:0|c"
 
 
-def test_ephemerals_can_be_left_out_and_memory_put_in(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        for target in (
-            "/topic/create?topic=e%23ephemeral",
-            "/topic/create?topic=t",
-            "/channel/create?topic=t&channel=c%23ephemeral",
-        ):
-            assert nsqd.request("POST", target).status == 200
-        every = "\n".join(push(nsqd, Lines(OPTIONS, 1)))
-        assert "topic.e#ephemeral.depth" in every
-        assert "channel.c#ephemeral.depth" in every
-        flags = [*FLAGS[:2], "--statsd-exclude-ephemeral"]
-        some = push(nsqd, Lines(read_options(flags, {}), 1))
-        assert not any("ephemeral" in line for line in some)
-        assert [line.split(":")[0] for line in some[4:]] == [
-            "p.mem.heap_objects",
-            "p.mem.heap_idle_bytes",
-            "p.mem.heap_in_use_bytes",
-            "p.mem.heap_released_bytes",
-            "p.mem.gc_pause_usec_100",
-            "p.mem.gc_pause_usec_99",
-            "p.mem.gc_pause_usec_95",
-            "p.mem.next_gc_bytes",
-            "p.mem.gc_runs",
-        ]
-        assert some[-1].endswith("|c")
+def test_ephemerals_can_be_left_out_and_memory_put_in(nsqd: Running) -> None:
+    topics = "/topic/create?topic=e%23ephemeral", "/topic/create?topic=t"
+    nsqd.post(*topics, "/channel/create?topic=t&channel=c%23ephemeral")
+    every = "\n".join(push(nsqd, Lines(OPTIONS, 1)))
+    assert "topic.e#ephemeral.depth" in every
+    assert "channel.c#ephemeral.depth" in every
+    flags = [*FLAGS[:2], "--statsd-exclude-ephemeral"]
+    some = push(nsqd, Lines(read_options(flags, {}), 1))
+    assert not any("ephemeral" in line for line in some)
+    heap = ("heap_objects", "heap_idle_bytes", "heap_in_use_bytes", "heap_released_bytes")
+    pauses = ("gc_pause_usec_100", "gc_pause_usec_99", "gc_pause_usec_95")
+    names = [f"p.mem.{name}" for name in (*heap, *pauses, "next_gc_bytes", "gc_runs")]
+    assert [line.split(":")[0] for line in some[4:]] == names
+    assert some[-1].endswith("|c")
 
 
 def test_prefix() -> None:

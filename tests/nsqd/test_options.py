@@ -14,8 +14,6 @@ from penstock.nsqd.options import default_node_id, read_options
 
 from .world import V2, mpub, ok
 
-MS, S = 1_000_000, 1_000_000_000
-
 
 def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
     # crc32 of the 16 bytes of md5 of the name, modulo 1024

@@ -15,19 +15,12 @@ from penstock.nsqd.pattern import Pattern, PatternInvalid, kernel_filter, need_p
 from penstock.wire.errors import WireFault
 from penstock.wire.extfilter import ExtFilter, FilterType
 
+# Syntax beyond that of `test_ordinary_patterns_match_as_in_python`.
 MATCHES = [
-    ("", ["", "x"], []),
-    (".*", ["", "x", "a#ephemeral"], []),
-    (".+", ["x"], [""]),
-    ("^$", [""], ["x"]),
     ("^c$", ["c"], ["", "cc", "xc"]),
-    ("c", ["c", "abcd"], ["", "abd"]),
-    ("^orders", ["orders", "orders.eu"], ["my-orders"]),
-    ("^(a|b)+$", ["a", "ab", "bbb"], ["", "abc"]),
     ("^(?:a|b){2,3}$", ["ab", "aba"], ["a", "abab"]),
     ("^(?P<x>a)(?P<y>b)$", ["ab"], ["a"]),
     ("^(?<x>a)$", ["a"], ["b"]),
-    ("^a{2}$", ["aa"], ["a", "aaa"]),
     ("^a{2,}$", ["aa", "aaaa"], ["a"]),
     ("^a{,2}$", ["a{,2}"], ["a", "aa"]),
     ("^a{x$", ["a{x"], ["a"]),
@@ -41,9 +34,7 @@ MATCHES = [
     (r"^[[:alpha:][:digit:]]+$", ["a1"], ["_"]),
     (r"^[[:^digit:]]+$", ["a_"], ["1"]),
     (r"^\d\D\w\W\s?$", ["1a_#"], ["aa_#"]),
-    (r"^a\.b$", ["a.b"], ["axb"]),
     (r"\Aab\z", ["ab"], ["abc", "xab"]),
-    (r"\bab\b", ["ab", "x.ab.y"], ["xab"]),
     (r"a\Bb", ["ab"], ["a.b"]),
     (r"^\Qa.b*\E$", ["a.b*"], ["axb"]),
     (r"^\x41\x{42}\101$", ["ABA"], ["aba"]),
@@ -52,15 +43,12 @@ MATCHES = [
     ("^(?i)a(?-i)b$", ["Ab"], ["AB"]),
     ("^(?i)[a-c]$", ["B"], ["D"]),
     ("(?m)^b$", ["a\nb"], ["ab"]),
-    ("^a.b$", ["axb"], ["a\nb"]),
     ("(?s)^a.b$", ["a\nb"], []),
     ("(?U)^a+$", ["aaa"], ["b"]),
     ("a|", ["", "x"], []),
     (r"^\pL+$", ["ab"], ["a1"]),
     (r"^\\C$", ["\\C"], ["C"]),
     ("^()*$", [""], ["x"]),
-    ("^(a*)*$", ["", "aaa"], ["b"]),
-    ("^((a|b)*c)*$", ["", "abcbc"], ["ab"]),
     ("^((a{2}){2}){2}$", ["a" * 8], ["a" * 7]),
 ]
 

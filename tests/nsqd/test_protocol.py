@@ -56,10 +56,12 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         )
         assert client.is_closed()
         answer = nsqd.request("POST", "/pub?topic=full_disk", b"x")
-        assert (answer.status, b"no space left on device" in answer.body) == (503, True)
-        assert (
-            nsqd.request("GET", "/ping").body == b"NOK - topic full_disk: no space left on device"
-        )
+        said = b'{"message":"FAILED /data: no space left on device"}'
+        assert (answer.status, answer.body) == (503, said)
+        answer = nsqd.request("GET", "/ping")
+        health = "NOK - topic full_disk: no space left on device"
+        assert (answer.status, answer.body.decode()) == (500, health)
+        assert nsqd.stats()["health"] == health
         monkeypatch.undo()
         assert other.ask(pub("full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"

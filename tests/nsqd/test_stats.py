@@ -17,7 +17,9 @@ from penstock.nsqd.stats import Query, View, json_parts
 from .skewed import COUNTS, HEAVY, skewed
 from .skewed import lagging as make_it_lag
 from .test_metrics import samples
-from .world import V2, Running, eventually, mpub, ok, pub
+from .world import V2, Running, eventually, mpub, ok, pub, running_with
+
+nsqd = running_with()
 
 TOPIC_KEYS = [
     "topic_name", "channels", "depth", "backend_depth", "message_count", "message_bytes",
@@ -41,8 +43,6 @@ CLIENT_KEYS = [
 def consumer(nsqd: Running) -> Iterator[V2]:
     """Of topic `st`: three messages, one in flight, one requeued for later, one waiting."""
     with nsqd.client(client_id="me", hostname="hn", user_agent="ua/1") as client:
-        if nsqd.stats("&topic=st")["topics"] is not None:
-            nsqd.request("POST", "/topic/delete?topic=st")
         client.send(mpub("st", [b"ab", b"cd", b"ef"]) + b"SUB st ch\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.send(b"REQ %b 60000\n" % client.message().id)
@@ -73,6 +73,9 @@ def test_keys_and_numbers(nsqd: Running, consumer: V2) -> None:
     assert (client["message_count"], client["requeue_count"], client["version"]) == (2, 1, "V2")
     host, port = consumer.socket.getsockname()
     assert client["remote_address"] == f"{host}:{port}"
+    assert nsqd.stats("&topic=st&channel=other")["topics"] == []
+    assert nsqd.stats("&topic=unknown")["topics"] is None
+    assert nsqd.request("GET", "/stats?format=%zz").status == 400
 
 
 def connections(nsqd: Running) -> dict[str, dict[str, Any]]:
@@ -101,26 +104,13 @@ def test_every_connection_is_listed_with_what_it_does(nsqd: Running, consumer: V
     assert not {"topic", "channel", "pub_counts", "tls", "snappy"} & quiet.keys()
 
 
-def test_filters(nsqd: Running, consumer: V2) -> None:
-    def names(query: str) -> object:
-        topics = nsqd.stats(query)["topics"]
-        return topics and [[row["topic_name"], len(row["channels"])] for row in topics]
-
-    assert names("&topic=st") == [["st", 1]]
-    assert names("&topic=st&channel=ch") == [["st", 1]]
-    assert names("&topic=st&channel=other") == []
-    assert names("&topic=unknown") is None
-    assert nsqd.request("GET", "/stats?format=%zz").status == 400
-
-
 def test_the_text(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(hostname="hn", user_agent="ua/1") as client:
         port = client.socket.getsockname()[1]
         client.send(mpub("st", [b"ab", b"cd"]) + b"SUB st ch\nRDY 1\n")
         assert [client.read(), client.read()] == [ok(), ok()]
         client.message()
-        nsqd.request("POST", "/topic/create?topic=zz")
-        nsqd.request("POST", "/topic/pause?topic=zz")
+        nsqd.post("/topic/create?topic=zz", "/topic/pause?topic=zz")
         answer = nsqd.request("GET", "/stats?include_mem=false")
         lines = answer.body.decode().splitlines()
         assert re.fullmatch(rf"nsqd v{re.escape(__version__)} \(built w/python\d.*\)", lines[0])
@@ -151,30 +141,28 @@ def test_the_text(tmp_path: Path) -> None:
 
 
 def test_a_large_document_is_made_in_slices_and_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nsqd: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Running(tmp_path) as nsqd:
-        for number in range(30):
-            nsqd.request("POST", f"/topic/create?topic=t{number}")
-            nsqd.request("POST", f"/channel/create?topic=t{number}&channel=a")
-            nsqd.request("POST", f"/channel/create?topic=t{number}&channel=b")
-        with nsqd.client() as one, nsqd.client() as other:
-            for client in (one, other):
-                assert client.ask(pub("t1", b"x")) == ok()
-                assert client.ask(b"SUB t1 a\n") == ok()
-            at_once = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
-            turns = []
+    for number in range(30):
+        nsqd.post(f"/topic/create?topic=t{number}")
+        nsqd.post(*(f"/channel/create?topic=t{number}&channel={name}" for name in "ab"))
+    with nsqd.client() as one, nsqd.client() as other:
+        for client in (one, other):
+            assert client.ask(pub("t1", b"x")) == ok()
+            assert client.ask(b"SUB t1 a\n") == ok()
+        at_once = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
+        turns = []
 
-            def count_turns() -> None:
-                turns.append(1)
-                nsqd.daemon._loop.call_soon(count_turns)
+        def count_turns() -> None:
+            turns.append(1)
+            nsqd.daemon._loop.call_soon(count_turns)
 
-            monkeypatch.setattr(limits, "STATS_SLICE_NS", 0)  # every part in a turn of its own
-            nsqd.call(lambda: nsqd.daemon._loop.call_soon(count_turns))
-            before = len(turns)
-            document = nsqd.stats("&include_mem=false")
-            assert len(turns) - before > 30 * 3
-            sliced = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
+        monkeypatch.setattr(limits, "STATS_SLICE_NS", 0)  # every part in a turn of its own
+        nsqd.call(lambda: nsqd.daemon._loop.call_soon(count_turns))
+        before = len(turns)
+        document = nsqd.stats("&include_mem=false")
+        assert len(turns) - before > 30 * 3
+        sliced = {form: nsqd.request("GET", f"/stats?format={form}") for form in ("json", "")}
     rows = document["topics"]
     assert [row["topic_name"] for row in rows] == sorted(f"t{n}" for n in range(30))
     assert all([c["channel_name"] for c in row["channels"]] == ["a", "b"] for row in rows)
@@ -184,20 +172,18 @@ def test_a_large_document_is_made_in_slices_and_is_whole(
         assert len(sliced[form].body) == pytest.approx(len(at_once[form].body), abs=40)
 
 
-def test_a_topic_that_goes_while_the_document_is_made_is_left_out(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        for name in ("a", "b", "c"):
-            nsqd.request("POST", f"/topic/create?topic={name}")
+def test_a_topic_that_goes_while_the_document_is_made_is_left_out(nsqd: Running) -> None:
+    nsqd.post(*(f"/topic/create?topic={name}" for name in "abc"))
 
-        def look() -> bytes:
-            view = View(nsqd.daemon.broker, nsqd.daemon.protocol.sessions, Query(), 0)
-            parts = json_parts(view)
-            first = [next(parts), next(parts), next(parts)]
-            nsqd.daemon.broker.delete_topic("b")
-            return b"".join([*first, *parts])
+    def look() -> bytes:
+        view = View(nsqd.daemon.broker, nsqd.daemon.protocol.sessions, Query(), 0)
+        parts = json_parts(view)
+        first = [next(parts), next(parts), next(parts)]
+        nsqd.daemon.broker.delete_topic("b")
+        return b"".join([*first, *parts])
 
-        names = [row["topic_name"] for row in json.loads(nsqd.call(look))["topics"]]
-        assert names == ["a", "c"]
+    names = [row["topic_name"] for row in json.loads(nsqd.call(look))["topics"]]
+    assert names == ["a", "c"]
 
 
 def test_text_that_is_no_text_can_be_shown(nsqd: Running) -> None:
@@ -216,8 +202,7 @@ def test_short_durations(duration_ns: float, text: str) -> None:
 
 
 def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:
-    nsqd.request("POST", "/topic/create?topic=aged")
-    nsqd.request("POST", "/channel/create?topic=aged&channel=c")
+    nsqd.post("/topic/create?topic=aged", "/channel/create?topic=aged&channel=c")
     assert nsqd.channel("aged", "c")["oldest_age_seconds"] is None
     nsqd.request("POST", "/pub?topic=aged", b"x")
     assert 0 <= nsqd.channel("aged", "c")["oldest_age_seconds"] < 60
@@ -325,9 +310,6 @@ def test_one_partition_alone(lagging: Running, partition: int) -> None:
     slow = row["channels"][1]
     lag = COUNTS[HEAVY] if partition == HEAVY else 0
     assert (slow["partition"], slow["depth"]) == (partition, lag)
-
-
-# --- consumers that are near ---
 
 
 def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:

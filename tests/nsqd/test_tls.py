@@ -216,9 +216,6 @@ def test_plain_http_says_where_to_go(tmp_path: Path, certificates: Certificates)
             assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-# --- HTTPS ---
-
-
 def test_https_serves_what_http_serves(tmp_path: Path, certificates: Certificates) -> None:
     with running(tmp_path, *certificates.flags) as nsqd:
         address = nsqd.daemon.https_address

@@ -3,11 +3,11 @@ leader, and changes that are passed on."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from net.scripted import Daemons
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Put, Transaction
 from penstock.cluster.documents import (
@@ -44,25 +44,6 @@ FOLLOWED_S = (NODE_LEASE_NS + ABSENCE_GRACE_NS) / S + 1  # then absence counts
 LIFE, LATER_LIFE = 7, 8
 
 
-class Nsqds:
-    """What they answer, in the order in which they are asked."""
-
-    def __init__(self) -> None:
-        self.answers: list[Fetched | FetchFailed | Callable[[], Fetched]] = []
-        self.asked: list[tuple[str, Mapping[str, str]]] = []
-
-    async def request(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str]
-    ) -> Fetched:
-        self.asked.append((f"{method} {url}", headers))
-        answer = self.answers.pop(0)
-        if isinstance(answer, FetchFailed):
-            raise answer
-        return answer if isinstance(answer, Fetched) else answer()
-
-    async def close(self) -> None: ...
-
-
 class Desk(World):
     """One nsqlookupd and the coordinator, with nodes 1 to 3. `store`: with that of another one."""
 
@@ -73,7 +54,7 @@ class Desk(World):
             self.put(keys.CLUSTER, CLUSTER.encode(Cluster(0xC1, 1, 1, 0)))
             for number in (1, 2, 3):
                 self.put_node(number)
-        self.port, self.nsqds, self.faults = Port(self.store), Nsqds(), list[Exception]()
+        self.port, self.nsqds, self.faults = Port(self.store), Daemons(), list[Exception]()
         self.cluster = ClusterLookup(
             "test", Lookup(host, 4160, 4161, "1"), self.port, self.registry, self.clock,
             self.nsqds, self.faults.append,  # type: ignore[arg-type]
@@ -351,10 +332,10 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
     assert answer.status == 200
     assert desk.led() == {"0": "h3", "1": "h1"}  # whoever looks next finds it
     query = "/topic/create?topic=t&partition_num=2&extend=a%26b"
-    assert [url for url, _ in desk.nsqds.asked] == [
+    assert [url for url, _, _ in desk.nsqds.asked] == [
         f"POST http://h1:4151{query}", f"POST http://h2:4151{query}"
     ]  # fmt: skip
-    assert desk.nsqds.asked[0][1] == {"Authorization": "Bearer s3cret"}
+    assert desk.nsqds.asked[0][2] == {"Authorization": "Bearer s3cret"}
     refusal = Fetched(409, b'{"message":"NO"}', {"content-type": "application/json"})
     desk.nsqds.answers = [refusal]
     answer = asyncio.run(desk.change("/topic/partition/expand?topic=there&partition_num=1"))

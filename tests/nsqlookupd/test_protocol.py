@@ -120,13 +120,6 @@ def test_after_identify(sent: bytes, expected: list[bytes]) -> None:
     check(World().identified(), sent, expected)
 
 
-@each(("sent", "expected"), NEW[:12] + NEW[-6:])
-def test_bytes_may_come_one_by_one(sent: bytes, expected: list[bytes]) -> None:
-    client = World().client()
-    said = b"".join(client.feed(bytes((byte,))) for byte in b"  V1" + sent)
-    assert answers(said) == expected
-
-
 @each(
     ("sent", "expected"),
     [
@@ -171,14 +164,6 @@ def test_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
     client = World().identified()
     check(client, b"REGISTER t c\n", [b"OK"])
     check(client, b"REGISTER u\n", [b"E_INVALID REGISTER too many topics and channels"])
-
-
-def test_a_producer_that_was_never_identified_leaves_nothing() -> None:
-    world = World()
-    client = world.client()
-    client.feed(b"  V1PING\n")
-    client.lost()
-    assert not world.registry.producers
 
 
 COMMANDS = st.sampled_from(

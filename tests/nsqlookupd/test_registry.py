@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cases import each, examples
 from e2e.answering import served
-from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
 from penstock.client.discovery import partitions_in
@@ -178,50 +176,33 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
-# --- where partitions are: a real nsqlookupd, and nsqds that name them or do not ---
+# --- where partitions are: a real nsqlookupd, and nsqds that name them ---
 
 
 lookupd = served(Running)
 
 
-def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -> None:
-    flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
-    with Nsqd(tmp_path / "data", *flags) as nsqd:
-        nsqd.request("POST", "/topic/create?topic=one")
-        skewed(nsqd, "t")
-        nsqd.request("POST", "/channel/create?topic=t&channel=7")
-
-        def found(topic: str) -> Any:
-            status, document = lookupd.ask("GET", f"/lookup?topic={topic}&metainfo=true")
-            return document if status == 200 else {}
-
-        eventually(lambda: found("t").get("channels") == ["7"])
-        document = found("t")
-        assert list(document["partitions"]) == ["0", "1", "2"]
+def test_partitions_and_what_a_topic_is_like_are_looked_up(lookupd: Running) -> None:
+    with lookupd.nsqd("t 0", "t 1 7", "t 2", "one 0", partitions=True) as nsqd:
+        assert nsqd.ask(b"META t partition_num=3 extend_support=true\n") == b"OK"
+        document = lookupd.get("/lookup?topic=t&metainfo=true")
         (producer,) = document["producers"]
-        assert set(map(json.dumps, document["partitions"].values())) == {json.dumps(producer)}
-        address = f"127.0.0.1:{nsqd.daemon.tcp_address.port}"
-        assert partitions_in(document) == dict.fromkeys(range(3), address)
+        assert document["partitions"] == {"0": producer, "1": producer, "2": producer}
+        assert partitions_in(document) == dict.fromkeys(range(3), "node:4150")
         assert document["meta"] == {
             "partition_num": 3,
             "replica": 1,
-            "extend_support": False,
+            "extend_support": True,
             "ordered": False,
             "multi_part": True,
             "disable_channel_auto_create": False,
         }
-        nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=5")
-        nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true")
-        eventually(lambda: found("t")["meta"]["extend_support"])
-        assert list(found("t")["partitions"]) == ["0", "1", "2", "3", "4"]
-        assert found("t")["meta"]["partition_num"] == 5
-        alone = found("one")
+        alone = lookupd.get("/lookup?topic=one&metainfo=true")
         assert (list(alone["partitions"]), alone["meta"]["multi_part"]) == (["0"], False)
-        nsqd.request("POST", "/channel/delete?topic=t&channel=7")
-        nsqd.request("POST", "/topic/delete?topic=t")
-        eventually(lambda: found("t")["producers"] == [])
-        assert found("t")["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
-        assert "partitions" not in found("t")
+        nsqd.ask(b"UNREGISTER t\n")
+        left = lookupd.get("/lookup?topic=t")
+        assert (left["producers"], "partitions" in left) == ([], False)
+        assert left["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
 
 
 def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: Path) -> None:
@@ -241,6 +222,8 @@ def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: P
         assert closed() == plain | {
             "topic_name": "closed", "ordered": True, "disable_channel_auto_create": False,
         }  # fmt: skip
+        nsqd.request("POST", "/topic/meta/update?topic=closed&upgradeext=true")
+        eventually(lambda: closed()["extend_support"])
         nsqd.request("POST", "/topic/config?topic=closed&ordered=")
         eventually(lambda: not closed()["ordered"])
         document = lookupd.get("/topics")

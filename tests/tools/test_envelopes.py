@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import os
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from penstock.tools.output import WrongUse
 from .test_nsq_to_http import Server
 from .test_nsq_to_nsq import to
 from .test_to_nsq import run as to_nsq
-from .utilities import Utility, finish, http, is_done, tailed, tcp, until
+from .utilities import Clock, Utility, finish, http, is_done, tailed, tcp, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 EXTENDED = "&extend=true"
@@ -277,14 +276,6 @@ def test_another_refusal_is_not_about_headers() -> None:
 
 
 S = limits.SECOND
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_ns = int(datetime(2026, 3, 4, 5, 6, 7).timestamp()) * S
-
-    def __call__(self) -> int:
-        return self.now_ns
 
 
 def archive(clock: Clock, out: Path, **settings: object) -> ArchiveFile:

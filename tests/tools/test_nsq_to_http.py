@@ -10,7 +10,7 @@ from e2e.daemon import Daemon
 from penstock import limits
 from penstock.tools.hostpool import HostPool
 
-from .utilities import Utility, channel_row, finish, is_done, publish, tcp, until
+from .utilities import Clock, Utility, channel_row, finish, is_done, publish, tcp, until
 
 
 class Server(Answering):
@@ -98,13 +98,6 @@ def test_to_all(daemon: Daemon, server: Server, second: Server, tmp_path: Path) 
 
 
 S = limits.SECOND
-
-
-class Clock:
-    now_ns = 1_000 * S
-
-    def __call__(self) -> int:
-        return self.now_ns
 
 
 def pool(clock: Clock, mode: str = "hostpool", count: int = 3) -> HostPool:

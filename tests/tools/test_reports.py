@@ -4,8 +4,6 @@ one."""
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -278,12 +276,6 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bundle", "gather"]) == 2
     assert main(["check"]) == 3
     assert main(["bundle", "analyze", "x"]) == 3
-
-
-def test_a_daemon_and_a_value_that_is_not_valid() -> None:
-    command = [sys.executable, "-m", "penstock.tools.main", "nsqd"]
-    for flag, code in (("--nix", 2), ("--max-deflate-level=99", 1)):
-        assert subprocess.run([*command, flag], capture_output=True, check=False).returncode == code
 
 
 def test_the_document_lists_them() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
+from penstock import limits
 from penstock.tools.main import main
 
 WAIT_S_MAX = 90.0
@@ -34,6 +36,16 @@ def runner(
         return code, out, err
 
     return call
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_ns = int(datetime(2026, 3, 4, 5, 6, 7).timestamp()) * limits.SECOND
+
+    def __call__(self) -> int:
+        return self.now_ns
 
 
 def tcp(daemon: Daemon) -> str:

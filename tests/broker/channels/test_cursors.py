@@ -1,6 +1,5 @@
 """What is said of a channel journal that has rotted, or that the disk does not take."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +19,7 @@ from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..following import OWNER, PATH, SETTINGS, batch, new_disk, put
-from ..world import Start, World, bodies
-
-
-def journal_path(world: World, number: int = 0) -> Path:
-    return world.path / "topics" / "news" / "0" / f"channels.{number}"
+from ..world import Start, bodies
 
 
 def records(data: bytes) -> list[int]:
@@ -36,20 +31,14 @@ def records(data: bytes) -> list[int]:
     return found
 
 
-def consumed(start: Start, **options: object) -> World:
-    """Four messages, finished one by one."""
-    world = start(**options)
+def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> None:
+    world = start(journal_bytes_max=600)
     consumer = world.consumer("news", "a")
     for number in range(4):
         world.publish("news", b"%d" % number)
         consumer.finish(*consumer.take())
-    return world
-
-
-def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> None:
-    world = consumed(start, journal_bytes_max=600)
     world.close()
-    path = journal_path(world)
+    path = world.path / "topics" / "news" / "0" / "channels.0"
     data = bytearray(path.read_bytes())
     third = records(data)[2]
     data[third + 50] ^= 1

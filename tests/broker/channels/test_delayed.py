@@ -65,9 +65,6 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
     return taken
 
 
-# --- the start goes on with it ---
-
-
 def test_what_cannot_be_read_just_now_is_tried_again(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,9 +102,6 @@ def test_what_is_corrupt_is_passed_over(start: Start) -> None:
     consumer = world.consumer("news", "a")
     assert len(take(world, consumer, SECOND)) == 9
     assert len(take(world, consumer, 600 * SECOND)) == 9
-
-
-# --- any story ---
 
 
 class Story:
@@ -268,12 +262,6 @@ def cluster() -> Cluster:
     return cluster
 
 
-def make_channel(cluster: Cluster) -> None:
-    cluster.channels.append(BILLING)
-    cluster.announce_channels()
-    cluster.pass_seconds(3)
-
-
 def delayed(node: Node) -> int:
     channel: Channel = node.topic.find_channel("billing")
     return channel.delayed
@@ -283,7 +271,9 @@ def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> No
     cluster.nodes[1].rot(b"first")
     cluster.elect(1)
     cluster.cut.update((0, 2))
-    make_channel(cluster)
+    cluster.channels.append(BILLING)
+    cluster.announce_channels()
+    cluster.pass_seconds(3)
     before = delayed(cluster.nodes[1])
     cluster.cut.clear()
     cluster.pass_seconds(2 * limits.REPAIR_PAUSE)

@@ -96,12 +96,10 @@ def test_a_channel_that_is_deleted_meanwhile_ends_it(
 
 
 HOUR = 3600 * SECOND
-BOUNDS = {"auto_ack_attempts": 1, "auto_ack_age_ns": HOUR}
 
 
-def worn(world: World, partitions: int = 1) -> Any:
+def worn(world: World) -> Any:
     """A consumer that has each of four messages for the second time, an hour later."""
-    world.broker.topic("t", partitions).channel("ch")
     consumer = world.consumer("t", "ch")
     for body in (b"a", b"b", b"c", b"d"):
         assert world.publish("t", body).stored
@@ -125,7 +123,7 @@ def give_back(consumer: Any) -> None:
 
 def test_of_a_channel(start: Any) -> None:
     """It overrules the daemon's, and is kept."""
-    world = start(**BOUNDS)
+    world = start(auto_ack_attempts=1, auto_ack_age_ns=HOUR)
     channel = world.broker.topic("t").channel("ch")
     channel.configure({"auto_ack_attempts": 0})
     world = world.restart()

@@ -17,12 +17,6 @@ from ..world import Consumer, World, bodies
 SECOND = limits.SECOND
 
 
-@pytest.fixture
-def world(start: Any) -> World:
-    opened: World = start()
-    return opened
-
-
 def ordered(world: World, order: str, **settings: Any) -> Any:
     channel = world.broker.topic("t").channel("ch")
     channel.configure({"order": order, **settings})
@@ -67,18 +61,12 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
 # --- strictly ordered channels of a partition of several replicas, whoever leads it ---
 
 
-def ordered_ordergate(order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
-    cluster = Cluster()
-    set_order(cluster, order)
+def strictly_ordered() -> Cluster:
+    old, settings = BILLING.entry, ChannelSettings(order=ChannelOrder.STRICT)
+    entry = ChannelEntry(old.name, old.number, old.created_ns, False, settings)
+    cluster = Cluster(channels=[ClusterChannel(entry, BILLING.partitions_then)])
     cluster.place([0])
     return cluster
-
-
-def set_order(cluster: Cluster, order: ChannelOrder) -> None:
-    old = BILLING.entry
-    entry = ChannelEntry(old.name, old.number, old.created_ns, False, ChannelSettings(order=order))
-    cluster.channels = [ClusterChannel(entry, BILLING.partitions_then)]
-    cluster.announce_channels()
 
 
 def take(cluster: Cluster, consumer: Consumer) -> list[bytes]:
@@ -86,22 +74,17 @@ def take(cluster: Cluster, consumer: Consumer) -> list[bytes]:
     return bodies(consumer.take())
 
 
-def rejoin(cluster: Cluster, number: int) -> None:
-    cluster.cut.clear()
-    cluster.unlink(cluster.nodes[number])
-    cluster.link(cluster.nodes[number])
-    cluster.run()
-
-
 def test_the_next_message_waits_until_the_set_knows_of_the_fin() -> None:
-    cluster = ordered_ordergate()
+    cluster = strictly_ordered()
     cluster.publish(0, b"1", b"2", b"3")
     consumer = cluster.nodes[0].consume()
     assert take(cluster, consumer) == [b"1"]
     cluster.cut.add(2)
     consumer.finish(consumer.received[-1])
     assert take(cluster, consumer) == []
-    rejoin(cluster, 2)
+    cluster.cut.clear()
+    cluster.unlink(cluster.nodes[2])
+    cluster.link(cluster.nodes[2])
     assert take(cluster, consumer) == [b"2"]
 
 
@@ -109,7 +92,7 @@ def test_what_was_seen_before_does_not_come_again() -> None:
     """The leader ends between any two steps; of what a consumer has seen, only the last one, which
     was not finished, may come again."""
     for steps in range(12):
-        cluster = ordered_ordergate()
+        cluster = strictly_ordered()
         cluster.publish(0, b"1", b"2", b"3", b"4")
         consumer, seen = cluster.nodes[0].consume(), list[bytes]()
         for _ in range(steps):
@@ -139,7 +122,7 @@ def deliver_some(cluster: Cluster) -> None:
 
 
 def test_a_fin_that_the_disk_refused_is_waited_for() -> None:
-    cluster = ordered_ordergate()
+    cluster = strictly_ordered()
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()
     assert take(cluster, consumer) == [b"1"]

@@ -53,18 +53,6 @@ def test_what_is_no_place(text: str) -> None:
         parse_position(text, NOW_NS)
 
 
-def read_out(start: Start, **options: object) -> tuple[World, Consumer]:
-    """Six messages, one a second, delivered and finished."""
-    world = start(**options)
-    consumer = world.consumer("news", "a")
-    for number in range(6):
-        world.publish("news", b"%d" % number)
-        world.clock.pass_ns(limits.SECOND)
-    consumer.finish(*consumer.take())
-    assert consumer.channel.unfinished == 0
-    return world, consumer
-
-
 def find(consumer: Consumer, text: str) -> int:
     return run(resolve(consumer.channel.topic, parse_position(text, NOW_NS)))[0]
 
@@ -91,8 +79,11 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
         consumer.channel.seek(5)
 
 
-def test_where_they_are(start: Start) -> None:
-    world, consumer = read_out(start)
+def test_where_they_are(world: World) -> None:
+    consumer = world.consumer("news", "a")
+    for number in range(6):
+        world.publish("news", b"%d" % number)
+        world.clock.pass_ns(limits.SECOND)
     third = world.broker.find_topic("news").leader().log.message(3)
     seconds = f"{third.timestamp_ns // limits.SECOND}.{third.timestamp_ns % limits.SECOND:09}"
     assert find(consumer, f"timestamp:{seconds}") == 3

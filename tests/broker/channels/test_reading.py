@@ -30,8 +30,8 @@ def run(work: Generator[None, None, T]) -> T:
             return found
 
 
-def reader(world: World, topic: str = "news") -> TopicReader:
-    return TopicReader(world.broker.find_topic(topic))
+def reader(world: World) -> TopicReader:
+    return TopicReader(world.broker.find_topic("news"))
 
 
 def bodies(found: Range) -> list[bytes]:

@@ -19,23 +19,23 @@ from .test_dead_letters import DEAD, SECOND, give_up_after, letters, requeue_all
 
 
 class Redriven:
-    def __init__(self, world: World, channel: Channel, count: int = 0) -> None:
+    def __init__(self, world: World, channel: Channel) -> None:
         self.told: list[tuple[int, PenstockError | None]] = []
-        world.broker.redrive(channel, count, lambda *told: self.told.append(told))
+        world.broker.redrive(channel, 0, lambda *told: self.told.append(told))
         for _ in range(5):
             world.turn()
 
 
-def redriven(world: World, channel: Channel, count: int = 0) -> int:
-    ((number, error),) = Redriven(world, channel, count).told
+def redriven(world: World, channel: Channel) -> int:
+    ((number, error),) = Redriven(world, channel).told
     assert error is None
     return number
 
 
-def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any) -> Consumer:
+def dead_letters(world: World, *sent: bytes, **changes: Any) -> Consumer:
     """Each of `sent` has become a dead letter of the channel; its consumer is returned."""
-    world.broker.topic("t").channel(channel).configure({"max_attempts": 1, **changes})
-    consumer = world.consumer("t", channel)
+    consumer = world.consumer("t", "ch")
+    consumer.channel.configure({"max_attempts": 1, **changes})
     world.publish("t", *sent)
     requeue_all(consumer)
     world.turns()
@@ -150,9 +150,6 @@ def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
     assert redriven(world, consumer.channel) == 2
     assert bodies(consumer.take()) == [b"a", b"c"]
     assert "offsets 1 to 1 are corrupt" in world.broker.health
-
-
-# --- what can be seen of them ---
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks, put_in_place
+from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.kernel import (
     Section,
     crc32c,
@@ -136,15 +136,3 @@ def test_a_large_batch_holds_one_message_only() -> None:
     assert position == 0
     assert f"of several messages has at most {limits.STAGE_BATCH_BYTES_MAX} bytes" in reason
     assert contents(batch(half + half), 1 << 30).messages == 1
-
-
-# --- its place ---
-
-
-def test_what_a_batch_said_of_its_producer_is_taken_away() -> None:
-    data = bytearray(batch(b"a"))
-    plain = bytearray(data)
-    data[48:64] = bytes(range(16))
-    for one in (data, plain):
-        put_in_place(one, 5, 6, 7, 5)
-    assert data == plain

@@ -9,7 +9,7 @@ from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
-from ..staging import REPEATED, block, commit, done, on, put, settle, stored
+from ..staging import REPEATED, block, commit, done, on, put, settle, stage_in_both, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -55,8 +55,7 @@ STORING = [
 def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
     world = on(disk)
     disk.mkdir("/data/commits")
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
+    stage_in_both(world, b"1", b"2", b"3")
     disk.faults.append(Fault(fault.call, path_part=fault.path_part, skip=fault.skip,
                              times=fault.times, written=fault.written))  # fmt: skip
     unfinished(world)
@@ -80,8 +79,7 @@ def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
 
 def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
     world = on(disk)
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
+    stage_in_both(world, b"1", b"2", b"3")
     disk.inject(Fault("write", path_part="topics/a/0/0", times=0))
     assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
     assert isinstance(commit(world, "other", 0, ("b", "x")).error, Refused)
@@ -94,26 +92,10 @@ def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
     finished(world)
 
 
-def test_a_failed_sync_is_for_the_next_start(disk: SimDisk) -> None:
-    world = on(disk)
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
-    disk.inject(Fault("sync", path_part="topics/b/0/0"))
-    told = commit(world, "app", 0, ("a", "x"), ("b", "x"))
-    assert isinstance(told.error, CommitUnfinished)
-    world.pass_ns(limits.SECOND)
-    assert world.broker.commits.unfinished_count == 1
-    assert stored(world, "a") == []
-    world.close()
-    world = on(disk)
-    finished(world)
-
-
 def decided_and_killed(disk: SimDisk) -> None:
     """The record is there, and nothing of the commit in the logs."""
     world = on(disk)
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
+    stage_in_both(world, b"1", b"2", b"3")
     world.publish("free", b"plain")
     disk.inject(Fault("write", path_part="topics/", times=0))
     assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
@@ -164,13 +146,15 @@ def test_a_log_that_lost_what_came_before_is_left_alone(disk: SimDisk) -> None:
     assert stored(world, "b") == []
 
 
-def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
+def test_a_failed_sync_is_for_the_next_start_whose_own_has_to_succeed(disk: SimDisk) -> None:
     """The start finds all of it in the log, and its own sync fails: a power loss may take it."""
     world = on(disk)
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
+    stage_in_both(world, b"1", b"2", b"3")
     disk.inject(Fault("sync", path_part="topics/b/0/0"))
     assert isinstance(commit(world, "app", 0, ("a", "x"), ("b", "x")).error, CommitUnfinished)
+    world.pass_ns(limits.SECOND)
+    assert world.broker.commits.unfinished_count == 1
+    assert stored(world, "a") == []
     disk.kill()
     disk.inject(Fault("sync", path_part="topics/b/0/0"))
     world = on(disk)
@@ -181,21 +165,7 @@ def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
     finished(world)
 
 
-# --- commits into several partitions of a topic: seen in one step, each in its own order ---
-
-
-COUNT = 4
-
-
-def skewed(world: World) -> list[Ref]:
-    """Staged for all four, 90 % of it for the third one."""
-    world.broker.topic("t", COUNT)
-    refs = []
-    for partition, count in enumerate((1, 1, 27, 1)):
-        said = [b"%d-%d" % (partition, number) for number in range(count)]
-        assert put(world, "t", block("x", *said, partition=partition)).told == [None]
-        refs.append(Ref("t", "x", partition))
-    return refs
+# --- commits into several partitions of a topic ---
 
 
 def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
@@ -213,8 +183,11 @@ def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
 
 def test_a_record_that_names_what_is_not_there_stops_the_start(disk: SimDisk) -> None:
     world = on(disk)
-    refs = skewed(world)
+    world.broker.topic("t", 4)
+    for partition in range(4):
+        assert put(world, "t", block("x", b"1", partition=partition)).told == [None]
     disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
+    refs = [Ref("t", "x", partition) for partition in range(4)]
     assert isinstance(commit(world, "app", 1, *refs).error, CommitUnfinished)
     disk.kill()
     disk.faults.clear()

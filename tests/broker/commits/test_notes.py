@@ -38,6 +38,10 @@ def test_a_decision_that_cannot_be_written_is_named_until_one_could_be(
     disk.mkdir("/data/commits")
     fault = break_records(disk, call)
     assert isinstance(commit(world, "app", 0, ("t", "x")).error, WriteRefused)
+    group = world.broker.topic("t").leader().group
+    assert (group.tail.committed_end, group.reserved_count) == (0, 0)  # refused whole
+    assert (world.broker.context.reserved_bytes, world.broker.commits.last("app")) == (0, None)
+    assert world.publish("t", b"plain").stored
     for _ in range(3):
         assert NAMED in world.broker.health
         pass_seconds(world, 1)

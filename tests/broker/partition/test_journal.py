@@ -17,6 +17,7 @@ from penstock.log.journal_file import NAMES as ALL_NAMES
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
+from ..following import new_disk
 
 NAMES = ALL_NAMES[:2]  # of a node by itself
 BYTES_MAX = 400  # a few records
@@ -88,13 +89,6 @@ def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) 
     cursor.journal.close()
 
 
-def empty_disk() -> SimDisk:
-    disk = SimDisk()
-    disk.mkdir("/p")
-    disk.sync_directory("/")
-    return disk
-
-
 STEPS = st.lists(
     st.sampled_from(
         ["move", "move", "move", "sync", "rest", "kill", "crash", "bad write", "bad sync"]
@@ -109,8 +103,8 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
     """After a power loss all that was synced is there; after a kill all that was written, unless
     the disk failed in between; and what is there is never more than was said."""
     rng = random.Random(seed)
-    disk = empty_disk()
-    cursor = Cursor(disk, "/p")
+    disk = new_disk()
+    cursor = Cursor(disk, "data")
     synced = 0
     write_failed = False
     lied_about = 0  # the generation that a killed process read, of which a sync had failed
@@ -152,9 +146,9 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
 
 def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
     """A replica takes over: its files are open already, and it begins with what it knows."""
-    followed = FollowedJournal.open(disk, "/p")
+    followed = FollowedJournal.open(disk, "data")
     folded = followed.folded()
-    cursor = Cursor(disk, "/p")
+    cursor = Cursor(disk, "data")
     cursor.at = folded.channels[1].next if folded is not None else 0
     handed_end = followed.folding.handed_end
     cursor.journal = Journal(followed.files, BYTES_MAX, epoch, handed_end)
@@ -162,8 +156,8 @@ def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
 
 
 def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed() -> None:
-    journal, cursor = led(empty_disk(), epoch=6)
-    replica = FollowedJournal.open(empty_disk(), "/p")
+    journal, cursor = led(new_disk(), epoch=6)
+    replica = FollowedJournal.open(new_disk(), "data")
     for count in range(30):
         cursor.at += 1
         entry = cursor_entry(EntryKind.CURSOR, cursor.at, cursor.at)
@@ -180,7 +174,7 @@ def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed(
 
 
 def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
-    disk = empty_disk()
+    disk = new_disk()
     journal, cursor = led(disk, epoch=6)
     cursor.move(5)
     journal.close()
@@ -188,23 +182,23 @@ def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
     assert cursor.at == 5
     cursor.move()
     assert journal.files.written == (generation_of(8, 0), 0)
-    assert (disk.exists("/p/channels.0"), disk.exists("/p/channels.1")) == (True, True)
+    assert (disk.exists("data/channels.0"), disk.exists("data/channels.1")) == (True, True)
     with pytest.raises(RuntimeError, match="of epoch 8 is continued by a leader of epoch 7"):
         led(disk, epoch=7)
 
 
 def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
-    disk = empty_disk()
+    disk = new_disk()
     journal, cursor = led(disk, epoch=6)
     for _ in range(3):  # one file after the other, up to the third
         journal.begin(cursor.snapshot)
     cursor.move(7)
     journal.close()
-    assert disk.exists("/p/channels.2")
-    alone = Cursor(disk, "/p")
+    assert disk.exists("data/channels.2")
+    alone = Cursor(disk, "data")
     assert alone.at == 7
     for _ in range(40):
         alone.move()
         alone.journal.files.sync()
     alone.journal.close()
-    assert Cursor(disk, "/p").at == 47
+    assert Cursor(disk, "data").at == 47

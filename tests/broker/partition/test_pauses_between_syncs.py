@@ -62,14 +62,8 @@ def test_a_sync_that_takes_long_holds_up_no_other_partition(world: World) -> Non
 
 
 class Work:
-    def __init__(self, error: OSError | None = None) -> None:
-        self.error = error
-        self.ran = 0
-
     def run(self) -> None:
-        self.ran += 1
-        if self.error is not None:
-            raise self.error
+        """It succeeds."""
 
 
 @pytest.mark.timeout(10)

@@ -3,6 +3,7 @@ them; what was sent is never said not to be stored."""
 
 import errno
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,10 +37,10 @@ from penstock.replication.frames import RowFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-from sim.disk import Fault, SimDisk
+from sim.disk import Fault
 from sim.threads import Threads
 
-from ..following import Wire
+from ..following import Wire, new_disk
 from ..world import Start, World
 
 EPOCH = 5
@@ -80,16 +81,17 @@ class Shared:
         self.leader.group, self.leader.leadership = self.group, self.leadership
         self.session = 0
 
-    def link(self, extent: Extent = Extent(0, 0, ())) -> list[Any]:  # noqa: B008
+    def link(self, extent: Extent = Extent(0, 0, ()), node: int = 2) -> list[Any]:  # noqa: B008
         """A follower that has this much is matched. Returns what it is sent then."""
-        self.leadership.linked(2)
+        self.leadership.linked(node)
         (hello,) = self.wire.take()
         assert isinstance(hello, Hello)
         self.session = hello.session
-        self.leadership.receive(2, ReportExtent(hello.session, EPOCH, 102, 1, extent, 0))
+        report = ReportExtent(hello.session, EPOCH, 100 + node, 1, extent, 0)
+        self.leadership.receive(node, report)
         (match,) = self.wire.take()
         assert isinstance(match, MatchAt)
-        self.leadership.receive(2, Matched(hello.session, match.end))
+        self.leadership.receive(node, Matched(hello.session, match.end))
         return self.wire.take()
 
     def acknowledge(self, end: int, synced: int | None = None) -> None:
@@ -207,16 +209,11 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.acknowledge(1)
     assert shared.catch_up.request(3, other, 1, 100, lambda: None)
     shared.wire.take()
-    shared.leadership.linked(3)
-    (hello,) = shared.wire.take()
-    shared.leadership.receive(3, ReportExtent(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
-    (match,) = shared.wire.take()
-    shared.leadership.receive(3, Matched(hello.session, match.end))
-    assert shared.wire.take() == []  # the slot on node 3 is taken
+    assert shared.link(node=3) == []  # the slot on node 3 is taken
     shared.catch_up.leave(3, other)
     (row,) = shared.wire.take()
     assert (row.start, end_of(row.batches)) == (0, 1)
-    shared.leadership.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
+    shared.leadership.receive(3, Acknowledge(shared.session, EPOCH, 103, 1, 1))
     assert shared.catch_up.request(3, other, 1, 100, lambda: None)  # the first has all: it is free
     shared.catch_up.validate()
 
@@ -286,44 +283,30 @@ def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
 # --- what an elected replica says of channels before it serves ---
 
 
-class Context:
-    """As much of the broker's as is asked for."""
-
-    def __init__(self) -> None:
-        self.options = BrokerOptions()
-        self.threads = Threads()
-        self.syncs = Syncs(self.threads)
-        self.health = Health()
-
-
 class Lab:
     def __init__(self) -> None:
-        self.disk = SimDisk()
-        self.disk.mkdir("/p")
-        self.disk.sync_directory("/")
-        self.followed = FollowedJournal.open(self.disk, "/p")
+        self.disk = new_disk()
+        self.followed = FollowedJournal.open(self.disk, "data")
         self.groups = [
             Group(PARTITION, start_entry(4)),
             Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
         ]
         self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, self.groups))
-        self.context = Context()
-        context: Any = self.context
+        threads = Threads()
+        self.context: Any = SimpleNamespace(
+            options=BrokerOptions(), threads=threads, syncs=Syncs(threads), health=Health()
+        )
         journal = Journal(self.followed.files, 1 << 20, 4, self.followed.folding.handed_end)
-        self.cursors = Cursors(context, "orders", journal, self.followed.folded())
+        self.cursors = Cursors(self.context, "orders", journal, self.followed.folded())
         self.records: list[bytes] = []
         self.synced: list[OSError | None] = []
         self.cursors.on_record = self.records.append
         self.cursors.on_synced = self.synced.append
 
 
-@pytest.fixture
-def lab() -> Lab:
-    return Lab()
-
-
 @pytest.mark.parametrize("serves_at_once", [False, True])
-def test_a_disk_that_refuses_it_is_reported(lab: Lab, serves_at_once: bool) -> None:
+def test_a_disk_that_refuses_it_is_reported(serves_at_once: bool) -> None:
+    lab = Lab()
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, "channels", times=0))
     lab.cursors.begin_generation()
     assert lab.records == []

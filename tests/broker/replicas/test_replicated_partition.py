@@ -10,6 +10,7 @@ from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, TopicSettings
 from penstock.errors import PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.kernel import Source
+from penstock.log.damage import LostRange, write_lost
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import LeaderId, elected, regrouped
 from sim.disk import Fault
@@ -401,3 +402,54 @@ def test_what_must_survive_is_answered_when_the_set_has_it(small: Cluster) -> No
     small.kill(0)
     small.elect(1, gone=[0])
     assert bodies(small.nodes[1].consume().take()) == [b"b"]
+
+
+# --- what an operator gave up: others may have it; where none has, the readers step over it ---
+
+
+@pytest.fixture
+def rotten(cluster: Cluster) -> Cluster:
+    """Of three messages the first is corrupt on every disk."""
+    for word in (b"one", b"two", b"three"):
+        cluster.publish(0, word)
+    cluster.pass_ns(5 * limits.SECOND)
+    for node in cluster.nodes:
+        node.rot(b"one")
+    return cluster
+
+
+def pass_rounds(cluster: Cluster, consumer: Consumer) -> list[bytes]:
+    got: list[bytes] = []
+    for _ in range(limits.REPAIR_PAUSE + 4 * limits.REPAIR_PATIENCE):
+        cluster.pass_ns(limits.SECOND)
+        messages = consumer.take()
+        got += bodies(messages)
+        consumer.finish(*messages)
+    cluster.run()
+    return got
+
+
+def test_what_was_stepped_over_stays_so_under_the_next_leader(rotten: Cluster) -> None:
+    path = rotten.nodes[1].topic.replicas[0].log.path
+    rotten.kill(1)  # and `penstock log repair` gives up what is corrupt
+    write_lost(rotten.nodes[1].disk, path, [LostRange(0, 1, "corrupt", 1)])
+    rotten.start(1)
+    rotten.elect(1)
+    consumer = rotten.nodes[1].consume()
+    assert pass_rounds(rotten, consumer) == [b"two", b"three"]
+    consumer.leave()
+    rotten.elect(2)
+    assert "no replica has" not in rotten.nodes[1].broker.health
+    (window,) = rotten.nodes[2].topic.find_channel("billing").windows.values()
+    assert (window.low, window.depth) == (3, 0)
+
+
+def test_an_operators_word_ends_the_wait(rotten: Cluster) -> None:
+    rotten.elect(1)
+    consumer = rotten.nodes[1].consume()
+    assert pass_rounds(rotten, consumer) == []
+    leader = rotten.nodes[1].leader()
+    assert leader.concede_damage() == [(0, 1)]
+    assert pass_rounds(rotten, consumer) == [b"two", b"three"]
+    assert "no replica has offsets 0 to 0" in rotten.nodes[1].broker.health
+    assert leader.concede_damage() == [(0, 1)]

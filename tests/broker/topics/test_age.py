@@ -104,15 +104,10 @@ def left(world: World) -> tuple[int, int]:
     return channel.depth, channel.expired_count
 
 
-def aging(start: Start) -> World:
+def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
     world = start(max_age_ns=3600 * SECOND)
     world.broker.topic("news").channel("a")
     assert world.publish("news", b"1", b"2").stored
-    return world
-
-
-def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
-    world = aging(start)
     world.clock.wall_step_ns = 2 * YEAR_NS
     world = world.restart()
     assert world.broker.health.startswith(

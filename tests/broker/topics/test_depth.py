@@ -1,6 +1,5 @@
 """The bound on what a topic may hold, by both ways of publishing, and how room comes back."""
 
-import errno
 from typing import Any
 
 import pytest
@@ -15,43 +14,15 @@ from ..world import Outcome, Start, World
 SECOND = limits.SECOND
 
 
-class Publisher:
-    """A V2 connection, served as the daemon serves it."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.conn = world.engine.open_detached()
-        self.conn.feed(b"  V2")
-        self.refused = ""
-        world.turn()
-
-    def send(self, *bodies: bytes) -> int:
-        """One PUB for each body, in one write; returns how many were answered with OK."""
-        self.conn.feed(b"".join(b"PUB t\n%b%b" % (len(b).to_bytes(4, "big"), b) for b in bodies))
-        return self.serve()
-
-    def serve(self) -> int:
-        for _ in range(10):
-            self._world.turn()
-            events, self._world.events = self._world.events, []
-            for event in events:
-                self._answer(event)
-        return self.conn.take_output().count(b"OK")
-
-    def _answer(self, event: tuple[Any, ...]) -> None:
-        assert event[0] == Event.REFUSED, event
-        self.refused = event[3].owner.topic.refusal_of(event[4])
-        if not self.refused:
-            event[1].resume()
-
-
 def test_pipelined_publishes_stop_exactly_at_the_bound(start: Start) -> None:
     world = start(max_depth=5)
     topic = world.broker.topic("t")
-    publisher = Publisher(world)
-    assert publisher.send(*[b"x"] * 9) == 5
-    assert topic.depth == 5
-    assert publisher.refused == "topic depth limit of 5 messages is reached"
+    conn = world.engine.open_detached()
+    conn.feed(b"  V2" + b"PUB t\n\0\0\0\1x" * 9)
+    world.turns()
+    assert (topic.depth, conn.take_output().count(b"OK")) == (5, 5)
+    (refused,) = [event for event in world.events if event[0] == Event.REFUSED]
+    assert topic.refusal_of(refused[4]) == "topic depth limit of 5 messages is reached"
 
 
 def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
@@ -149,27 +120,15 @@ def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
 # --- whether there is room for so many bytes, at this moment ---
 
 
-class Unknowable(FaultyDisk):
-    """Cannot say how much is free while `broken`."""
-
-    broken = False
-
-    def free_bytes(self, path: str) -> int:
-        if self.broken:
-            raise OSError(errno.EIO, "Input/output error", path)
-        return super().free_bytes(path)
-
-
 def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:
-    disk = Unknowable()
-    world = start(disk=disk)
-    disk.broken = True
+    world = start(disk=FaultyDisk())
+    world.disk.fail.add(("free_bytes", ""))
     words = "cannot determine free disk space: [Errno 5]"
     assert world.broker.context.room_refusal(1).startswith(words)
     world.pass_ns(1_000_000_000)
     assert words in world.broker.health
     assert world.broker.context.room_refusal(1).startswith(words)
-    disk.broken = False
+    world.disk.fail.clear()
     world.pass_ns(1_000_000_000)
     assert world.broker.health == "OK"
     assert world.broker.context.room_refusal(1) == ""

@@ -1,18 +1,17 @@
 """More partitions for a topic that is in use."""
 
 import random
-from typing import Any
 
 import pytest
 
 from penstock import limits
-from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.topics.topic import Topic
-from penstock.errors import GrowthRefused, PenstockError, StorageError
+from penstock.errors import GrowthRefused, StorageError
 from sim.clock import FakeClock
 from sim.disk import Call, Fault, SimDisk
 
 from ..faults import FaultyDisk
+from ..partition.test_producers import REPEATED, STORED, send
 from ..staging import empty, on
 from ..world import Start, World, bodies
 from .test_partitions import fill, several, stored
@@ -76,52 +75,27 @@ def test_a_rehash_waits_until_everything_is_finished(world: World) -> None:
     assert again.broker.find_topic("t").hash_partitions == 4
 
 
-class Numbering:
-    """Sends a message, or sends it again."""
-
-    def __init__(self, world: World, id: int) -> None:
-        self.world, self.id, self.repeats = world, id, 0
-
-    def send(self, sequence: int) -> None:
-        told: list[PenstockError | None] = []
-
-        def done(error: PenstockError | None, where: Any) -> None:
-            told.append(error)
-            self.repeats += where is None
-
-        topic = self.world.broker.find_topic("t")
-        topic.publish_stamped(Stamp(self.id, 0, sequence), [b"%d" % sequence], 0, done)
-        self.world.turns()
-        assert told == [None]
-
-
 def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(world: World) -> None:
     """Whatever the hash says after a rehash: elsewhere the retry would be stored again, and what
     follows would be a gap."""
-    topic = several(world, 2)
-    producers = [Numbering(world, id) for id in range(1, 21)]
-    for producer in producers:
-        producer.send(0)
-    places = [topic.stamped_leader(producer.id).number for producer in producers]
+    topic, ids = several(world, 2), range(1, 21)
+    for id in ids:
+        assert send(world, 0, b"0", producer=id).told == STORED
+    places = [topic.stamped_leader(id).number for id in ids]
     assert set(places) == {0, 1}
     grow(world, 7)
     topic.channel("a").empty()
     grow(world, 7, rehash=True)
-    for repeats in (1, 2):
+    for told in (STORED, REPEATED):
         topic = world.broker.find_topic("t")
-        assert [topic.stamped_leader(producer.id).number for producer in producers] == places
-        for producer in producers:
-            producer.world, producer.repeats = world, 0
-            producer.send(0)
-            producer.send(1)
-        assert [producer.repeats for producer in producers] == [repeats] * 20
+        assert [topic.stamped_leader(id).number for id in ids] == places
+        for id in ids:
+            assert send(world, 0, b"0", producer=id).told == REPEATED
+            assert send(world, 1, b"1", producer=id).told == told
         world = world.killed()
     topic = world.broker.find_topic("t")
     assert sum(len(one) for one in stored(topic)) == 40
     assert len({topic.stamped_leader(id).number for id in range(100, 200)}) == 7  # of new ones
-
-
-# --- faults ---
 
 
 @pytest.mark.parametrize(

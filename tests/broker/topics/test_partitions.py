@@ -105,12 +105,7 @@ def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
     world = start(disk=FaultyDisk(), durability="os")
     several(world, 2)
     world.disk.fail.add(("write", "topics/t/1/"))
-    assert [world.publish("t", b"%d" % number).stored for number in range(4)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert [n for n in range(4) if world.publish("t", b"%d" % n).stored] == [0, 2]
     assert "t/1: " in world.broker.health
     world.broker.delete_topic("t")
     world.disk.fail.clear()

@@ -15,7 +15,9 @@ from e2e.certificates import Certificates
 from penstock import limits
 from penstock.kernel import decode_columns
 
-from ..world import TIMEOUT_SECONDS, Running, eventually
+from ..world import TIMEOUT_SECONDS, Running, eventually, running_with
+
+nsqd = running_with()
 
 BODY_BYTES = 100_000
 COUNT = 30
@@ -73,25 +75,24 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_answers_keep_their_order(tmp_path: Path) -> None:
+def test_answers_keep_their_order(nsqd: Running) -> None:
     """The second fetch comes while the first is on its way, and small answers stand around it."""
-    with Running(tmp_path / "data") as nsqd:
-        fill(nsqd)
-        address = nsqd.daemon.http_address
-        with socket.create_connection((address.host, address.port), TIMEOUT_SECONDS) as sock:
-            ask = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            targets = ["/ping", FETCH, FETCH, "/ping", FETCH]
-            sock.sendall("".join(ask.format(target) for target in targets).encode())
-            with sock.makefile("rb") as answers:
-                for target in targets:
-                    assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
-                    head = http.client.parse_headers(answers)
-                    body = answers.read(int(head["Content-Length"]))
-                    if target == "/ping":
-                        assert body == b"OK"
-                    else:
-                        check(body)
-        eventually(lambda: readers(nsqd) == 0)
+    fill(nsqd)
+    address = nsqd.daemon.http_address
+    with socket.create_connection((address.host, address.port), TIMEOUT_SECONDS) as sock:
+        ask = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        targets = ["/ping", FETCH, FETCH, "/ping", FETCH]
+        sock.sendall("".join(ask.format(target) for target in targets).encode())
+        with sock.makefile("rb") as answers:
+            for target in targets:
+                assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+                head = http.client.parse_headers(answers)
+                body = answers.read(int(head["Content-Length"]))
+                if target == "/ping":
+                    assert body == b"OK"
+                else:
+                    check(body)
+    eventually(lambda: readers(nsqd) == 0)
 
 
 def test_over_tls(tmp_path: Path) -> None:
@@ -113,16 +114,15 @@ def test_over_tls(tmp_path: Path) -> None:
         eventually(lambda: readers(nsqd) == 0)
 
 
-def test_a_client_that_hangs_up(tmp_path: Path) -> None:
-    with Running(tmp_path / "data") as nsqd:
-        fill(nsqd)
-        nsqd.request("GET", FETCH)
-        before = descriptors()
-        for _ in range(3):
-            with slow_client(nsqd) as sock:
-                assert sock.recv(1)
-        eventually(lambda: readers(nsqd) == 0 and descriptors() <= before)
-        check(nsqd.request("GET", FETCH).body)
+def test_a_client_that_hangs_up(nsqd: Running) -> None:
+    fill(nsqd)
+    nsqd.request("GET", FETCH)
+    before = descriptors()
+    for _ in range(3):
+        with slow_client(nsqd) as sock:
+            assert sock.recv(1)
+    eventually(lambda: readers(nsqd) == 0 and descriptors() <= before)
+    check(nsqd.request("GET", FETCH).body)
 
 
 def test_a_segment_that_goes_while_it_is_sent(tmp_path: Path) -> None:

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-import pytest
-
-from penstock import limits
-
-from ..world import V2, Running, eventually, ok, pub, running_with
+from ..world import V2, Running, eventually, running_with
 
 HERE = "topic=t&channel=ch"
 HOUR_MS = 3_600_000
@@ -21,9 +17,9 @@ def listed(nsqd: Running, state: str, more: str = "") -> list[dict[str, Any]]:
     return messages
 
 
-def settle(nsqd: Running, verb: str, id: bytes | str, more: str = "") -> tuple[int, Any]:
+def settle(nsqd: Running, verb: str, id: bytes | str) -> tuple[int, Any]:
     text = id.decode() if isinstance(id, bytes) else id
-    return nsqd.ask("POST", f"/channel/message/{verb}?{HERE}&id={text}{more}")
+    return nsqd.ask("POST", f"/channel/message/{verb}?{HERE}&id={text}")
 
 
 def consumer(nsqd: Running, rdy: int = 10) -> V2:
@@ -192,10 +188,3 @@ def test_where_it_stands(node: Running) -> None:
     assert (status, answer) == (
         200, {"topic_name": "t", "channel_name": "ch", "partitions": partitions},
     )  # fmt: skip
-
-
-def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
-    publish_numbers(node, 9, HOUR_MS)
-    assert settled(node, "emptydelayed") == (9, 0)
-    assert node.answer_to(pub("t", b"x")) == ok()

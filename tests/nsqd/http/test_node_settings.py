@@ -2,37 +2,24 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from ..world import Running, error, mpub, ok, pub
 
 OFF = b"publishes are turned off on this node"
 
 
-@pytest.fixture(params=[1, 4])
-def nsqd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    with Running(tmp_path / "data") as running:
-        made = f"/topic/create?topic=t&partition_num={request.param}"
-        assert running.request("POST", made).status == 200
-        yield running
-
-
-def post(nsqd: Running, path: str, body: bytes = b"") -> tuple[int, str]:
-    answer = nsqd.request("POST", path, body)
+def post(node: Running, path: str, body: bytes = b"") -> tuple[int, str]:
+    answer = node.request("POST", path, body)
     return answer.status, answer.body.decode()
 
 
-def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
-    post(nsqd, "/channel/create?topic=t&channel=ch")
-    post(nsqd, "/pub?topic=t", b"before")
-    assert post(nsqd, "/disable/write?type=all") == (200, "")
+def test_publishes_are_turned_off_and_on(node: Running) -> None:
+    post(node, "/pub?topic=t", b"before")
+    assert post(node, "/disable/write?type=all") == (200, "")
     refused = (400, '{"message":"E_FAILED_ON_NOT_WRITABLE"}')
-    assert post(nsqd, "/pub?topic=t", b"x") == refused
-    assert post(nsqd, "/mpub?topic=t", b"x\ny") == refused
-    assert post(nsqd, "/pubtrace?topic=t&trace_id=1", b"x") == refused
+    assert post(node, "/pub?topic=t", b"x") == refused
+    assert post(node, "/mpub?topic=t", b"x\ny") == refused
+    assert post(node, "/pubtrace?topic=t&trace_id=1", b"x") == refused
     for command in (
         pub("t", b"x"),
         mpub("t", [b"x", b"y"]),
@@ -40,79 +27,79 @@ def test_publishes_are_turned_off_and_on(nsqd: Running) -> None:
         b"PUB_TRACE t\n\0\0\0\x09\0\0\0\0\0\0\0\1x",
         pub("new", b"x"),
     ):
-        with nsqd.client() as client:
+        with node.client() as client:
             assert client.ask(command) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
             assert client.ask(b"SUB t\n")[1].startswith(b"E_INVALID SUB insufficient")  # goes on
-    with nsqd.client() as client:  # consumers go on
+    with node.client() as client:  # consumers go on
         client.consume("t", "ch", 1)
         message = client.message()
         assert message.body == b"before"
         client.send(b"FIN %b\n" % message.id)
-    assert nsqd.request("GET", "/ping").status == 200
-    assert post(nsqd, "/disable/write?type=none") == (200, "")
-    assert post(nsqd, "/pub?topic=t", b"x") == (200, "OK")
+    assert node.request("GET", "/ping").status == 200
+    assert post(node, "/disable/write?type=none") == (200, "")
+    assert post(node, "/pub?topic=t", b"x") == (200, "OK")
 
 
-def test_publishes_to_ordered_topics_are_turned_off(nsqd: Running) -> None:
-    post(nsqd, "/topic/config?topic=t&ordered=true")
-    assert post(nsqd, "/disable/write?type=ordered") == (200, "")
-    assert post(nsqd, "/pub?topic=t&partition=0", b"x") == (
+def test_publishes_to_ordered_topics_are_turned_off(node: Running) -> None:
+    post(node, "/topic/config?topic=t&ordered=true")
+    assert post(node, "/disable/write?type=ordered") == (200, "")
+    assert post(node, "/pub?topic=t&partition=0", b"x") == (
         400,
         '{"message":"E_FAILED_ON_NOT_WRITABLE"}',
     )
-    assert post(nsqd, "/pub?topic=plain", b"x") == (200, "OK")
-    assert nsqd.answer_to(pub("t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
-    assert nsqd.answer_to(pub("plain", b"x")) == ok()
-    post(nsqd, "/topic/config?topic=plain&ordered=true")  # from now on it is one of them
-    assert post(nsqd, "/pub?topic=plain", b"x")[0] == 400
-    post(nsqd, "/topic/config?topic=t&ordered=")
-    assert post(nsqd, "/pub?topic=t", b"x") == (200, "OK")
-    assert post(nsqd, "/disable/write?type=none") == (200, "")
-    assert post(nsqd, "/pub?topic=plain&partition=0", b"x") == (200, "OK")
+    assert post(node, "/pub?topic=plain", b"x") == (200, "OK")
+    assert node.answer_to(pub("t 0", b"x")) == error(b"E_FAILED_ON_NOT_WRITABLE " + OFF)
+    assert node.answer_to(pub("plain", b"x")) == ok()
+    post(node, "/topic/config?topic=plain&ordered=true")  # from now on it is one of them
+    assert post(node, "/pub?topic=plain", b"x")[0] == 400
+    post(node, "/topic/config?topic=t&ordered=")
+    assert post(node, "/pub?topic=t", b"x") == (200, "OK")
+    assert post(node, "/disable/write?type=none") == (200, "")
+    assert post(node, "/pub?topic=plain&partition=0", b"x") == (200, "OK")
 
 
-def test_a_topic_is_made_whose_channels_consumers_may_not_make(nsqd: Running) -> None:
+def test_a_topic_is_made_whose_channels_consumers_may_not_make(node: Running) -> None:
     made = "/topic/create?topic=closed&disable_channel_auto_create=true"
-    assert post(nsqd, made) == (200, "")
-    assert post(nsqd, made) == (200, "")  # the same again
-    with nsqd.client() as client:
+    assert post(node, made) == (200, "")
+    assert post(node, made) == (200, "")  # the same again
+    with node.client() as client:
         said = b"topic closed has no channel ch, and consumers may make none"
         assert client.ask(b"SUB closed ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
     changed = "/topic/meta/update?topic=closed&disable_channel_auto_create={}"
-    assert post(nsqd, changed.format("false")) == (200, "")
-    assert nsqd.answer_to(b"SUB closed ch\n") == ok()
-    status, said_then = post(nsqd, made)
+    assert post(node, changed.format("false")) == (200, "")
+    assert node.answer_to(b"SUB closed ch\n") == ok()
+    status, said_then = post(node, made)
     assert (status, "CHANNEL_AUTO_CREATE topic closed exists" in said_then) == (409, True)
-    assert post(nsqd, changed.format("true")) == (200, "")
-    assert post(nsqd, made) == (200, "")
-    status, said_then = post(nsqd, changed.format("x") + "&upgradeext=true")
+    assert post(node, changed.format("true")) == (200, "")
+    assert post(node, made) == (200, "")
+    status, said_then = post(node, changed.format("x") + "&upgradeext=true")
     assert (status, "INVALID_ARG_DISABLE_CHANNEL_AUTO_CREATE 'x'" in said_then) == (400, True)
-    shown = json.loads(nsqd.request("GET", "/topic/config?topic=closed").body)
+    shown = json.loads(node.request("GET", "/topic/config?topic=closed").body)
     assert (shown["disable_channel_auto_create"], "extended" in shown) == (True, False)
 
 
-def test_consumers_find_only_what_was_made_for_them(nsqd: Running) -> None:
-    answer = post(nsqd, "/topic/config?topic=t&disable_channel_auto_create=true")
+def test_consumers_find_only_what_was_made_for_them(node: Running) -> None:
+    answer = post(node, "/topic/config?topic=t&disable_channel_auto_create=true")
     assert json.loads(answer[1])["disable_channel_auto_create"] is True
-    with nsqd.client() as client:
-        said = b"topic t has no channel ch, and consumers may make none"
-        assert client.ask(b"SUB t ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
+    with node.client() as client:
+        said = b"topic t has no channel late, and consumers may make none"
+        assert client.ask(b"SUB t late\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
         assert client.is_closed()
-    assert post(nsqd, "/channel/create?topic=t&channel=ch") == (200, "")
-    for name in (b"ch", b"tail#ephemeral"):
-        assert nsqd.answer_to(b"SUB t %b\n" % name) == ok()
-    assert nsqd.answer_to(b"SUB other ch\n") == ok()  # other topics are not concerned
-    post(nsqd, "/topic/config?topic=t&disable_channel_auto_create=")
-    assert nsqd.answer_to(b"SUB t second\n") == ok()
+    assert post(node, "/channel/create?topic=t&channel=late") == (200, "")
+    for name in (b"late", b"tail#ephemeral"):
+        assert node.answer_to(b"SUB t %b\n" % name) == ok()
+    assert node.answer_to(b"SUB other ch\n") == ok()  # other topics are not concerned
+    post(node, "/topic/config?topic=t&disable_channel_auto_create=")
+    assert node.answer_to(b"SUB t second\n") == ok()
 
 
-def test_the_level_of_the_log(nsqd: Running) -> None:
+def test_the_level_of_the_log(node: Running) -> None:
     logger = logging.getLogger("penstock")
     before = logger.level
     try:
         for text, level in (("error", "3"), ("3", "1"), ("9", "1"), ("0", "4"), ("INFO", "2")):
-            assert post(nsqd, f"/loglevel/set?loglevel={text}") == (200, "")
-            found = nsqd.request("GET", "/config/log_level").body
+            assert post(node, f"/loglevel/set?loglevel={text}") == (200, "")
+            found = node.request("GET", "/config/log_level").body
             assert found == (level if text != "error" else b"4".decode()).encode(), text
     finally:
         logger.setLevel(before)

@@ -9,7 +9,9 @@ import pytest
 
 from penstock.wire import frames
 
-from ..world import TIMEOUT_SECONDS, Running, eventually, u32
+from ..world import TIMEOUT_SECONDS, Running, eventually, running_with, u32
+
+nsqd = running_with()
 
 REQUEST = b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"
 CONNECTIONS = 40
@@ -54,24 +56,21 @@ def test_publishes_that_come_together_share_a_sync(tmp_path: Path, pipelined: bo
             sock.close()
 
 
-def test_a_broken_pack_leaves_nothing(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        body = frames.encode_bodies([b"a", b"b"])
-        assert nsqd.request("POST", "/mpub?topic=t&binary=true", body).body == b"OK"
-        for broken in (body[:-1], u32(3) + body[4:], body[:9] + u32(0) + body[13:]):
-            assert nsqd.request("POST", "/mpub?topic=t&binary=true", broken).status == 413
-        assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == 2
+def test_a_broken_pack_leaves_nothing(nsqd: Running) -> None:
+    body = frames.encode_bodies([b"a", b"b"])
+    assert nsqd.request("POST", "/mpub?topic=t&binary=true", body).body == b"OK"
+    for broken in (body[:-1], u32(3) + body[4:], body[:9] + u32(0) + body[13:]):
+        assert nsqd.request("POST", "/mpub?topic=t&binary=true", broken).status == 413
+    assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == 2
 
 
 @pytest.mark.parametrize("query", ["", "&binary=true"])
-def test_a_pack_may_be_delayed(tmp_path: Path, query: str) -> None:
-    with Running(tmp_path) as nsqd:
-        for target in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
-            nsqd.request("POST", target)
-        body = frames.encode_bodies([b"a", b"b"]) if query else b"a\nb"
-        assert nsqd.request("POST", f"/mpub?topic=t&defer=60000{query}", body).body == b"OK"
-        eventually(lambda: nsqd.channel("t", "c")["deferred_count"] == 2)
-        assert nsqd.request("POST", f"/mpub?topic=t&defer=x{query}", body).status == 400
+def test_a_pack_may_be_delayed(nsqd: Running, query: str) -> None:
+    nsqd.post("/topic/create?topic=t", "/channel/create?topic=t&channel=c")
+    body = frames.encode_bodies([b"a", b"b"]) if query else b"a\nb"
+    assert nsqd.request("POST", f"/mpub?topic=t&defer=60000{query}", body).body == b"OK"
+    eventually(lambda: nsqd.channel("t", "c")["deferred_count"] == 2)
+    assert nsqd.request("POST", f"/mpub?topic=t&defer=x{query}", body).status == 400
 
 
 # --- idempotent publishing ---
@@ -111,13 +110,12 @@ def test_packs(nsqd: Running, query: str, body: bytes) -> None:
     assert (overlap.status, json.loads(overlap.body)["expected"]) == (409, 6)
 
 
-def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        target = "/pub?topic=t&producer_id=1&sequence="
-        assert nsqd.request("POST", target + "0", b"a").status == 200
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
-        repeat = nsqd.request("POST", target + "0", b"a")
-        assert (repeat.status, repeat.headers["X-Penstock-Repeated"]) == (200, "true")
-        answer = nsqd.request("POST", target + "1", b"b")
-        assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
+def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(nsqd: Running) -> None:
+    target = "/pub?topic=t&producer_id=1&sequence="
+    assert nsqd.request("POST", target + "0", b"a").status == 200
+    nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+    repeat = nsqd.request("POST", target + "0", b"a")
+    assert (repeat.status, repeat.headers["X-Penstock-Repeated"]) == (200, "true")
+    answer = nsqd.request("POST", target + "1", b"b")
+    assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
+    nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))

@@ -102,9 +102,6 @@ def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:
     assert post(nsqd, f"/pub?{query}{homes[1]}")[0] == 200
 
 
-# --- headers ---
-
-
 def ext(nsqd: Running, name: str, headers: str, more: str = "") -> tuple[int, Any]:
     return post(nsqd, f"/pub_ext?topic={name}&ext={quote(headers)}{more}")
 

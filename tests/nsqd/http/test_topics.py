@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.context import TopicChange
-from penstock.broker.topics.topic import Topic
 from penstock.nsqd.dialogue import commands_of
 
 from ..world import Running, ok, running_with
@@ -64,41 +63,26 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
 
 # --- how topics get their number of partitions ---
 
-here = running_with(flags=["--durability=os"])
-
-
-def post(here: Running, target: str) -> tuple[int, str]:
-    """The status, and the code of an error."""
-    status, document = here.ask("POST", target)
-    return status, document["message"] if document else ""
-
-
-def find(here: Running, name: str) -> Topic:
-    return here.daemon.broker.topics[name]
-
 
 def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
     flags = ("--durability=os", "--default-partitions=3")
     with Running(tmp_path / "data", *flags) as here:
         assert here.request("POST", "/pub?topic=by_http", b"x").status == 200
         assert here.answer_to(b"SUB by_sub c\n") == ok()
-        post(here, "/topic/create?topic=by_hand")
-        post(here, "/topic/create?topic=chosen&partition_num=2")
-        post(here, "/topic/create?topic=gone%23ephemeral")
-        post(here, "/topic/create?topic=_pipelines")
+        here.post("/topic/create?topic=by_hand", "/topic/create?topic=chosen&partition_num=2")
+        here.post("/topic/create?topic=gone%23ephemeral", "/topic/create?topic=_pipelines")
         counts = {name: len(topic.replicas) for name, topic in here.daemon.broker.topics.items()}
         assert counts == {
             "by_http": 3, "by_sub": 3, "by_hand": 3, "chosen": 2, "gone#ephemeral": 1,
             "_pipelines": 1,
         }  # fmt: skip
     with Running(tmp_path / "data", "--durability=os", "--default-partitions=5") as here:
-        assert len(find(here, "by_http").replicas) == 3  # what is there stays
+        assert len(here.daemon.broker.topics["by_http"].replicas) == 3  # what is there stays
 
 
-def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(here: Running) -> None:
-    post(here, "/topic/create?topic=t&partition_num=2")
-    topic = find(here, "t")
-    here.call(lambda: here.daemon.broker.grow_topic(topic, 3))
+def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(nsqd: Running) -> None:
+    topic = nsqd.daemon.broker.topics["t"]
+    nsqd.call(lambda: nsqd.daemon.broker.grow_topic(topic, 3))
     assert commands_of(TopicChange.TOPIC_RESHAPED, topic, None, True) == [
         "REGISTER t 0", "REGISTER t 1", "REGISTER t 2",
         "META t partition_num=3 extend_support=false",
