@@ -165,8 +165,9 @@ def test_a_torn_write_is_gone_for_good_before_others_stand_there(disk: SimDisk) 
     assert log.stopped is not None
 
 
-def test_a_refused_write_stays_away_after_a_kill_and_a_power_loss() -> None:
-    """The kill hides from the next start that something was removed, and not yet for good."""
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_refused_write_stays_away_after_a_restart_and_a_power_loss(end: str) -> None:
+    """The next start does not know that something was removed, and not yet for good."""
     for seed in range(30):
         disk = durable_disk()
         log, writer = new_log(disk, PATH)
@@ -176,6 +177,8 @@ def test_a_refused_write_stays_away_after_a_kill_and_a_power_loss() -> None:
         disk.inject(Fault("write", path_part=".log", written=1.0))
         with pytest.raises(WriteRefused):
             writer.write([b"refused"], NOW_NS)
+        if end == "stop":
+            log.close()
         disk.kill()
         log = PartitionLog.open(disk, PATH, SMALL)
         later = Writer(log).write([b"later"], NOW_NS)

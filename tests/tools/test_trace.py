@@ -100,6 +100,8 @@ def test_all_messages_of_a_w3c_trace(
     assert main(["trace", w3c, address(nsqd)]) == 0
     head = capsys.readouterr().out.splitlines()[0]
     assert head == f"message {row['message_id']}  trace id {number}  traceparent {context}"
+    found = json.loads(nsqd.request("GET", f"/message/get?topic=orders&trace_id={trace_id}").body)
+    assert (found["offset"], found["headers"]) == (0, {"traceparent": context})
     nsqd.request("POST", "/topic/delete?topic=orders")
     assert "traceparent" not in rows(w3c)[0]
 

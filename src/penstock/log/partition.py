@@ -381,6 +381,8 @@ class PartitionLog(WrittenLog):
 
     def _finish(self) -> None:
         self.sync()
+        if self._torn:
+            self._remove_torn()
         active = self._active
         if self._preallocation.prepared > active.data_bytes:
             active.file.truncate(active.data_bytes)
