@@ -11,7 +11,13 @@ from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, Channe
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import Versioned, View
-from penstock.errors import ChangeUnknown, ChannelUnconfirmed, NotFound, PenstockError
+from penstock.errors import (
+    ChangeUnknown,
+    ChannelUnconfirmed,
+    NotFound,
+    PenstockError,
+    Refused,
+)
 from penstock.limits import ATTEMPT_NS, CHANNEL_REQUEST_NS, COORDINATOR_RETRY_NS, MS
 from penstock.replication.leader import Outcome
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -160,7 +166,7 @@ def test_a_document_that_is_broken_is_named() -> None:
     assert world.make() is None
     world.pass_time(ATTEMPT_NS)
     (error,) = world.answers
-    assert isinstance(error, ChangeUnknown)
+    assert isinstance(error, Refused)
     assert "numbers/t is no JSON" in str(error)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from penstock.broker.ports import NewTopic
 from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
-from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError
+from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError, Refused
 from penstock.limits import ATTEMPT_NS, SECOND
 from sim.brokers.clients import Outcome
 from sim.brokers.cluster import JoinedCluster
@@ -64,7 +64,11 @@ def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) 
     cluster.delete("new")  # two nodes can't confirm it
     asked = ask(cluster.nodes[0], "make_topic", TWO)
     cluster.run(ATTEMPT_NS / SECOND + 1)
-    assert "topic new is being deleted" in str(asked[0])
+    (error,) = asked
+    assert isinstance(error, Refused)  # known: it is not made
+    assert str(error) == (
+        "topic new is being deleted, and nodes 1, 2 are down: start or remove what is down"
+    )
 
 
 # --- more partitions ---

@@ -4,7 +4,8 @@
 |---|---|
 | shows what is wanted | all who wait are answered |
 | does not, and nothing is on its way | the transaction is drawn from it, again when it is due |
-| does not after ATTEMPT_NS | what is there may be enough; else they hear that it is not known |
+| does not after ATTEMPT_NS | what is there may be enough; else they hear the reason, and that the |
+| | outcome is not known, if a transaction may have been applied |
 
 | the transaction is | then |
 |---|---|
@@ -56,8 +57,6 @@ class Goal(NamedTuple):
 
 
 class _Attempt:
-    __slots__ = ("deadline_ns", "done", "draw_ns", "goal", "is_requested", "reason", "refused_at")
-
     def __init__(self, goal: Goal, now_ns: int) -> None:
         self.goal = goal
         self.deadline_ns = now_ns + ATTEMPT_NS
@@ -66,6 +65,7 @@ class _Attempt:
         self.is_requested = False  # a transaction is on its way
         self.refused_at: int | None = None  # the view's revision, as what was refused was drawn
         self.reason = _NO_ANSWER
+        self.unrefused = 0  # transactions that are applied, or may be
 
 
 class Attempts:
@@ -99,6 +99,8 @@ class Attempts:
             self._end(key, attempt, None)
         elif is_late and goal.is_enough():
             self._end(key, attempt, goal.shortfall())
+        elif is_late and not attempt.unrefused:
+            self._end(key, attempt, Refused(attempt.reason))
         elif is_late:
             reason = f"{attempt.reason}; the outcome is unknown, ask again"
             self._end(key, attempt, ChangeUnknown(goal.what, reason))
@@ -122,6 +124,7 @@ class Attempts:
             return
         if transaction is not None:
             attempt.is_requested, attempt.reason = True, _NO_ANSWER
+            attempt.unrefused += 1
             settled = partial(self._settled, attempt, self._view.revision)
             self._coordinator.transact(transaction, settled)
         elif attempt.goal.is_there():
@@ -134,6 +137,7 @@ class Attempts:
             attempt.draw_ns = self._now_ns + COORDINATOR_RETRY_NS
         elif settled.outcome is Outcome.REFUSED:
             attempt.refused_at = drawn_at
+            attempt.unrefused -= 1
         else:
             attempt.goal.applied(settled.revision)
 

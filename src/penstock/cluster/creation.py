@@ -72,8 +72,8 @@ def creation(
     held = view.topics.get(wanted.name)
     if held is not None and not held.document.deleted:
         raise Refused(f"topic {wanted.name} exists")
-    if held is not None and unconfirmed(view, wanted.name):
-        raise Refused(f"topic {wanted.name} is being deleted")
+    if waited_for := unconfirmed(view, wanted.name):
+        raise Refused(_being_deleted(view, wanted.name, waited_for))
     _check(wanted)
     topic = Topic(
         wanted.identity, wanted.replicas, wanted.partitions, False, wanted.settings, False, ()
@@ -278,6 +278,14 @@ def unconfirmed(view: View, name: str) -> list[int]:
     left = [node for node, one in members if one.document.state != REMOVED]
     remains = bool(_left(view, name))
     return [node for node in sorted(left) if node not in confirmed or remains]
+
+
+def _being_deleted(view: View, name: str, waited_for: list[int]) -> str:
+    down = [str(node) for node in waited_for if node not in view.nodes]
+    if not down:
+        return f"topic {name} is being deleted"
+    who = f"node {down[0]} is" if len(down) == 1 else f"nodes {', '.join(down)} are"
+    return f"topic {name} is being deleted, and {who} down: start or remove what is down"
 
 
 def _floor(view: View, name: str) -> EpochFloor:
