@@ -17,23 +17,19 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake import DeltaTable
+from msgspec.structs import replace as changed
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
-from penstock.pipelines.checkpoints import (
-    Checkpoint,
-    CheckpointState,
-    Identity,
-    Starting,
-    checkpoint_of,
-    place_of,
-)
+from penstock.pipelines.checkpoints import Checkpoint, Record, Starting, checkpoint_of, place_of
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
@@ -41,14 +37,9 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
 from penstock.spark.brokers import Brokers
-from penstock.spark.delta_table import Shape, TableLocation, check_fits
+from penstock.spark.delta_table import Shape, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "date")
 SHARED = ("date",)  # topics share files, and readers skip by the least and the greatest topic
@@ -241,46 +232,44 @@ def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
     place, checkpoint = place_of(settings), Checkpoint(session, checkpoint_of(settings))
-    state = checkpoint.load(_identity(settings), place)
+    topics, pattern = settings.texts("topics"), settings.text("pattern")
+    wanted = Record(settings.text("table"), topics, pattern)
+    record = checkpoint.load(wanted, place)
     place.create(shape, configuration(settings))
-    beginning = Beginning(settings, place, progress, state is not None)
-    if state is None:
-        state = _new_state(checkpoint, settings, place, beginning)
-    topic_logs.claim(place, state.application, beginning.owned)
-    for topic in sorted(set(settings.texts("topics")) - beginning.topics):
+    beginning = Beginning(settings, place, progress, record is not None)
+    if record is None:
+        record = _new_record(checkpoint, wanted, settings, beginning)
+    topic_logs.claim(place, record.application, beginning.owned)
+    for topic in sorted(set(topics) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
-    begin = beginning.of_checkpoint(state.starting, checkpoint.has_batches())
-    return _start(session, settings, state._replace(starting=begin), ddl, shape)
+    begin = beginning.of_checkpoint(record.starting, checkpoint.has_batches())
+    return _start(session, settings, changed(record, starting=begin), ddl, shape)
 
 
-def _new_state(
-    checkpoint: Checkpoint, settings: Settings, place: TableLocation, beginning: Beginning
-) -> CheckpointState:
+def _new_record(
+    checkpoint: Checkpoint, wanted: Record, settings: Settings, beginning: Beginning
+) -> Record:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
-    names = beginning.owned
+    place, names = place_of(settings), beginning.owned
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
         topic_logs.claim(place, application, names, takes_over=True)
-    state = CheckpointState(application, beginning.starting())
+    record = changed(wanted, application=application, starting=beginning.starting())
     topic_logs.claimed(topic_logs.known(place), application, names)
-    checkpoint.make(_identity(settings), state)
+    checkpoint.make(record)
     try:
         topic_logs.claim(place, application, names)
     except ConfigError:
         checkpoint.forget()
         raise
-    return state
-
-
-def _identity(settings: Settings) -> Identity:
-    return Identity(settings.text("table"), settings.texts("topics"), settings.text("pattern"))
+    return record
 
 
 def _start(
-    session: SparkSession, settings: Settings, state: CheckpointState, ddl: str, shape: Shape
+    session: SparkSession, settings: Settings, record: Record, ddl: str, shape: Shape
 ) -> StreamingQuery:
-    source = _source(session, settings, state.starting, shape.schema)
+    source = _source(session, settings, record.starting, shape.schema)
     names = source.columns
     frame = source.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
     if ddl:
@@ -293,7 +282,7 @@ def _start(
         place_of(settings),
         shape.partition_by,
         shape.statistics,
-        state.application,
+        record.application,
         LOG,
         BROKER if BROKER in shape.schema.names else "",
         only_one=not lets_in,

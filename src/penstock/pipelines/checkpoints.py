@@ -1,10 +1,9 @@
 """What ties a checkpoint to a table, and what is known when one of the two is gone.
 
-In the checkpoint stands `penstock.json`: what it is a checkpoint of, where it began, and the name
-under which its batches are counted in the table. The name is made anew with each checkpoint. Were
-it not, a new checkpoint would count its batches from 0 again, and the table would take them for
-done. The beginning is written down in numbers, because Spark notes only where a batch ends: when
-its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
+In the checkpoint stands `penstock.json`, a `Record`. Its application is made anew with each
+checkpoint: a new one that counts its batches from 0 again under an old name would find them done.
+The beginning is written down in numbers, because Spark notes only where a batch ends: when its
+first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
 A table outlives its checkpoint, and its highest offsets say where to go on; which logs these are of
 stands in a file beside it (`topic_logs`).
@@ -12,12 +11,12 @@ stands in a file beside it (`topic_logs`).
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
@@ -25,30 +24,23 @@ from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import TableLocation
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _RECORD = "penstock.json"
 _VERSION = 1
 _APPLICATION = "penstock-archive-"
 _UUID_CHARS = 37  # with the dash before it
-
-
-class Identity(NamedTuple):
-    """What a checkpoint is of."""
-
-    table: str
-    topics: tuple[str, ...]
-    pattern: str
-
-
 # As the option startingOffsets has it: by topic, or by nsqd and topic where it archives several.
 Starting = dict[str, Any]
 
 
-class CheckpointState(NamedTuple):
-    application: str  # the batches of this checkpoint are counted under this name
-    starting: Starting
+class Record(msgspec.Struct, frozen=True):
+    """What a checkpoint is of, and where it began."""
+
+    table: str
+    topics: tuple[str, ...]
+    pattern: str
+    application: str = ""  # the table counts the batches of this checkpoint under this name
+    starting: Starting = {}
+    version: int = _VERSION
 
 
 def place_of(settings: Settings) -> TableLocation:
@@ -75,11 +67,10 @@ class Checkpoint:
         self._configuration = session.sparkContext._jsc.hadoopConfiguration()
         self._path = path
 
-    def load(self, wanted: Identity, place: TableLocation) -> CheckpointState | None:
-        """What it says, None when there is none. ConfigError when it is of another table or of
-        other topics. A checkpoint is made when its table is there. A new one in its place would
-        lack all that was written before: as a rule it would be in the directory where a disk is to
-        be mounted."""
+    def load(self, wanted: Record, place: TableLocation) -> Record | None:
+        """None when there is none. ConfigError when it is of another table or of other topics. A
+        checkpoint is made when its table is there: where the table is away, as a rule a disk is not
+        mounted, and a new table in its place would lack all that was written before."""
         files, path = self._at(_RECORD)
         if not files.exists(path):
             if self.has_batches():
@@ -90,22 +81,21 @@ class Checkpoint:
             text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        state = _state(self._path, text, wanted)
+        record = _checked(self._path, text, wanted)
         if place.open() is None:
             rule = (
-                f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted?"
+                f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
+                "To begin again with a new table, name another checkpoint"
             )
-            advice = "To begin again with a new table, name another checkpoint"
-            raise TableAway(place.uri, f"{rule} {advice}")
-        return state
+            raise TableAway(place.uri, rule)
+        return record
 
-    def make(self, identity: Identity, state: CheckpointState) -> None:
+    def make(self, record: Record) -> None:
         """Whole, or not at all."""
-        document = {"version": _VERSION, **identity._asdict(), **state._asdict()}
         files, fresh = self._at(f".{_RECORD}.{uuid.uuid4()}")
         stream = files.create(fresh)
         try:
-            stream.writeBytes(json.dumps(document))
+            stream.write(bytearray(msgspec.json.encode(record)))
         finally:
             stream.close()
         files.rename(fresh, self._at(_RECORD)[1])
@@ -134,18 +124,9 @@ def name_of(application: str) -> str:
     return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
-class _Record(msgspec.Struct):
-    version: int
-    table: str
-    topics: tuple[str, ...]
-    pattern: str
-    application: str
-    starting: Starting
-
-
-def _state(checkpoint: str, text: str, wanted: Identity) -> CheckpointState:
+def _checked(checkpoint: str, text: str, wanted: Record) -> Record:
     try:
-        made = msgspec.json.decode(text, type=_Record)
+        made = msgspec.json.decode(text, type=Record)
     except msgspec.DecodeError as error:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is damaged: {error}") from error
     if made.version != _VERSION:
@@ -156,7 +137,7 @@ def _state(checkpoint: str, text: str, wanted: Identity) -> CheckpointState:
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
-    return CheckpointState(made.application, made.starting)
+    return made
 
 
 # --- the table ---

@@ -17,22 +17,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake import write_deltalake
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import (
-    Checkpoint,
-    CheckpointState,
-    Identity,
-    checkpoint_of,
-    place_of,
-)
+from penstock.pipelines.checkpoints import Checkpoint, Record, checkpoint_of, place_of
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.lifecycles.engine import Engine
@@ -46,9 +42,6 @@ from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
 from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PARTITION_BY = ("date",)
 STATISTICS = ("time", "trace_offset")
@@ -89,36 +82,35 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     _require_topic(settings)
     path = checkpoint_of(settings, "trace")
     checkpoint = Checkpoint(session, path)
-    identity = Identity(local_path(settings.text("table")), (TOPIC,), "")
-    state = checkpoint.load(identity, place)
-    if state is None and there is not None and there.file_uris():
+    wanted = Record(place.root, (TOPIC,), "")
+    record = checkpoint.load(wanted, place)
+    if record is None and there is not None and there.file_uris():
         rule = (
             f"there is no checkpoint in {path}, but the table has events, which "
             "would come again: name the checkpoint, or another table"
         )
         raise ConfigError("table", settings.text("table"), rule)
     place.create(SHAPE, configuration(settings))
-    made = state or CheckpointState(checkpoints.new_application("trace"), {})
+    made = record or replace(wanted, application=checkpoints.new_application("trace"))
     topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
-    if state is None:
-        state = made
-        checkpoint.make(identity, state)
+    if record is None:
+        checkpoint.make(made)
     progress.note(table=place.uri, version_of=place.version, checkpoint=path)
+    beside: list[Beside] = [Care(place, settings, progress)]
+    lives = _lifecycles(settings)
+    if lives:
+        table = LifeTable(settings.text("table"), lives, storage_options(settings))
+        every_s = settings.seconds("lifecycles-every")
+        beside.insert(0, LifeKeeper(table, lives, every_s, progress))
+
+    def after_batches(batches: int) -> None:
+        for each in beside:
+            each.after_batches(batches)
+
     with ExitStack() as stack:
-        beside: list[Beside] = [Care(place, settings, progress)]
-        lives = _lifecycles(settings)
-        if lives:
-            table = LifeTable(settings.text("table"), lives, storage_options(settings))
-            every_s = settings.seconds("lifecycles-every")
-            beside.insert(0, LifeKeeper(table, lives, every_s, progress))
         for one in beside:
             stack.enter_context(one)
-
-        def after_batches(batches: int) -> None:
-            for each in beside:
-                each.after_batches(batches)
-
-        target = Target(place, PARTITION_BY, STATISTICS, state.application)
+        target = Target(place, PARTITION_BY, STATISTICS, made.application)
         query = started(_events(session, settings), settings, "trace", target, path)
         follow(query, progress, each=after_batches)
     if settings.flag("report"):
