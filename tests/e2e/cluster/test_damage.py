@@ -1,11 +1,9 @@
-"""What broke other clusters: flipped bits in the files of one node, kills of most nodes, pauses of
-the others between. Nothing that was acknowledged is lost, and no topic is forgotten.
-"""
+"""What broke other clusters: flipped bits in the files of one node. Nothing that was acknowledged
+is lost, and no topic is forgotten. For kills and pauses of most nodes see `test_power_loss.py`."""
 
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -76,41 +74,3 @@ def test_a_bit_flips_in_files_of_one_kind(cluster: Cluster, name: str) -> None:
             time.sleep(2)
             bring_back(cluster, node, topic)
     check(traffic.told(hurt))
-
-
-@pytest.mark.long
-def test_most_nodes_are_killed_again_and_again(cluster: Cluster) -> None:
-    dice = random.Random(1)
-    with Traffic(cluster, "killed") as traffic:
-        cluster.until(lambda: cluster.is_whole("killed"))
-        for _ in range(4):
-            killed = dice.sample(cluster.nodes, 2)
-            for node in killed:
-                node.kill()
-                time.sleep(dice.random())
-            time.sleep(1)
-            for node in killed:
-                node.start()
-            time.sleep(3 * dice.random())
-        cluster.until(lambda: cluster.is_whole("killed"))
-    check(traffic.told())
-
-
-@pytest.mark.long
-def test_one_node_is_killed_between_pauses_of_the_others(cluster: Cluster) -> None:
-    dice = random.Random(2)
-    with Traffic(cluster, "paused") as traffic:
-        cluster.until(lambda: cluster.is_whole("paused"))
-        for _ in range(3):
-            victim, *others = dice.sample(cluster.nodes, 3)
-            for node in others:
-                with node.paused():
-                    time.sleep(7 * dice.random())
-            with ExitStack() as stack:
-                stack.enter_context(others[0].paused())
-                victim.kill()
-                time.sleep(4 * dice.random())
-            victim.start()
-            time.sleep(3 * dice.random())
-        cluster.until(lambda: cluster.is_whole("paused"))
-    check(traffic.told())

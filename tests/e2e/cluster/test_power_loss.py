@@ -24,7 +24,7 @@ from cases import fresh_seed
 from e2e.syscalls import LosesAll, Trace, compile_library
 
 from .processes import Cluster, Node
-from .test_stories import bring_back, check
+from .test_stories import check
 from .traffic import KeyedPublisher, Publisher, Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -120,21 +120,6 @@ def test_the_power_goes_between_pauses_of_the_others(
                     victim.start()
                     time.sleep(8 * dice.random())
                 cluster.until(lambda: cluster.is_whole("power"))
-        check(traffic.told())
-
-
-def test_the_power_of_the_leader_goes_and_its_files_are_any_that_a_disk_may_hold(
-    tmp_path: Path, library: Path
-) -> None:
-    dice = random.Random(2)
-    with Machines(tmp_path, 3, "--durability=os") as cluster:
-        with Traffic(cluster, "power") as traffic:
-            cluster.until(lambda: cluster.is_whole("power"))
-            for _ in range(3):
-                leader = cluster.leader("power")
-                assert isinstance(leader, Machine)
-                leader.lose_power(dice)
-                bring_back(cluster, leader, "power")
         check(traffic.told())
 
 
