@@ -12,8 +12,8 @@ from cases import fresh_seed
 from client.server import Server
 from penstock.client import IdempotentProducer
 
-from .asker import in_the_log
 from .daemon import Daemon
+from .test_staging import in_the_log
 
 
 class Cutter(Server):
