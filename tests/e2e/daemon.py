@@ -176,11 +176,6 @@ class Daemon:
             file.seek(self._run_start)
             return file.read().decode("utf-8", "replace")
 
-    def bytes_read(self) -> int:
-        """How many bytes the process has read so far, by the kernel's count."""
-        text = Path(f"/proc/{self.pid}/io").read_text("ascii")
-        return int(text.split("rchar:")[1].split()[0])
-
     # --- asking it ---
 
     def client(self, timeout_s: float = 40.0) -> V2Client:

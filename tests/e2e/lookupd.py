@@ -13,9 +13,6 @@ from .daemon import Daemon
 class Lookupd(Daemon):
     """Keeps its ports when it is started again, so that those who know it find it."""
 
-    def __init__(self, path: Path, *flags: str) -> None:
-        super().__init__(path, *flags)
-
     def command(self) -> list[str]:
         return [
             sys.executable,
