@@ -209,14 +209,12 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
         self.store, self.now_ns = Store(), 1000 * SECOND
-        self.nodes = {n: NodeSeen("", NodeStanding.SERVES, 1, 0, 10 + n) for n in range(1, 7)}
+        self.nodes = {number: node(number) for number in range(1, 7)}
         self.replicas = dice.randint(1, 3)
         self.names = [PartitionName("t", number) for number in range(dice.randint(1, 3))]
         for name in self.names:
-            wanted = dice.sample(list(self.nodes), self.replicas)
-            members, first = tuple(map(_member, wanted)), wanted[0]
-            leader_id, least = LeaderId(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
-            self.put(name, PartitionRecord(7, 5, leader_id, members, least, tuple(wanted)))
+            wanted = tuple(dice.sample(list(self.nodes), self.replicas))
+            self.put(name, record(wanted[0], wanted, wanted))
         self.incarnations = 100
         self.processes = [Process(1), Process(2)]
         self.sent: list[tuple[int, Propose]] = []  # when it arrives
@@ -278,9 +276,9 @@ class World:
             return
         for number in one.wanted:
             if one.member_on(number) is None and number in there and self.dice.random() < 0.5:
-                one = regrouped(one, added=(_member(number),))
+                one = regrouped(one, added=(member(number),))
         dead = tuple(m for m in one.members if m.node not in there)
-        gone = (*dead, *(_member(number) for number in superfluous(one)))
+        gone = (*dead, *(member(number) for number in superfluous(one)))
         if len(one.members) - len(set(gone)) >= one.members_min:
             one = regrouped(one, gone=gone)
         heir = successor(one, there)
@@ -338,10 +336,6 @@ class World:
             assert nodes == set(one.record.wanted), "L-c"
             assert len(nodes) == self.replicas, "L-c"
             assert not nodes & missing, "L-c"
-
-
-def _member(number: int) -> Member:
-    return Member(number, 100 + number, 1)
 
 
 def play(seed: int) -> World:

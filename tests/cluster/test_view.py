@@ -271,23 +271,17 @@ LEADER_ID = LeaderId(1, 11, 101)
 
 
 class WishesDesk:
-    def __init__(self, *wanted: int, partitions: int = 1) -> None:
-        self.handed: list[tuple[int, int]] = []
+    def __init__(self, *wanted: int) -> None:
+        self.handed: list[int] = []
         self.view = View()
         for node in (1, 2, 3):
             self.generation(node, 1)
-        self.machines: dict[PartitionName, PartitionLeader] = {}
         self.moved: set[PartitionName] = set()
-        self.preferred_leaders = PreferredLeaders(
-            self.view, self.machines, self.hand_over, self.moved
-        )
         record = PartitionRecord(7, 5, LEADER_ID, (A, B, C), 2, wanted)
-        for number in range(partitions):
-            name = PartitionName("t", number)
-            self.machines[name] = PartitionLeader(
-                ModelLog(), record, 40, LEADER_ID, 1, 0, waits=False
-            )
-            self.preferred_leaders.record_changed(name, record)
+        self.machine = PartitionLeader(ModelLog(), record, 40, LEADER_ID, 1, 0, waits=False)
+        machines = {ORDERS: self.machine}
+        self.preferred_leaders = PreferredLeaders(self.view, machines, self.hand_over, self.moved)
+        self.preferred_leaders.record_changed(ORDERS, record)
 
     def generation(self, node: int, generation: int) -> None:
         document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
@@ -295,13 +289,12 @@ class WishesDesk:
         self.view.nodes[node] = Versioned(NodeDocument(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
-        self.handed.append((name.number, node))
-        return True
+        self.handed.append(node)
+        return name == ORDERS
 
     def proposed(self) -> tuple[Member, ...]:
-        ((name, machine),) = self.machines.items()
-        assert self.moved == {name}  # else nobody would send it
-        (proposal,) = [one for one in machine.out if isinstance(one, Propose)]
+        assert self.moved == {ORDERS}  # else nobody would send it
+        (proposal,) = [one for one in self.machine.out if isinstance(one, Propose)]
         return proposal.record.members
 
 
@@ -321,7 +314,7 @@ def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> 
     assert desk.handed == []
     desk.preferred_leaders.linked(3, SUCCESSOR_STEADY_NS)
     desk.preferred_leaders.tick(3 * SUCCESSOR_STEADY_NS)
-    assert desk.handed == [(0, 3)]
+    assert desk.handed == [3]
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def taken(machine: JournalFollower | JournalLeader) -> list[object]:
 HERE = at(6, 0, 3)
 
 
-def follower(position: Position = HERE, start: int = 0) -> JournalFollower:
+def follower() -> JournalFollower:
     """In session 1 of epoch 6, and all of it is synced."""
-    machine = JournalFollower(REPLICA, 5, position, start)
+    machine = JournalFollower(REPLICA, 5, HERE, 0)
     machine.hello(1, 6)
-    machine.synced(position)
+    machine.synced(HERE)
     taken(machine)
     return machine
 

@@ -208,30 +208,21 @@ def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
-def _begin_session(leadership: Leadership) -> None:
-    leadership.machine.linked(2)
-
-
-def _lose_link(leadership: Leadership) -> None:
-    leadership.machine.unlinked(2)
-
-
-def _hear_of_another_replica(leadership: Leadership) -> None:
+def hear_of_another_replica(leadership: Leadership) -> None:
     machine = leadership.machine
     machine.extent_reported(2, machine.peers[2].session, B.replica + 1, 1, Extent(0, 0, ()))
 
 
-def _need_another_member(leadership: Leadership) -> None:
-    leadership.match(C, 2)
-
-
-def _end(leadership: Leadership) -> None:
-    leadership.machine.leave("enough")
-
-
 @pytest.mark.parametrize(
     "change",
-    [_begin_session, _lose_link, _hear_of_another_replica, _need_another_member, _end],
+    [
+        lambda leadership: leadership.machine.linked(2),
+        lambda leadership: leadership.machine.unlinked(2),
+        hear_of_another_replica,
+        lambda leadership: leadership.match(C, 2),
+        lambda leadership: leadership.machine.leave("enough"),
+    ],
+    ids=["another session", "no link", "another replica", "another member", "the end"],
 )
 def test_it_rests_until_its_authority_hangs_on_more_than_answers(
     change: Callable[[Leadership], None],

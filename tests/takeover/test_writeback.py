@@ -41,11 +41,11 @@ def write_back(disk: SimDisk, file_bytes_max: int = 1 << 20) -> WriteBackReport:
     return WriteBack(disk, PATH, BACK, START_WALL_NS, file_bytes_max).run()
 
 
-def queues_of(disk: SimDisk, path: str = BACK) -> dict[str, list[Record]]:
+def queues_of(disk: SimDisk) -> dict[str, list[Record]]:
     found = {}
-    for files in list_old_files(disk.listdir(path)).queues:
+    for files in list_old_files(disk.listdir(BACK)).queues:
         tally = Tally()
-        found[files.name] = list(read_queue(disk, path, files, tally))
+        found[files.name] = list(read_queue(disk, BACK, files, tally))
         assert tally.bad_bytes == 0
         assert tally.depth_said == tally.messages
     return found
