@@ -30,10 +30,8 @@ from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends, LogSpan, Positions
 from penstock.spark.brokerapi import BrokerApi, name_of
-from penstock.spark.offsets import Log, Offsets, relocated, spans
+from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
 from penstock.spark.options import Options
-
-LogId = tuple[str, str, int]  # topic, identity, partition: the same at any nsqd
 
 
 class BrokerLogs(NamedTuple):
@@ -110,7 +108,7 @@ class Brokers:
         """When a cluster has chosen its leaders, and these have what was served before. `needs_all`
         of the logs that are begun, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
-        begun_ids = set(map(_id, begun))
+        begun_ids = {log.id for log in begun}
         while True:
             asked = self._asked(topics, pattern, begun)
             needed = asked.offline & begun_ids if begun else asked.offline
@@ -141,7 +139,10 @@ class Brokers:
                     failed[broker] = FetchFailed(broker, "it did not answer a moment ago")
                     continue
                 if broker in spokesmen:
-                    answers[broker] = self._own_topics(spokesmen[broker], broker, topics, pattern)
+                    # what it has for itself, as its traces are; what the cluster has is known
+                    node = spokesmen[broker].other(broker)
+                    own = node.positions(topics, pattern, only_here=True)
+                    answers[broker] = msgspec.structs.replace(own, elsewhere={})
                 else:
                     answers[broker] = self._positions(broker, topics, pattern)
                     spokesmen |= dict.fromkeys(answers[broker].nodes, self.api(broker))
@@ -156,22 +157,17 @@ class Brokers:
         have: dict[Log, LogSpan] = {}
         for broker, positions in answers.items():
             have |= spans(positions.topics, broker)
-        if is_cluster:
-            have = _once(have)
-        else:
-            check_apart(have)
+        have = _once(have, is_cluster)
         brokers = frozenset({*answers, *asked} if is_cluster else answers)
         found = BrokerLogs(have, answers, brokers, _offline(answers.values(), have))
-        at = relocated(begun, have)
-        self._check_failed(failed, [log for log in at if _id(log) not in found.offline])
+        for log in relocated(begun, have):
+            if log.broker in failed and log.id not in found.offline:
+                reason = (
+                    f"{failed[log.broker].reason}; the checkpoint has offsets of this nsqd, and no "
+                    "nsqlookupd knows it: if it is gone for good, name it in goneBrokers"
+                )
+                raise FetchFailed(failed[log.broker].url, reason)
         return found
-
-    def _own_topics(
-        self, spokesman: BrokerApi, node: str, topics: Collection[str], pattern: str | None
-    ) -> Positions:
-        """What another node has for itself, as its traces are. What the cluster has is known."""
-        positions = spokesman.other(node).positions(topics, pattern, only_here=True)
-        return msgspec.structs.replace(positions, elsewhere={})
 
     def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
         """Which partitions of these topics one nsqd has."""
@@ -191,16 +187,6 @@ class Brokers:
         for name, ends in positions.ends.items():
             self.ended.setdefault(name, {}).update(ends)
         return positions
-
-    def _check_failed(self, failed: Mapping[str, FetchFailed], begun: Iterable[Log]) -> None:
-        for log in begun:
-            if log.broker in failed:
-                error = failed[log.broker]
-                reason = (
-                    f"{error.reason}; the checkpoint has offsets of this nsqd, and no nsqlookupd "
-                    "knows it: if it is gone for good, name it in goneBrokers"
-                )
-                raise FetchFailed(error.url, reason)
 
     def _listed(self) -> set[str]:
         options = self._options
@@ -235,28 +221,18 @@ def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[L
         for name, one in positions.elsewhere.items()
         for number in one.partitions
     )
-    return elsewhere.difference(map(_id, have))
+    return elsewhere.difference(log.id for log in have)
 
 
-def _id(log: Log) -> LogId:
-    return log.topic, log.identity, log.partition
-
-
-def _once(have: Mapping[Log, LogSpan]) -> dict[Log, LogSpan]:
-    """Nodes of one cluster that were asked by other names than it has for them."""
+def _once(have: Mapping[Log, LogSpan], is_cluster: bool) -> dict[Log, LogSpan]:
+    """Nodes of one cluster may be asked by other names than it has for them. Elsewhere it is a
+    ConfigError when two addresses are of one nsqd: its messages would come twice."""
     found: dict[LogId, Log] = {}
     for log in have:
-        found.setdefault(_id(log), log)
-    return {log: have[log] for log in found.values()}
-
-
-def check_apart(have: Collection[Log]) -> None:
-    """ConfigError when two of the addresses are of one nsqd: its messages would come twice."""
-    seen: dict[tuple[str, str, int], str] = {}
-    for log in have:
-        other = seen.setdefault((log.topic, log.identity, log.partition), log.broker)
-        if other != log.broker:
+        other = found.setdefault(log.id, log).broker
+        if other != log.broker and not is_cluster:
             rule = (
                 f"both have the same log of topic {log.topic}, so they are one nsqd: name it once"
             )
             raise ConfigError("url", f"{other}, {log.broker}", rule)
+    return {log: have[log] for log in found.values()}

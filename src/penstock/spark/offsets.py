@@ -33,6 +33,7 @@ from penstock.times import format_time
 WANTED = "with onTopicDeleted=ignore that is no error"
 VERSION = 1
 VERSION_SEVERAL = 2  # of several nsqds
+LogId = tuple[str, str, int]  # topic, identity, partition
 
 
 class Log(NamedTuple):
@@ -47,6 +48,11 @@ class Log(NamedTuple):
     def name(self) -> tuple[str, str, int]:
         """What it is called, whichever life it is in."""
         return self.broker, self.topic, self.partition
+
+    @property
+    def id(self) -> LogId:
+        """The same at any nsqd."""
+        return self[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +91,16 @@ def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
     return {"brokers": documents, "version": VERSION_SEVERAL}
 
 
+# Spark does not write down where a new query begins: when its first batch fails it asks for that
+# again, and "latest" is another place by then. So the first document is marked, and the end of the
+# first batch, which is written down, carries it along.
+
+
 def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    """Where a new query begins. Spark does not write it down: a query whose first batch fails asks
-    for it again, and "latest" is another place by then. So the end of the first batch, which is
-    written down, carries it along (`end_document`)."""
     return {"initial": True, **to_document(offsets)}
 
 
 def end_document(offsets: Mapping[Log, int], start: Mapping[str, Any]) -> dict[str, Any]:
-    """The end of a batch that begins at the document `start`."""
     if offsets == from_document(start):
         return dict(start)  # the very same, or Spark would run a batch of nothing
     if start.get("initial"):
@@ -110,14 +117,11 @@ def begun_at(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
 def from_document(document: Mapping[str, Any]) -> Offsets:
     """ConfigError when it was not made by `to_document`, or by a later version of it."""
     rule = f"offsets of version {VERSION} or {VERSION_SEVERAL}, as this source writes them"
-    known = isinstance(document, Mapping) and document.get("version") in (VERSION, VERSION_SEVERAL)
-    if not known:
-        raise ConfigError("checkpoint", json.dumps(document)[:200], rule)
-    is_one = document["version"] == VERSION
     try:
+        parts: dict[Any, Any] = {VERSION: {"": document}, VERSION_SEVERAL: document.get("brokers")}
         return {
             Log(topic, str(entry["identity"]), int(number), broker): int(offset)
-            for broker, part in ({"": document} if is_one else document["brokers"]).items()
+            for broker, part in parts[document["version"]].items()
             for topic, entry in part["topics"].items()
             for number, offset in entry["partitions"].items()
         }
@@ -144,12 +148,8 @@ def ends(have: Logs) -> Offsets:
 def relocated(offsets: Mapping[Log, int], have: Collection[Log]) -> Offsets:
     """Offsets of logs that are at another nsqd now: it has moved to another address, or the query
     has read one nsqd and reads several now, or the other way round."""
-    now = {(log.topic, log.identity, log.partition): log for log in have}
-    found: Offsets = {}
-    for log, offset in offsets.items():
-        there = now.get((log.topic, log.identity, log.partition), log)
-        found[log if log in have else there] = offset
-    return found
+    now = {log.id: log for log in have}
+    return {log if log in have else now.get(log.id, log): at for log, at in offsets.items()}
 
 
 def resolve(
@@ -274,7 +274,7 @@ def next_end(
     left_out: Collection[tuple[str, int]] = (),
     gone: Collection[str] = (),
     brokers: Collection[str] | None = None,
-    offline: Collection[tuple[str, str, int]] = (),
+    offline: Collection[LogId] = (),
 ) -> Offsets:
     """`end` without steps back: a log that has become shorter, a topic that is gone or was made
     again is reported, and then taken as it is now. `left_out` are partitions, by topic, that are
@@ -286,11 +286,15 @@ def next_end(
     result = dict(end)
     for log, offset in start.items():
         present = now.get(log.name)
-        is_offline = (log.topic, log.identity, log.partition) in offline
-        if present is None and (is_offline or log.broker in gone):
+        if present is None and (log.id in offline or log.broker in gone):
             result[log] = offset
         elif present is None and brokers is not None and log.broker not in brokers:
-            on_loss(_lost(log, _not_asked(log, offset)))
+            at = f"nsqd {log.broker}" if log.broker else "the nsqd of this checkpoint"
+            reason = (
+                f"{at} is not among those that this query reads, and was at offset {offset}: "
+                "name it again, or in goneBrokers if it is gone for good"
+            )
+            on_loss(_lost(log, reason))
             result[log] = offset  # it goes on there when it is read again
         elif present is None and (log.topic, log.partition) in left_out:
             reason = f"this query does not read it any more, and was at offset {offset}"
@@ -359,14 +363,6 @@ def _within(range_: Range, span: LogSpan, on_loss: OnLoss) -> Range:
 
 def _lost(log: Log, reason: str) -> DataLost:
     return DataLost(log.topic, log.partition, reason)
-
-
-def _not_asked(log: Log, offset: int) -> str:
-    at = f"nsqd {log.broker}" if log.broker else "the nsqd of this checkpoint"
-    return (
-        f"{at} is not among those that this query reads, and was at offset {offset}: name it "
-        "again, or in goneBrokers if it is gone for good"
-    )
 
 
 def _made_again(before: str, now: str) -> str:
