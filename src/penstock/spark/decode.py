@@ -106,64 +106,54 @@ class _Rows:
         self.body_offsets = np.frombuffer(columns.body_offsets, np.int64)
 
     def column(self, name: str, low: int, high: int) -> pa.Array:
+        columns, count = self._columns, high - low
         if name in self._alike:
             characters = self._alike[name].encode()
-            count = high - low
             return _fixed_strings(characters * count, len(characters), count)
-        made: pa.Array = getattr(self, f"_{name}_column")(low, high)
-        return made
-
-    def _partition_column(self, low: int, high: int) -> pa.Array:
-        return pa.array(np.full(high - low, self._partition, np.int32))
-
-    def _offset_column(self, low: int, high: int) -> pa.Array:
-        return _numbers(pa.int64(), self._columns.offsets, low, high)
-
-    def _timestamp_column(self, low: int, high: int) -> pa.Array:
-        nanoseconds = np.frombuffer(self._columns.timestamps, np.int64)[low:high]
-        return pa.array(nanoseconds // 1000).cast(pa.timestamp("us", tz="UTC"))
-
-    def _id_column(self, low: int, high: int) -> pa.Array:
-        return hex_ids(np.frombuffer(self._columns.ids, np.uint64)[low:high])
-
-    def _attempts_column(self, low: int, high: int) -> pa.Array:
-        attempts = np.frombuffer(self._columns.attempts, np.uint16)[low:high]
-        return pa.array(np.minimum(attempts, 0x7FFF).astype(np.int16))
-
-    def _body_column(self, low: int, high: int) -> pa.Array:
-        ends = self.body_offsets[low : high + 1]
-        start, end = int(ends[0]), int(ends[-1])
-        values = pa.py_buffer(self._columns.bodies)[start:end]
-        offsets = pa.py_buffer((ends - start).astype(np.int32))
-        return pa.Array.from_buffers(pa.binary(), high - low, [None, offsets, values])
-
-    _value_column = _body_column
-
-    def _key_column(self, low: int, high: int) -> pa.Array:
-        return self._of_section("key", low, high)
-
-    def _headers_column(self, low: int, high: int) -> pa.Array:
-        """Each text is read once, however many messages have it."""
-        texts = self._of_section("headers", low, high)
-        if texts.null_count == len(texts):
-            return pa.nulls(len(texts), _HEADERS)
-        coded = texts.dictionary_encode()
-        read = pa.array([_headers(text) for text in coded.dictionary.to_pylist()], _HEADERS)
-        return read.take(coded.indices)
+        match name:
+            case "partition":
+                return pa.array(np.full(count, self._partition, np.int32))
+            case "offset":
+                buffers = [None, pa.py_buffer(columns.offsets)]
+                return pa.Array.from_buffers(pa.int64(), count, buffers, offset=low)
+            case "timestamp":
+                nanoseconds = np.frombuffer(columns.timestamps, np.int64)[low:high]
+                return pa.array(nanoseconds // 1000).cast(pa.timestamp("us", tz="UTC"))
+            case "id":
+                return hex_ids(np.frombuffer(columns.ids, np.uint64)[low:high])
+            case "attempts":
+                attempts = np.frombuffer(columns.attempts, np.uint16)[low:high]
+                return pa.array(np.minimum(attempts, 0x7FFF).astype(np.int16))
+            case "key":
+                return self._of_section("key", low, high)
+            case "headers":  # each text is read once, however many messages have it
+                texts = self._of_section("headers", low, high)
+                if texts.null_count == count:
+                    return pa.nulls(count, _HEADERS)
+                coded = texts.dictionary_encode()
+                read = pa.array([_headers(text) for text in coded.dictionary.to_pylist()], _HEADERS)
+                return read.take(coded.indices)
+            case _:
+                return _binary(self.body_offsets, columns.bodies, low, high)
 
     def _of_section(self, name: str, low: int, high: int) -> pa.Array:
         values = self._texts[name]
         if values is None:
             return pa.nulls(high - low, pa.binary())
-        ends = np.frombuffer(values.offsets, np.int64)[low : high + 1]
-        start, end = int(ends[0]), int(ends[-1])
         bits = np.unpackbits(np.frombuffer(values.present, np.uint8), bitorder="little")[low:high]
-        buffers = [
-            pa.py_buffer(np.packbits(bits, bitorder="little")),
-            pa.py_buffer((ends - start).astype(np.int32)),
-            pa.py_buffer(values.values)[start:end],
-        ]
-        return pa.Array.from_buffers(pa.binary(), high - low, buffers)
+        present = pa.py_buffer(np.packbits(bits, bitorder="little"))
+        ends = np.frombuffer(values.offsets, np.int64)
+        return _binary(ends, values.values, low, high, present)
+
+
+def _binary(
+    ends: np.ndarray[Any, Any], data: bytearray, low: int, high: int, present: Any = None
+) -> pa.Array:
+    """The values of these rows, out of those of all rows end to end."""
+    ends = ends[low : high + 1]
+    offsets = pa.py_buffer((ends - ends[0]).astype(np.int32))
+    values = pa.py_buffer(data)[int(ends[0]) : int(ends[-1])]
+    return pa.Array.from_buffers(pa.binary(), high - low, [present, offsets, values])
 
 
 def _headers(text: bytes) -> list[tuple[str, str]]:
@@ -199,7 +189,3 @@ def _fixed_strings(
     offsets = pa.py_buffer(length * np.arange(count + 1, dtype=np.int32))
     buffers = [are_there, offsets, pa.py_buffer(characters)]
     return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
-def _numbers(kind: pa.DataType, buffer: bytearray, low: int, high: int) -> pa.Array:
-    return pa.Array.from_buffers(kind, high - low, [None, pa.py_buffer(buffer)], offset=low)

@@ -21,6 +21,7 @@ from penstock.kernel.layout import SECTION_HEADER
 
 quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
+_SECTIONS = {"key": Section.KEY, "headers": Section.HEADERS, "timestamp": Section.TIMESTAMP}
 
 
 class BadRow(ValueError):
@@ -80,11 +81,28 @@ def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
     lengths = np.diff(ends[low : high + 1]).astype("<u4")
     values = values_of(rows.column("body"))[int(ends[low]) : int(ends[high])]
     trailer = b"".join(
-        _SECTIONS[name](rows.column(name)[low:high])
+        _section(_SECTIONS[name], rows.column(name)[low:high])
         for name in rows.schema.names
         if name in _SECTIONS
     )
     return encode_columns(lengths.data, values, 0, 0, 0, trailer)
+
+
+def _section(section: Section, column: pa.Array) -> bytes:
+    """Nothing where no row has a value."""
+    valid = valid_of(column)
+    indexes = np.flatnonzero(valid).astype("<u4")
+    if not len(indexes):
+        return b""
+    present = column.filter(pa.array(valid))
+    if section is Section.TIMESTAMP:
+        values = present.to_numpy().astype("<i8").tobytes()
+    else:
+        ends = ends_of(present)
+        lengths = np.diff(ends).astype("<u4").tobytes()
+        values = lengths + bytes(values_of(present)[int(ends[0]) : int(ends[-1])])
+    payload: bytes = struct.pack("<I", len(indexes)) + indexes.tobytes() + values
+    return SECTION_HEADER.pack(section, 0, len(payload)) + payload
 
 
 # --- columns ---
@@ -92,11 +110,11 @@ def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
 
 def _bodies(column: pa.Array) -> pa.Array:
     if column.null_count:
-        raise BadRow(_rows(~valid_of(column)), "the body is null")
+        raise BadRow(np.flatnonzero(~valid_of(column)), "the body is null")
     bodies = column.cast(pa.binary())
     empty = np.diff(ends_of(bodies)) == 0
     if empty.any():
-        raise BadRow(_rows(empty), "the body is empty, and NSQ has no empty messages")
+        raise BadRow(np.flatnonzero(empty), "the body is empty, and NSQ has no empty messages")
     return bodies
 
 
@@ -106,7 +124,7 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
     values = microseconds.to_numpy()
     outside = (values > _TIMESTAMP_US_MAX) | (values < 0)
     if outside.any():
-        raise BadRow(_rows(outside), "the timestamp is not within the years 1970 to 2262")
+        raise BadRow(np.flatnonzero(outside), "the timestamp is not within the years 1970 to 2262")
     return pa.array(values * 1000, pa.int64(), mask=~valid)
 
 
@@ -127,16 +145,13 @@ def _written_headers(column: pa.Array) -> pa.Array:
     """JSON objects of texts, as they are; one without members is no headers."""
     texts: list[bytes | None] = column.cast(pa.binary()).to_pylist()
     for index, text in enumerate(texts):
-        if text is not None and not _members(index, text):
-            texts[index] = None
+        try:
+            if text is not None and not msgspec.json.decode(text, type=dict[str, str]):
+                texts[index] = None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            reason = f"the headers are no JSON object of texts: {error}"
+            raise BadRow([index], reason) from error
     return pa.array(texts, pa.binary())
-
-
-def _members(index: int, text: bytes) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, str])
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise BadRow([index], f"the headers are no JSON object of texts: {error}") from error
 
 
 def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any]]:
@@ -163,50 +178,12 @@ def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
     return f"{{{', '.join(members)}}}".encode()
 
 
-# --- sections ---
-
-
-def _integer_section(section: Section, column: pa.Array) -> bytes:
-    valid = valid_of(column)
-    values = column.fill_null(0).to_numpy()[valid].astype("<i8")
-    return _section(section, valid, values.tobytes())
-
-
-def _bytes_section(section: Section, column: pa.Array) -> bytes:
-    valid = valid_of(column)
-    present = column.filter(pa.array(valid))
-    ends = ends_of(present)
-    lengths = np.diff(ends).astype("<u4").tobytes()
-    values = values_of(present)[int(ends[0]) : int(ends[-1])]
-    return _section(section, valid, lengths + bytes(values))
-
-
-def _section(section: Section, valid: np.ndarray[Any, Any], values: bytes) -> bytes:
-    indexes = np.flatnonzero(valid).astype("<u4")
-    if not len(indexes):
-        return b""
-    payload = struct.pack("<I", len(indexes)) + indexes.tobytes() + values
-    return SECTION_HEADER.pack(section, 0, len(payload)) + payload
-
-
-_SECTIONS = {
-    "key": lambda column: _bytes_section(Section.KEY, column),
-    "headers": lambda column: _bytes_section(Section.HEADERS, column),
-    "timestamp": lambda column: _integer_section(Section.TIMESTAMP, column),
-}
-
-
 # --- what Arrow holds ---
 
 
 def valid_of(column: pa.Array) -> np.ndarray[Any, Any]:
     valid: np.ndarray[Any, Any] = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
-
-
-def _rows(chosen: np.ndarray[Any, Any]) -> list[int]:
-    found: list[int] = np.flatnonzero(chosen).tolist()
-    return found
 
 
 def ends_of(column: pa.Array) -> np.ndarray[Any, Any]:
