@@ -41,10 +41,9 @@ class Stager:
 
     def add(self, batch: pa.RecordBatch) -> None:
         for values, rows in self._split(batch):
-            file = self._open.get(values)
-            if file is None:
-                file = self._open[values] = self._new(values)
-            file.add(rows)
+            if values not in self._open:
+                self._open[values] = _File(self._files, self._place, self._shape, values)
+            self._open[values].add(rows)
 
     def finish(self) -> list[Staged]:
         return [file.finish() for file in self._open.values()]
@@ -53,15 +52,6 @@ class Stager:
         """After a failure: the files are of no use."""
         for file in self._open.values():
             file.abandon()
-
-    def _new(self, values: tuple[str | None, ...]) -> _File:
-        partition = dict(zip(self._shape.partition_by, values, strict=True))
-        folders = [
-            f"{name}={NULL_DIRECTORY if value is None else quote(value, safe='')}"
-            for name, value in partition.items()
-        ]
-        relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
-        return _File(self._files, self._place, relative, partition, self._shape)
 
     def _split(
         self, batch: pa.RecordBatch
@@ -103,14 +93,16 @@ class _File:
         self,
         files: FileSystem,
         place: TableLocation,
-        relative: str,
-        partition: dict[str, str | None],
         shape: Shape,
+        values: tuple[str | None, ...],
     ) -> None:
-        self._files = files
-        self._path = place.full(relative)
-        self._relative = relative
-        self._partition = partition
+        self._partition = dict(zip(shape.partition_by, values, strict=True))
+        folders = [
+            f"{name}={NULL_DIRECTORY if value is None else quote(value, safe='')}"
+            for name, value in self._partition.items()
+        ]
+        self._relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
+        self._files, self._path = files, place.full(self._relative)
         self._is_local = place.local_path is not None
         self._named = shape.statistics
         self._metadata: list[pq.FileMetaData] = []  # one, when the file is closed
@@ -122,10 +114,9 @@ class _File:
             shape.file_schema,
             compression="zstd",
             compression_level=1,  # twice as fast as the next, and nearly as small
-            use_dictionary=_dictionary_columns(shape.file_schema),
-            column_encoding=_encodings(shape.file_schema),
             write_statistics=list(shape.statistics) or True,
             metadata_collector=self._metadata,
+            **_encodings(shape.file_schema),
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -188,26 +179,18 @@ def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
     _sync(str(path.parent))
 
 
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Few values, many rows: the others are written as they are."""
-    return [
-        field.name
-        for field in schema
-        if pa.types.is_int16(field.type)
-        or pa.types.is_int32(field.type)
-        or (pa.types.is_string(field.type) and field.name not in _IDS)
-    ]
-
-
-def _encodings(schema: pa.Schema) -> dict[str, str]:
-    """Numbers that rise, and ids that begin alike, take next to nothing as differences."""
-    found = {}
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Numbers that rise, and ids that begin alike, take next to nothing as differences. Columns
+    with few values get a dictionary; the others are written as they are."""
+    encodings, dictionary = {}, []
     for field in schema:
         if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type):
-            found[field.name] = "DELTA_BINARY_PACKED"
+            encodings[field.name] = "DELTA_BINARY_PACKED"
         elif field.name in _IDS:
-            found[field.name] = "DELTA_BYTE_ARRAY"
-    return found
+            encodings[field.name] = "DELTA_BYTE_ARRAY"
+        elif field.type in (pa.int16(), pa.int32(), pa.string()):
+            dictionary.append(field.name)
+    return {"column_encoding": encodings, "use_dictionary": dictionary}
 
 
 def _statistics(metadata: pq.FileMetaData, names: Sequence[str]) -> str:
@@ -218,9 +201,9 @@ def _statistics(metadata: pq.FileMetaData, names: Sequence[str]) -> str:
             if column.path_in_schema in columns:
                 columns[column.path_in_schema].append(column.statistics)
     bounded = {
-        name: [each for each in found if each.has_min_max]
+        name: bounds
         for name, found in columns.items()
-        if any(each.has_min_max for each in found)
+        if (bounds := [each for each in found if each.has_min_max])
     }
     return json.dumps(
         {

@@ -159,7 +159,6 @@ class TableLocation:
         self.set_properties(lambda known: _changed(known, shape.properties))
 
     def properties(self) -> Properties:
-        """None where there is no table."""
         table = self.open()
         return {} if table is None else dict(table.metadata().configuration)
 
@@ -263,21 +262,13 @@ def _plain(kind: pa.DataType) -> str:
 # --- the transaction ---
 
 
-class Replaced(NamedTuple):
-    """A file of the table that a transaction takes away."""
-
-    path: str  # as `Staged` has it
-    size: int
-    partition: dict[str, str | None]
-
-
 def commit(
     place: TableLocation,
     shape: Shape,
     application: str,
     version: int,
     staged: Sequence[Staged],
-    replaced: Sequence[Replaced] = (),
+    removed: Sequence[RemoveAction] = (),
     follows: int | None = None,
     prepared: Callable[[Properties], bool] | None = None,
 ) -> bool:
@@ -289,13 +280,9 @@ def commit(
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.
     """
-    actions: list[AddAction | RemoveAction] = [
+    added = [
         AddAction(each.path, each.size, each.partition, each.modified_ms, True, each.statistics)
         for each in staged
-    ]
-    now_ms = time.time_ns() // limits.MS
-    actions += [
-        RemoveAction(each.path, True, now_ms, each.size, each.partition) for each in replaced
     ]
 
     def write(table: DeltaTable) -> bool | None:
@@ -314,7 +301,7 @@ def commit(
         named = CommitProperties(app_transactions=[Transaction(application, version)])
         by = list(shape.partition_by)
         table.create_write_transaction(
-            actions, "append", table.schema(), partition_by=by, commit_properties=named
+            [*added, *removed], "append", table.schema(), partition_by=by, commit_properties=named
         )
         return True
 

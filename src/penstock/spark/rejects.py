@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from penstock.errors import RowsRefused
-
-if TYPE_CHECKING:
-    from penstock.spark.delta_table import Shape, Staged, TableLocation
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Shape, Staged, TableLocation, check_fits, commit
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -41,6 +40,7 @@ COLUMNS = pa.schema(
         ("timestamp", _TIME),
     ]
 )
+_SHAPE = Shape(COLUMNS, (), ("rejected_at", "version"))
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,20 @@ class RejectedTable:
     rows_max: int
     store: Mapping[str, str]  # of delta-rs; secret
 
+    @property
     def place(self) -> TableLocation:
-        from penstock.spark.delta_table import TableLocation
-
         return TableLocation(self.path, self.store)
 
     def prepare(self) -> None:
         """Made when it is not there. SchemaMismatch when it is another table."""
-        from penstock.spark.delta_table import check_fits
-
-        place = self.place()
-        there = place.open()
+        there = self.place.open()
         if there is None:
-            place.create(_shape(), {})
+            self.place.create(_SHAPE, {})
         else:
-            check_fits(place, there, _shape())
+            check_fits(self.place, there, _SHAPE)
+
+    def rejects(self, app: str, version: int) -> Rejects:
+        return Rejects(self, app, version)
 
     def check(self, count: int, reason: str) -> None:
         if count > self.rows_max:
@@ -73,11 +72,11 @@ class RejectedTable:
 
     def commit(self, app: str, version: int, rejected: Sequence[Rejected]) -> None:
         """`app` is counted as the broker counts it: by topic, where all rows have one."""
-        from penstock.spark.delta_table import commit
-
-        staged = [file for each in rejected for file in each.files]
-        if staged:
-            commit(self.place(), _shape(), f"penstock-rejected/{app}", version, staged)
+        rejected = [each for each in rejected if each.rows]
+        if rejected:
+            self.check(sum(each.rows for each in rejected), rejected[0].reason)
+            staged = [file for each in rejected for file in each.files]
+            commit(self.place, _SHAPE, f"penstock-rejected/{app}", version, staged)
 
 
 class Rejected(NamedTuple):
@@ -92,10 +91,8 @@ class Rejects:
     """Of one task."""
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
-        from penstock.spark.delta_files import Stager
-
         self._table, self._app, self._version = table, app, version
-        self._files = Stager(table.place(), _shape())
+        self._files = Stager(table.place, _SHAPE)
         self._rows = 0
         self._reason = ""
 
@@ -121,12 +118,6 @@ class Rejects:
         self._files.abandon()
 
 
-def _shape() -> Shape:
-    from penstock.spark.delta_table import Shape
-
-    return Shape(COLUMNS, (), ("rejected_at", "version"))
-
-
 def _column(
     field: pa.Field, rows: Mapping[str, pa.Array], said: Mapping[str, Any], count: int
 ) -> pa.Array:
@@ -145,22 +136,12 @@ def _entries(headers: Any) -> list[dict[str, Any]] | None:
     if headers is None:
         return None
     if isinstance(headers, bytes | str):
-        headers = _members(headers)
-    pairs = [_pair(each) for each in headers]
+        try:
+            headers = list(msgspec.json.decode(headers, type=dict[str, str | None]).items())
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            headers = [(None, headers)]
+    pairs = [tuple(each.values()) if isinstance(each, dict) else each for each in headers]
     return [
         {"key": name, "value": value.encode() if isinstance(value, str) else value}
-        for name, value in pairs
+        for name, value in (pair or (None, None) for pair in pairs)
     ]
-
-
-def _members(text: bytes | str) -> list[tuple[str | None, Any]]:
-    try:
-        return list(msgspec.json.decode(text, type=dict[str, str | None]).items())
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return [(None, text)]
-
-
-def _pair(entry: Any) -> tuple[Any, Any]:
-    if isinstance(entry, dict):
-        return entry["key"], entry["value"]
-    return entry or (None, None)

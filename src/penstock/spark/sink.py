@@ -30,12 +30,13 @@ from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi, answers_for_cluster, name_of
 from penstock.spark.options import FROM_SPARK, Named, Natural, Positive, comma_separated
-from penstock.spark.rejects import Rejected, RejectedTable, Rejects
-from penstock.spark.stager import Stager, abort
+from penstock.spark.stager import Staged, Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.spark.rejects import RejectedTable, Rejects
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +69,14 @@ def read_sink_options(
     given: Mapping[str, str], streaming: bool, overwrite: bool = False
 ) -> SinkOptions:
     """ConfigError names what is wrong."""
+    if overwrite and streaming:
+        rule = (
+            "a topic takes what is new (append): the whole result again with each batch would be "
+            "new messages each time; write it in foreachBatch if that is meant"
+        )
+        raise ConfigError("outputMode", "complete", rule)
     if overwrite:
-        _refuse_overwrite(streaming)
+        raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
     for name in given:
         if name.lower() == "path":
             rule = "a topic has no path: it is named by the option topic"
@@ -100,9 +107,7 @@ def read_sink_options(
 
 @dataclass
 class TaskStages(WriterCommitMessage):
-    stages: tuple[Stage, ...]
-    messages: int
-    rejected: Rejected
+    staged: Staged
     query_id: str | None
 
 
@@ -115,6 +120,8 @@ class _Writer:
         self._options = options
         self._rejected: RejectedTable | None = None
         if options.rejected_table is not None:
+            from penstock.spark.rejects import RejectedTable  # it needs deltalake
+
             most = options.rejected_rows_max
             rows_max = limits.SPARK_REJECTED_ROWS_MAX if most is None else most
             self._rejected = RejectedTable(options.rejected_table, rows_max, store)
@@ -175,7 +182,7 @@ class _Writer:
             except BaseException:
                 stager.abort()
                 raise
-        return TaskStages(*staged, query_id)
+        return TaskStages(staged, query_id)
 
     def _rejects(self, app: str | None, version: int | None) -> Rejects | None:
         if self._rejected is None:
@@ -183,19 +190,15 @@ class _Writer:
         if not app or version is None:
             rule = "Spark names no query, so it is needed for the table of rejected rows"
             raise ConfigError("option txnAppId", None, rule)
-        return Rejects(self._rejected, app, version)
-
-    def _commit_rejected(self, app: str, version: int, messages: list[TaskStages]) -> None:
-        """Before the messages: what is published is then all that is missing there."""
-        rejected = [message.rejected for message in messages if message.rejected.rows]
-        if self._rejected is not None and rejected:
-            self._rejected.check(sum(each.rows for each in rejected), rejected[0].reason)
-            counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
-            self._rejected.commit(counted, version, rejected)
+        return self._rejected.rejects(app, version)
 
     def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
-        self._commit_rejected(app, version, messages)
-        stages = [stage for message in messages for stage in message.stages]
+        """Rejected rows first: what is published is then all that is missing in their table."""
+        rejected = [one.staged.rejected for one in messages if one.staged.rejected]
+        if self._rejected is not None:
+            counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
+            self._rejected.commit(counted, version, rejected)
+        stages = _stages(messages)
         if not stages:
             return
         with self._api(limits.SPARK_COMMIT_MS) as api:
@@ -210,9 +213,8 @@ class _Writer:
         return app if self._options.topic is None else f"{app}/{self._options.topic}"
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
-        stages = [stage for message in _present(messages) for stage in message.stages]
         with self._api() as api:
-            abort(api, stages)
+            abort(api, _stages(_present(messages)))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -242,15 +244,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(app or "", batchId, present)
 
 
-def _refuse_overwrite(streaming: bool) -> None:
-    if streaming:
-        rule = (
-            "a topic takes what is new (append): the whole result again with each batch would be "
-            "new messages each time; write it in foreachBatch if that is meant"
-        )
-        raise ConfigError("outputMode", "complete", rule)
-    raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
-
-
 def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:
     return [message for message in messages if isinstance(message, TaskStages)]
+
+
+def _stages(messages: list[TaskStages]) -> list[Stage]:
+    return [stage for message in messages for stage in message.staged.stages]

@@ -5,11 +5,13 @@ and those that the driver does not commit are dropped, or expire. Rows of one pa
 order: they are staged in it, and the list of stages is in it.
 """
 
+from __future__ import annotations
+
 import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mmh3
 import numpy as np
@@ -22,8 +24,10 @@ from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Owner, Shape, Stage
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.encode import BadRow, Block, encode, largest, message_columns, quoted, valid_of
-from penstock.spark.rejects import Rejected, Rejects
 from penstock.wire.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.spark.rejects import Rejected, Rejects
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ class Target(NamedTuple):
 class Staged(NamedTuple):
     stages: tuple[Stage, ...]
     messages: int
-    rejected: Rejected
+    rejected: Rejected | None
 
 
 class Stager:
@@ -118,7 +122,7 @@ class Stager:
         """Stage what is left; all that this task staged, in order."""
         for target in list(self._held):
             self._flush(target)
-        rejected = self._rejects.finish() if self._rejects is not None else Rejected()
+        rejected = self._rejects.finish() if self._rejects is not None else None
         return Staged(tuple(self._stages), self._messages, rejected)
 
     def abort(self) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from deltalake.transaction import RemoveAction
 from pyarrow.fs import FileSelector
 
 from penstock import limits
@@ -46,7 +47,7 @@ from penstock.pipelines.lifecycles.lives import (
 from penstock.pipelines.maintenance import Beside, vacuum
 from penstock.pipelines.progress import Progress
 from penstock.spark.delta_files import store, write
-from penstock.spark.delta_table import Replaced, Staged, TableLocation, commit
+from penstock.spark.delta_table import Staged, TableLocation, commit
 
 _EVER = 1 << 62
 
@@ -92,7 +93,8 @@ class LifeTable:
         state = self._notes.read(version)
         table = self._there()
         added: list[Staged] = []
-        removed: list[Replaced] = []
+        removed: list[RemoveAction] = []
+        now_ms = time.time_ns() // limits.MS
         with Engine() as engine:
             engine.view("trace", trace.with_files(files))
             engine.run(
@@ -105,7 +107,10 @@ class LifeTable:
                 there = [file for file in table.files() if file.partition["topic"] == name]
                 parts, gone = self._merge(name, state, engine, there)
                 added += parts
-                removed += [Replaced(file.path, file.size_bytes, {"topic": name}) for file in gone]
+                removed += [
+                    RemoveAction(file.path, True, now_ms, file.size_bytes, {"topic": name})
+                    for file in gone
+                ]
         self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
