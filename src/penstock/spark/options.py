@@ -113,13 +113,6 @@ def _value(field: inspect.Field, text: str) -> Any:
         raise ConfigError(f"option {field.encode_name}", text, rule) from error
 
 
-def _duration_ms(name: str, text: str) -> int:
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise ConfigError(f"option {name}", text, 'a duration such as "500ms", "30s", "15m"')
-    return int(match[1]) * _DURATION_MS[match[2] or "ms"]
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One end of what is read. Exactly one of these is there."""
@@ -134,11 +127,6 @@ class Bound:
         """What it says of each partition, where it does so for all nsqds alike."""
         given = self.offsets if self.offsets is not None else self.timestamps_ms
         return given if isinstance(given, dict) else {}
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Those that it names."""
-        return tuple(self.by_partition)
 
     def named(self, broker: str, topic: str) -> Mapping[int, int] | None:
         """What it says of the partitions of this topic; None where it does not name it."""
@@ -234,13 +222,20 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     starting = _bound(found, "starting", LATEST if streaming else EARLIEST)
     ending = _bound(found, "ending", LATEST)
     if not streaming:
-        _check_batch_bounds(starting, ending)
+        _check_reads("startingOffsets", starting, LATEST, -1)
+        _check_reads("endingOffsets", ending, EARLIEST, -2)
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _check_topics(name, bound, topics, pattern)
         _check_assigned(name, bound, assigned)
     # A batch that begins where nothing is yet is an empty one; a stream would begin too early.
     strategy = found.starting_offsets_by_timestamp_strategy or ("error" if streaming else "latest")
-    delay = found.max_trigger_delay
+    delay_ms, delay = limits.SPARK_TRIGGER_DELAY_MS, found.max_trigger_delay
+    if delay is not None:
+        match = _DURATION.fullmatch(delay.strip().lower())
+        if match is None:
+            rule = 'a duration such as "500ms", "30s", "15m"'
+            raise ConfigError("option maxTriggerDelay", delay, rule)
+        delay_ms = int(match[1]) * _DURATION_MS[match[2] or "ms"]
     return Options(
         **msgspec.structs.asdict(found),
         gone=tuple(map(name_of, comma_separated(found.gone_brokers))),
@@ -250,9 +245,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         starting=starting,
         ending=ending,
         starting_falls_to_latest=strategy == "latest",
-        max_trigger_delay_ms=limits.SPARK_TRIGGER_DELAY_MS
-        if delay is None
-        else _duration_ms("maxTriggerDelay", delay),
+        max_trigger_delay_ms=delay_ms,
     )
 
 
@@ -305,13 +298,24 @@ def _bound(given: SourceOptions, which: str, default: str) -> Bound:
     if at is not None:
         return Bound(timestamps_ms=time_ms(f"option {names[0]}", at))
     if times is not None:
-        return Bound(timestamps_ms=_times(names[1], times))
+        rule = 'JSON such as {"orders": {"0": 1795240800000, "1": "2026-11-21T06:00:00Z"}}'
+        by_topic: dict[str, dict[int, int | str]] = _decoded(names[1], times, rule, _Times)
+        return Bound(
+            timestamps_ms={
+                topic: {n: time_ms(f"option {names[1]}", str(time)) for n, time in at.items()}
+                for topic, at in by_topic.items()
+            }
+        )
     word = default if text is None else text.strip().lower()
     if word in (EARLIEST, LATEST):
         return Bound(word=word)
     if given.several:
         return Bound(by_broker=_by_broker(names[2], text))
-    return Bound(offsets=_offsets(names[2], text))
+    rule = (
+        '"earliest", "latest" or JSON such as {"orders": {"0": 1234, "1": 567}}, where -2 is the '
+        "earliest and -1 the latest"
+    )
+    return Bound(offsets=_decoded(names[2], text, rule, _Offsets))
 
 
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
@@ -323,23 +327,6 @@ def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
     return {name_of(broker): offsets for broker, offsets in found.items()}
 
 
-def _offsets(name: str, text: str) -> PerPartition:
-    rule = (
-        '"earliest", "latest" or JSON such as {"orders": {"0": 1234, "1": 567}}, where -2 is the '
-        "earliest and -1 the latest"
-    )
-    found: PerPartition = _decoded(name, text, rule, _Offsets)
-    return found
-
-
-def _times(name: str, text: str) -> PerPartition:
-    rule = 'JSON such as {"orders": {"0": 1795240800000, "1": "2026-11-21T06:00:00Z"}}'
-    return {
-        topic: {number: time_ms(f"option {name}", str(time)) for number, time in times.items()}
-        for topic, times in _decoded(name, text, rule, _Times).items()
-    }
-
-
 def _decoded(name: str, text: str, rule: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
@@ -347,22 +334,21 @@ def _decoded(name: str, text: str, rule: str, kind: Any) -> Any:
         raise ConfigError(f"option {name}", text, rule) from error
 
 
-def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
-    wrong = ((starting, "startingOffsets", LATEST, -1), (ending, "endingOffsets", EARLIEST, -2))
-    for bound, name, word, number in wrong:
-        documents = [bound.offsets or {}, *(bound.by_broker or {}).values()]
-        numbers = [n for each in documents for part in each.values() for n in part.values()]
-        if bound.word == word or number in numbers:
-            raise ConfigError(f"option {name}", word, "a batch query would read nothing")
+def _check_reads(name: str, bound: Bound, word: str, number: int) -> None:
+    documents = [bound.offsets or {}, *(bound.by_broker or {}).values()]
+    numbers = [n for each in documents for part in each.values() for n in part.values()]
+    if bound.word == word or number in numbers:
+        raise ConfigError(f"option {name}", word, "a batch query would read nothing")
 
 
 def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str | None) -> None:
     """Offsets and times by partition are given for all topics that are named, and no other; or for
     some of those that the pattern finds."""
-    if topics and bound.topics and set(bound.topics) != set(topics):
+    named = bound.by_partition
+    if topics and named and set(named) != set(topics):
         rule = f"it has to name exactly the topics {', '.join(topics)}"
-        raise ConfigError(f"option {name}", ", ".join(bound.topics), rule)
-    for topic in bound.topics if pattern is not None else ():
+        raise ConfigError(f"option {name}", ", ".join(named), rule)
+    for topic in named if pattern is not None else ():
         if re.fullmatch(pattern or "", topic) is None:
             raise ConfigError(f"option {name}", topic, f"it does not match the pattern {pattern}")
 

@@ -46,17 +46,12 @@ def arrow_type(sql_type: str) -> pa.DataType:
     """Of a column's values, for a type that COLUMNS names."""
     import pyarrow as pa
 
-    types = {
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "smallint": pa.int16(),
-        "binary": pa.binary(),
-        "map<string,string>": pa.map_(pa.string(), pa.string()),
-        "map<string,binary>": pa.map_(pa.string(), pa.binary()),
-    }
-    return types[sql_type]
+    if sql_type.startswith("map<"):
+        return pa.map_(*map(arrow_type, sql_type[4:-1].split(",")))
+    if sql_type == "timestamp":
+        return pa.timestamp("us", tz="UTC")
+    names = {"int": "int32", "bigint": "int64", "smallint": "int16"}
+    return pa.type_for_alias(names.get(sql_type, sql_type))
 
 
 BODY_NAMES = ("body", "value")  # as Kafka's
@@ -78,8 +73,7 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied
 # as it was read. Columns of these names and other types mean something else, and are refused.
-_NEW_NAMES = ("offset", "id", "attempts", "log", "broker")
-_NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in _NEW_NAMES}
+_NEWLY_GIVEN = {n: COLUMNS[n].sql_type for n in ("offset", "id", "attempts", "log", "broker")}
 
 
 def sql_type(name: str, kind: pa.DataType) -> str:
@@ -138,11 +132,6 @@ def sink_columns(schema: StructType, topic: str | None) -> dict[str, str]:
             rule = "body and value are the same, and there can be but one of them"
             raise ConfigError("columns", f"{found[name]}, {field.name}", rule)
         found[name] = field.name
-    _check_needed(found, topic)
-    return found
-
-
-def _check_needed(found: dict[str, str], topic: str | None) -> None:
     if "body" not in found:
         rule = "a column body (or value), binary or string, is needed"
         raise ConfigError("columns", ", ".join(found.values()) or None, rule)
@@ -150,3 +139,4 @@ def _check_needed(found: dict[str, str], topic: str | None) -> None:
         raise ConfigError("option topic", None, "it is needed when there is no column topic")
     if topic is not None:
         found.pop("topic", None)
+    return found

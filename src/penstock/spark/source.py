@@ -226,7 +226,7 @@ class BatchReader(_Log, DataSourceReader):
         options = self._options
         with Brokers(self._options) as brokers:
             found = brokers.found()
-            named = {*options.starting.topics, *options.ending.topics} - found.topics
+            named = {*options.starting.by_partition, *options.ending.by_partition} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
             assigned = options.assigned.items()  # of topics that are there
