@@ -17,7 +17,7 @@ from penstock.errors import (
     LakeFailed,
     SchemaMismatch,
 )
-from penstock.pipelines.outages import Outages, Pauses, cause_line, is_crash, outage_of
+from penstock.pipelines.outages import Outages, cause_line, is_crash, outage_of
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.runner import end_late_workers
 
@@ -166,7 +166,14 @@ def test_rows_are_counted_over_all_attempts() -> None:
 
 
 def test_pauses_grow_until_something_was_done() -> None:
-    pauses = Pauses()
-    assert [pauses.next(0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert (pauses.next(3), pauses.failures) == (1, 1)
-    assert (pauses.next(3), pauses.failures) == (2, 2)
+    progress = Waits()
+    failures = iter(range(9))
+
+    def attempt() -> int:
+        if next(failures) == 7:
+            progress.report(Report(3), final=True)
+        raise AWAY
+
+    with pytest.raises(StopIteration):
+        Outages(progress, None).ride_out(attempt, 1)
+    assert progress.waits == [1, 2, 4, 8, 16, 30, 30, 1, 2]

@@ -13,6 +13,7 @@ that comes too late is both: a busy machine is waited for, and tried a few times
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -28,29 +29,15 @@ if TYPE_CHECKING:
 _PAUSE_S_MAX = 30.0
 
 
-class Pauses:
-    """Between a failure and the next attempt: twice as long each time, until something was done."""
-
-    def __init__(self) -> None:
-        self.failures = 0  # since something was done
-        self._done = 0
-
-    def next(self, done: int) -> float:
-        """The pause after one more failure, with this much done by now."""
-        if done != self._done:
-            self._done, self.failures = done, 0
-        self.failures += 1
-        return float(min(2 ** (self.failures - 1), _PAUSE_S_MAX))
-
-
 class Outages:
     """`wait_s_max`: of one outage; None waits as long as it lasts."""
 
     def __init__(self, progress: Progress, wait_s_max: float | None) -> None:
         self._progress = progress
         self._wait_s_max = wait_s_max
-        self._pauses = Pauses()
-        self._began_s: float | None = None
+        self._failures = 0  # since something was done
+        self._rows = 0  # that were done then
+        self._began_s = 0.0  # when the first of the failures was
 
     def ride_out(self, attempt: Callable[[], int], stopped: int) -> int:
         """What an attempt gives that no outage ended; `stopped` when a stop is requested meanwhile.
@@ -64,8 +51,7 @@ class Outages:
                 pause_s = self._pause(error)
                 if pause_s is None:
                     raise
-                reason = f"{cause_line(error)}; trying again in {pause_s:g} s"
-                self._progress.say(reason)
+                self._progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
                 self._progress.note(outages=self._progress.state.outages + 1, waiting=True)
             if self._progress.wait(pause_s):
                 return stopped
@@ -76,18 +62,15 @@ class Outages:
         is_outage, now_s = bool(outage_of(error)), time.monotonic()
         if not is_outage and not is_crash(error):
             return None
-        pause_s = self._pauses.next(self._progress.state.report.rows)
-        if self._pauses.failures == 1 or self._began_s is None:
-            self._began_s = now_s
-        if not is_outage:
-            return pause_s if self._pauses.failures <= limits.PIPELINE_CRASHES_MAX else None
-        if self._wait_s_max is not None:
-            left_s = self._began_s + self._wait_s_max - now_s
-            if left_s <= 0:
-                is_early = is_late(error) and self._pauses.failures <= limits.PIPELINE_CRASHES_MAX
-                return pause_s if is_early else None
-            return min(pause_s, left_s)
-        return pause_s
+        rows = self._progress.state.report.rows
+        if not self._failures or rows != self._rows:
+            self._failures, self._rows, self._began_s = 0, rows, now_s
+        self._failures += 1
+        pause_s = float(min(2 ** (self._failures - 1), _PAUSE_S_MAX))
+        left_s = math.inf if self._wait_s_max is None else self._began_s + self._wait_s_max - now_s
+        if not is_outage or (left_s <= 0 and is_late(error)):
+            return pause_s if self._failures <= limits.PIPELINE_CRASHES_MAX else None
+        return min(pause_s, left_s) if left_s > 0 else None
 
 
 # --- what went wrong, in one line ---
@@ -182,14 +165,11 @@ def cause_line(error: BaseException) -> str:
     text = str(error).strip()
     python = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     if python:
-        kind, said = python[-1]
-        return _cut(f"{kind}: {said}")
-    lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
-    first = next((line for line in lines if line and not line.startswith(_FRAMES)), "")
-    said = _SQLSTATE.sub("", _STREAM.sub("", first))
-    name = type(error).__name__
-    return _cut(said if name in said or said != first or not said else f"{name}: {said}") or name
-
-
-def _cut(line: str) -> str:
+        line = ": ".join(python[-1])
+    else:
+        lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
+        first = next((line for line in lines if line and not line.startswith(_FRAMES)), "")
+        said = _SQLSTATE.sub("", _STREAM.sub("", first))
+        name = type(error).__name__
+        line = (said if name in said or said != first or not said else f"{name}: {said}") or name
     return line if len(line) <= _LINE_CHARS_MAX else line[: _LINE_CHARS_MAX - 3] + "..."
