@@ -152,7 +152,7 @@ PROTOCOL = (
     Mutant(
         "committed_was_cut",
         _FOLLOWING,
-        "        return end < self.committed and not 0 < self.unclean_epoch <= self.epoch\n",
+        "        return end < self.committed and not self.is_unclean\n",
         "        return False\n",
         1_500,
         (("recover", 6.0),),

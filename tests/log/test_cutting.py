@@ -241,6 +241,18 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(disk: SimDisk) -> Non
     assert numbers == list(range(20 - len(numbers), 20))
 
 
+def test_what_is_kept_goes_when_the_log_begins_above_it(disk: SimDisk) -> None:
+    log = filled(disk)
+    log.cut(150)
+    writer = Writer(log)
+    for _ in range(60):
+        writer.write([body(n) for n in range(3)], epoch=9)
+    log.sync()
+    for floor, is_kept in ((150, True), (log.written_end, False)):
+        log.retain(floor, NOW_NS + 10**6 * limits.SECOND, 0, 0)
+        assert bool(files(disk)) is is_kept
+
+
 def test_nothing_is_kept_on_a_disk_that_is_almost_full(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,9 +285,11 @@ def test_a_log_that_is_reset_is_empty_at_its_new_start(disk: SimDisk, start: int
     log.retain(90, NOW_NS + 10**6 * limits.SECOND, 0, 0)
     assert 0 < log.start_offset <= 90
     last_id = log.last_id
+    first = log.start_offset
     removed = log.reset(start)
-    assert (removed.from_offset, removed.to_offset) == (kept_from := min(kept_bodies(disk)), 180)
-    assert kept_bodies(disk) == {n: body(n) for n in range(kept_from, 180)}
+    assert (removed.from_offset, removed.to_offset) == (first, 180)
+    is_kept = start < 180  # what lies below the new start, retention has removed elsewhere
+    assert kept_bodies(disk) == {n: body(n) for n in range(first, 180) if is_kept}
     for _ in range(2):
         assert (log.start_offset, log.written_end, log.synced_end) == (start, start, start)
         assert (log.epochs(), log.last()) == ((), (0, start, 0))
@@ -287,6 +301,12 @@ def test_a_log_that_is_reset_is_empty_at_its_new_start(disk: SimDisk, start: int
     assert log.epochs() == ((1, start),)
     log.close()
     assert verify(disk, find(disk, PATH)).findings == []
+
+
+def test_what_an_election_by_force_gave_up_is_kept_below_the_new_start(disk: SimDisk) -> None:
+    log = filled(disk)
+    log.reset(5000, unclean=True)
+    assert kept_bodies(disk) == {n: body(n) for n in range(180)}
 
 
 def test_a_recycled_file_never_brings_back_offsets_of_a_log_that_was_reset(disk: SimDisk) -> None:

@@ -146,6 +146,10 @@ class PartitionLog(WrittenLog):
         self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
+        self._aside().drop_below(self.start_offset)
+
+    def _aside(self) -> Aside:
+        return Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
 
     # --- what a leader decides ---
 
@@ -203,7 +207,7 @@ class PartitionLog(WrittenLog):
         to_offset = self.written_end
         mark = Mark(min(self.synced_end, offset), offset, self.last_id)
         self._lower_mark(mark, offset, is_emptied=batch is None)
-        aside = Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
+        aside = self._aside()
         cutting = Cutting(self._disk, self.path, self._segments, aside)
         try:
             removed = cutting.cut(number, position, offset)
@@ -245,14 +249,17 @@ class PartitionLog(WrittenLog):
         self._reader.forget_positions()
         return end_offset
 
-    def reset(self, start_offset: int) -> Removed:
-        """An empty log that begins at `start_offset`. Durable on return. Raises as `cut` does."""
+    def reset(self, start_offset: int, unclean: bool = False) -> Removed:
+        """An empty log that begins at `start_offset`. Durable on return. Raises as `cut` does. What
+        lies below, the leader's retention has removed: it is kept only if `unclean`."""
         if start_offset < 0:
             raise CutRefused(self.path, start_offset, "offsets begin at 0")
         self._check_not_busy()
         from_offset, to_offset = self.start_offset, self.written_end
         self._lower_mark(Mark(0, 0, self.last_id), 0, is_emptied=True)
-        aside = Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
+        aside = self._aside()
+        if start_offset >= to_offset and not unclean:
+            aside.bytes_max = 0
         cutting = Cutting(self._disk, self.path, self._segments, aside)
         try:
             removed = cutting.cut(0, 0, from_offset)

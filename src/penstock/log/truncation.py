@@ -27,9 +27,9 @@ after an election by force they may be all that is left of them. So a cut keeps 
 files `cut-<number>-<first offset>.log` of the partition's directory. Each is a segment under
 another name: a head, and batches.
 
-The files are bounded in bytes and kept only while the disk has room; the oldest go first. When one
-cut removes more than that, its lowest offsets stay, for they continue the log. A failure to keep
-something never holds up the cut.
+The files are bounded in bytes and kept only while the disk has room; the oldest go first, and each
+when the log begins above it. When one cut removes more than that, its lowest offsets stay, for they
+continue the log. A failure to keep something never holds up the cut.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Aside:
         self._disk = disk
         self._directory = directory
         self._owner = owner
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self.kept: list[str] = []  # the files made, in the order in which they were
 
     def plan(self, sizes: list[int]) -> int:
@@ -132,12 +132,12 @@ class Aside:
         for them."""
         try:
             spare_bytes = self._disk.free_bytes(self._directory) - limits.DISK_FREE_BYTES_MIN
-            room = min(self._bytes_max, spare_bytes)
+            room = min(self.bytes_max, spare_bytes)
             count, total = 0, 0
             while count < len(sizes) and total + sizes[count] <= room:
                 total += sizes[count]
                 count += 1
-            self._drop_oldest(self._bytes_max - total)
+            self._drop_oldest(self.bytes_max - total)
         except OSError:
             return 0
         return count
@@ -151,6 +151,13 @@ class Aside:
                 return
             self._disk.unlink(path)
             left -= sizes[path]
+
+    def drop_below(self, start_offset: int) -> None:
+        """Retention goes for what was cut, too. Raises OSError."""
+        for name in self._disk.listdir(self._directory):
+            first_offset = names.cut_base(name)
+            if first_offset is not None and first_offset < start_offset:
+                self._disk.unlink(os.path.join(self._directory, name))
 
     def _files(self) -> dict[int, str]:
         """By number."""

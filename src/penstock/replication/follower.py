@@ -150,7 +150,12 @@ class PartitionFollower:
         self._follow(start)
 
     def _is_below_committed(self, end: int) -> bool:
-        return end < self.committed and not 0 < self.unclean_epoch <= self.epoch
+        return end < self.committed and not self.is_unclean
+
+    @property
+    def is_unclean(self) -> bool:
+        """An election by force may have given up what was committed."""
+        return 0 < self.unclean_epoch <= self.epoch
 
     def _follow(self, end: int) -> None:
         self.state = Following.FOLLOWING

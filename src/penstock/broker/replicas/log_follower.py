@@ -111,7 +111,6 @@ class LogFollower:
         self.log, self.own = files.log, files.own
         self.listed = False  # the record has this replica among the members
         self.leader = NO_NODE  # whose session this is
-        self.cuts: list[Removed] = []  # of this incarnation
         self._replication = replication
         self._target = target_of(files.key)
         self._syncs = syncs
@@ -289,8 +288,7 @@ class LogFollower:
         if self.log.busy:
             self._awaited = Awaited.SYNC
             return
-        unclean = 0 < self.machine.unclean_epoch <= self.machine.epoch
-        self._note_cut(self.log.cut(effect.end, unclean))
+        self._note_cut(self.log.cut(effect.end, self.machine.is_unclean))
 
     def _begin(self, node: int, effect: Begin) -> None:
         if self.log.busy:
@@ -298,10 +296,9 @@ class LogFollower:
             return
         if not self._copies():
             return
-        self._note_cut(self.log.reset(effect.start))
+        self._note_cut(self.log.reset(effect.start, self.machine.is_unclean))
 
     def _note_cut(self, removed: Removed) -> None:
-        self.cuts.append(removed)
         if self._watch is not None:
             self._watch.cut(removed)
 
