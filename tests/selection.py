@@ -22,7 +22,6 @@ LONG = (
     "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
     "tests/cluster/test_storm.py",
-    "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",
     "tests/e2e/test_disk_full.py",
     "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",

@@ -153,14 +153,6 @@ def _agreed(one: Lookupd, two: Lookupd, killed: Node) -> bool:
     return ports not in ([], [killed.ports[0]]) and answer == two.get("/lookup?topic=found")
 
 
-def test_every_node_is_started_again_one_after_the_other(cluster: Cluster) -> None:
-    with Traffic(cluster, "rolled") as traffic:
-        for node in cluster.nodes:
-            assert node.stop() == 0
-            bring_back(cluster, node, "rolled")
-    check(traffic.told())
-
-
 def test_etcd_is_away_and_all_goes_on(cluster: Cluster) -> None:
     with Traffic(cluster, "alone") as traffic:
         before = cluster.leader("alone")
