@@ -117,8 +117,8 @@ class TestOffice:
 
 
 class TestElections:
-    def elect(self, before: Situation, after: Situation) -> list[PartitionChange]:
-        controller, now_ns = acting(before)
+    def elect(self, after: Situation) -> list[PartitionChange]:
+        controller, now_ns = acting(situation(NODES, CALM))
         controller.tick(after, now_ns)
         controller.tick(after, now_ns + ELECT_AFTER_NS - 1)
         assert changes(controller) == []
@@ -127,20 +127,19 @@ class TestElections:
 
     def test_a_leader_whose_node_is_missing_is_replaced_and_left_out(self) -> None:
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
-        (change,) = self.elect(situation(NODES, CALM), gone)
+        (change,) = self.elect(gone)
         assert change.record == elected(CALM[T0].record, LeaderId(2, 12, 102), (member(1),))
 
     def test_one_that_answers_is_not_missing(self) -> None:
         """Its key has gone with the coordinator's trouble."""
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM, reachable={1})
-        assert self.elect(situation(NODES, CALM), gone) == []
+        assert self.elect(gone) == []
 
     def test_who_may_not_lead_is_passed_over(self) -> None:
         suspect = node(2, generation=2, memory_lost_generation=2)
         nodes = {1: node(1, incarnation=None), 2: suspect, 3: node(3), 4: node(4)}
         one = seen(record(None, (1, 2, 3, 4), (1, 2, 3, 4)), waits=False)
-        after = situation(nodes, {T0: one._replace(unable=frozenset({3}))})
-        (change,) = self.elect(situation(NODES, CALM), after)
+        (change,) = self.elect(situation(nodes, {T0: one._replace(unable=frozenset({3}))}))
         assert change.record is not None
         assert change.record.leader == LeaderId(4, 14, 104)
 

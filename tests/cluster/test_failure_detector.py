@@ -1,5 +1,6 @@
 """What a node may conclude from silence."""
 
+from cases import each
 from penstock.cluster.documents import NodeDocument
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
@@ -151,48 +152,39 @@ MEMBERS = (Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1))
 RECORD = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
 
 
-def corrupt_here(*names: PartitionName) -> CorruptReplicas:
+@each(
+    ("here", "reported", "reached", "successor"),
+    [
+        (OTHER, {}, (2, 3), None),  # a sound one waits for none
+        (ORDERS, {}, (2, 3), 3),  # which is preferred
+        (ORDERS, {}, (2,), 2),
+        (ORDERS, {}, (9,), None),  # it is no member
+        (ORDERS, {}, (), None),
+        (ORDERS, {3: (ORDERS,), 2: (OTHER,)}, (2, 3), 2),
+        (ORDERS, {3: (ORDERS,), 2: (OTHER, ORDERS)}, (2, 3), None),
+    ],
+)
+def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches(
+    here: PartitionName,
+    reported: dict[int, tuple[PartitionName, ...]],
+    reached: tuple[int, ...],
+    successor: int | None,
+) -> None:
     corrupt_replicas = CorruptReplicas(own=1)
-    corrupt_replicas.corrupt = frozenset(names)
-    return corrupt_replicas
-
-
-def test_a_sound_replica_waits_for_none() -> None:
-    corrupt_replicas = corrupt_here(OTHER)
-    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
-
-
-def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
-    corrupt_replicas = corrupt_here(ORDERS)
-    assert corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 3  # which is preferred
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2,)) == 2
-    assert corrupt_replicas.successor(ORDERS, RECORD, (9,)) is None  # it is no member
-    assert not corrupt_replicas.should_wait(ORDERS, RECORD, ())
-
-
-def test_not_to_one_that_is_corrupt_as_well() -> None:
-    corrupt_replicas = corrupt_here(ORDERS)
-    corrupt_replicas.reported(3, (ORDERS,))
-    corrupt_replicas.reported(2, (OTHER,))
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 2
-    corrupt_replicas.reported(2, (OTHER, ORDERS))
-    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
-    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
+    corrupt_replicas.corrupt = frozenset({here})
+    for node, names in reported.items():
+        corrupt_replicas.reported(node, names)
+    assert corrupt_replicas.successor(ORDERS, RECORD, reached) == successor
+    assert corrupt_replicas.should_wait(ORDERS, RECORD, reached) == (successor is not None)
 
 
 def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
-    corrupt_replicas = corrupt_here()
+    corrupt_replicas = CorruptReplicas(own=1)
     corrupt_replicas.reported(3, (ORDERS,))
     assert not corrupt_replicas.may_be_given(ORDERS, 3)
     assert corrupt_replicas.may_be_given(OTHER, 3)
     corrupt_replicas.reported(3, ())  # it was repaired
     assert corrupt_replicas.may_be_given(ORDERS, 3)
-
-
-def test_what_a_node_has_said_ends_with_its_link() -> None:
-    corrupt_replicas = corrupt_here()
     corrupt_replicas.reported(3, (ORDERS,))
     corrupt_replicas.unlinked(3)
     assert corrupt_replicas.may_be_given(ORDERS, 3)

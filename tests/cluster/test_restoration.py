@@ -1,6 +1,6 @@
 """Metadata that went back, made again from what the nodes remember."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -35,12 +35,10 @@ UUID = 5
 ALL_COUNT = 1 << 30
 
 
-def record(
-    epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()
-) -> PartitionRecord:
+def record(epoch: int, leader: int | None, *nodes: int) -> PartitionRecord:
     members = tuple(Member(node, node + 100, 1) for node in nodes)
     leader_id = None if leader is None else LeaderId(leader, 1, leader + 100)
-    return PartitionRecord(7, epoch, leader_id, members, 1, tuple(wanted) or nodes)
+    return PartitionRecord(7, epoch, leader_id, members, 1, nodes)
 
 
 def memory(
@@ -63,6 +61,8 @@ def standing(
 
 
 OLD, NEW = record(5, 1, 1, 2, 3), record(7, 2, 2, 3)
+SMALLER = NEW._replace(members=NEW.members[:1])
+BOTH = [memory(2, 50, NEW), memory(3, 44, NEW)]
 
 
 def restored(there: CoordinatorState, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
@@ -73,61 +73,38 @@ def test_what_stands_there_is_kept_where_it_is_as_new() -> None:
     newer = record(8, 3, 3)
     resigned = NEW._replace(leader=None)
     for there in (standing(NEW), standing(newer), standing(resigned, revision=60)):
-        plan = restored(there, memory(2, 50, NEW), memory(3, 44, NEW))
+        plan = restored(there, *BOTH)
         assert (plan.put, plan.kept, plan.left) == ({}, (ORDERS,), {})
 
 
 def test_in_one_epoch_the_later_revision_counts() -> None:
-    smaller = NEW._replace(members=NEW.members[:1])
-    plan = restored(standing(NEW, 40), memory(2, 50, smaller), memory(3, 44, NEW))
-    assert plan.put == {ORDERS: smaller}
+    plan = restored(standing(NEW, 40), memory(2, 50, SMALLER), memory(3, 44, NEW))
+    assert plan.put == {ORDERS: SMALLER}
 
 
 def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
-    smaller = NEW._replace(members=NEW.members[:1])
-    plan = restored(standing(OLD, restorations=1), memory(2, 5, smaller, 1), memory(3, 900, NEW, 0))
-    assert plan.put == {ORDERS: smaller}
+    plan = restored(standing(OLD, restorations=1), memory(2, 5, SMALLER, 1), memory(3, 900, NEW, 0))
+    assert plan.put == {ORDERS: SMALLER}
 
 
 @each(
     ("there", "memories", "reason"),
     [
         (standing(OLD), [memory(3, 44, NEW)], "nodes 2 have not reported"),
+        # 3 may have been taken in, and elected
+        (standing(OLD), [memory(2, 50, SMALLER)], "nodes 3 have not reported"),
+        (standing(OLD), [BOTH[0], memory(3, 44, record(7, 3, 2, 3))], "epoch 7 has two leaders"),
+        (standing(record(7, 3, 2, 3)), BOTH, "one in the coordinator"),
+        (standing(OLD, topic=TOPIC_OF._replace(deleted=True)), BOTH, "its topic is deleted"),
+        (standing(OLD, topic=TOPIC_OF._replace(identity=8)), BOTH, "its topic was made again"),
         (
             standing(OLD),
-            [
-                memory(2, 50, record(7, 2, 2, wanted=(2, 3)))
-            ],  # 3 may have been taken in, and elected
-            "nodes 3 have not reported",
-        ),
-        (
-            standing(OLD),
-            [memory(2, 50, NEW), memory(3, 44, record(7, 3, 2, 3))],
-            "epoch 7 has two leaders",
-        ),
-        (
-            standing(record(7, 3, 2, 3)),
-            [memory(2, 50, NEW), memory(3, 44, NEW)],
-            "one in the coordinator",
-        ),
-        (
-            standing(OLD, topic=TOPIC_OF._replace(deleted=True)),
-            [memory(2, 50, NEW), memory(3, 44, NEW)],
-            "its topic is deleted",
-        ),
-        (
-            standing(OLD, topic=TOPIC_OF._replace(identity=8)),
-            [memory(2, 50, NEW), memory(3, 44, NEW)],
-            "its topic was made again",
-        ),
-        (
-            standing(OLD),
-            [memory(2, 50, NEW), memory(3, 44, record(2, 3, 3)._replace(identity=9))],
+            [BOTH[0], memory(3, 44, record(2, 3, 3)._replace(identity=9))],
             "nodes remember two topics of this name",
         ),
         (
             standing(None, topic=None),
-            [one._replace(topics={}) for one in (memory(2, 50, NEW), memory(3, 44, NEW))],
+            [one._replace(topics={}) for one in BOTH],
             "no node knows the settings of its topic",
         ),
     ],
@@ -247,7 +224,7 @@ def view_of(one: Memory) -> View:
 
 def test_nodes_go_on_when_all_of_it_is_there() -> None:
     desk = Desk({ORDERS: OLD})
-    memories = [memory(1, 30, OLD), memory(2, 50, NEW), memory(3, 44, NEW)]
+    memories = [memory(1, 30, OLD), *BOTH]
     views = [view_of(one) for one in memories]
     for view in views:
         desk.follow(view)
@@ -262,18 +239,16 @@ def test_nodes_go_on_when_all_of_it_is_there() -> None:
 
 def test_a_coordinator_that_was_emptied_is_filled_again() -> None:
     desk = Desk({}, uuid=None)
-    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
-    plan = restoration(desk.standing(), memories)
+    plan = restoration(desk.standing(), BOTH)
     assert set(desk.carry_out(plan)) == {Outcome.DONE}
-    view = view_of(memories[0])
+    view = view_of(BOTH[0])
     desk.follow(view)
     assert (view.refusal(ORDERS), view.topics["orders"].document) == ("", TOPIC_OF)
 
 
 def test_what_changed_meanwhile_refuses_all_of_it() -> None:
     desk = Desk({ORDERS: OLD})
-    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
-    plan = restoration(desk.standing(), memories)
+    plan = restoration(desk.standing(), BOTH)
     desk.store.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))
     assert desk.carry_out(plan)[0] is Outcome.REFUSED
 
