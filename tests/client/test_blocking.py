@@ -8,13 +8,7 @@ import pytest
 from e2e.daemon import Daemon, shared_daemon
 from e2e.lookupd import eventually
 from penstock.client import BlockingConsumer, BlockingProducer, NotStarted
-from penstock.errors import (
-    ClientClosed,
-    ConfigError,
-    ConnectFailed,
-    MessageSettled,
-    NameInvalid,
-)
+from penstock.errors import ClientClosed, ConfigError, ConnectFailed, MessageSettled, NameInvalid
 
 daemon = shared_daemon("--durability=os")
 

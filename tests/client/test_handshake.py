@@ -14,11 +14,7 @@ from penstock.client import framing, handshake
 from penstock.client import ids as unique
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.handshake import identify
-from penstock.client.options import (
-    ConsumerOptions,
-    address_list,
-    settle_options,
-)
+from penstock.client.options import ConsumerOptions, address_list, settle_options
 from penstock.errors import ConfigError
 from penstock.wire.extfilter import ExtFilter, FilterType
 from penstock.wire.frames import Frame, FrameType, encode_frame

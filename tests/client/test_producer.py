@@ -6,13 +6,7 @@ import gc
 import pytest
 
 from penstock.client import OutcomeUnknown, Producer, Published
-from penstock.errors import (
-    ConfigError,
-    ConnectFailed,
-    ConnectionLost,
-    ProducerFull,
-    PublishTimeout,
-)
+from penstock.errors import ConfigError, ConnectFailed, ConnectionLost, ProducerFull, PublishTimeout
 from penstock.wire.frames import FrameType, encode_frame
 from penstock.wire.traced import encode_reply, split_many, split_one
 

@@ -11,13 +11,7 @@ from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, Channe
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import Versioned, View
-from penstock.errors import (
-    ChangeUnknown,
-    ChannelUnconfirmed,
-    NotFound,
-    PenstockError,
-    Refused,
-)
+from penstock.errors import ChangeUnknown, ChannelUnconfirmed, NotFound, PenstockError, Refused
 from penstock.limits import ATTEMPT_NS, CHANNEL_REQUEST_NS, COORDINATOR_RETRY_NS, MS
 from penstock.replication.leader import Outcome
 from penstock.replication.record import LeaderId, Member, PartitionRecord

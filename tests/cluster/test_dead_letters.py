@@ -213,9 +213,7 @@ def received(world: JoinedCluster, channel: str, count: int) -> list[bytes]:
     return sorted(found)
 
 
-def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
-    world: JoinedCluster,
-) -> None:
+def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(world: JoinedCluster) -> None:
     make(world, world.nodes[0], "known")
     world.away.update(range(3))
     assert Asked(world.nodes[0], "known").is_made
@@ -225,9 +223,7 @@ def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     assert Asked(world.nodes[1], "known").is_made
 
 
-def test_a_leader_that_does_not_know_it_yet_is_waited_for(
-    world: JoinedCluster,
-) -> None:
+def test_a_leader_that_does_not_know_it_yet_is_waited_for(world: JoinedCluster) -> None:
     """It would begin the channel behind what it acknowledges meanwhile."""
     make(world, world.nodes[0], "first")
     leader = world.led_by("orders", 0)
@@ -278,9 +274,7 @@ def test_what_is_not_there_is_not_found(world: JoinedCluster) -> None:
         assert isinstance(Asked(world.nodes[0], channel, deletes, topic).error, NotFound)
 
 
-def test_a_topic_that_is_deleted_while_a_channel_is_made(
-    world: JoinedCluster,
-) -> None:
+def test_a_topic_that_is_deleted_while_a_channel_is_made(world: JoinedCluster) -> None:
     world.cut_off(0)
     asked = Asked(world.nodes[0], "lost")
     world.run(0.2)

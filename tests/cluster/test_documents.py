@@ -282,9 +282,7 @@ def test_two_changes_of_a_key_follow_one_another() -> None:
     outcomes: list[Outcome] = []
     for _ in range(2):
         proposal = Proposal(
-            Put("a", b"1"),
-            (RevisionIs("a", 0),),
-            lambda settled: outcomes.append(settled.outcome),
+            Put("a", b"1"), (RevisionIs("a", 0),), lambda settled: outcomes.append(settled.outcome)
         )
         desk.batches.add(proposal)
     desk.batches.flush()

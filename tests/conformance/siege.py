@@ -170,9 +170,7 @@ class Attacker:
 
 
 def besiege(
-    port: int,
-    script: Callable[[random.Random], list[bytes]],
-    check: Callable[[bytes], None],
+    port: int, script: Callable[[random.Random], list[bytes]], check: Callable[[bytes], None]
 ) -> int:
     """Rounds of some connections at a time, their pieces mixed, a few at least, however long they
     take. A bad round shows its seed."""

@@ -135,11 +135,7 @@ def in_the_log(data_path: Path, topic: str, partition: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("durability", "places"),
-    [
-        ("os", TOPICS),
-        ("disk", PARTITIONS),
-        pytest.param("disk", TOPICS, marks=pytest.mark.long),
-    ],
+    [("os", TOPICS), ("disk", PARTITIONS), pytest.param("disk", TOPICS, marks=pytest.mark.long)],
 )
 def test_commits_under_load_and_kills(
     tmp_path: Path, durability: str, places: tuple[Place, ...]

@@ -11,14 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Self
 
-from penstock.wire.frames import (
-    HEARTBEAT,
-    Frame,
-    Message,
-    decode_message,
-    encode_bodies,
-    with_size,
-)
+from penstock.wire.frames import HEARTBEAT, Frame, Message, decode_message, encode_bodies, with_size
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 

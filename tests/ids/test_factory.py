@@ -82,8 +82,7 @@ NOW_NS_GUID = 1_790_000_000 * 10**9
 
 nodes = st.integers(0, 1023)
 walls = st.one_of(
-    st.integers(NOW_NS_GUID - 10**9, NOW_NS_GUID + 10**9),
-    st.integers(-(10**18), 2**62),
+    st.integers(NOW_NS_GUID - 10**9, NOW_NS_GUID + 10**9), st.integers(-(10**18), 2**62)
 )
 
 

@@ -14,15 +14,7 @@ from cases import each
 from penstock import kernel
 from penstock.kernel import BatchCheck, Columns, Section, Values, codec
 
-from .batches import (
-    U64,
-    U64_MAX,
-    batch_arguments,
-    section,
-    short_batch,
-    with_crc,
-    with_trailer,
-)
+from .batches import U64, U64_MAX, batch_arguments, section, short_batch, with_crc, with_trailer
 
 BODIES = [b"first", b"", b"the third"]
 

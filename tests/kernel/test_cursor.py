@@ -4,14 +4,7 @@ from typing import Any
 
 from penstock.kernel import Held, Stray
 
-from .turns import (
-    SECOND,
-    Side,
-    bodies,
-    finished,
-    gone,
-    stray,
-)
+from .turns import SECOND, Side, bodies, finished, gone, stray
 
 # --- empty, seek, skip, lose ---
 

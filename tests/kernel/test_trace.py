@@ -358,11 +358,7 @@ def test_one_message_is_picked_out_of_runs(functions: ModuleType) -> None:
 
 
 @given(RECORDS, st.sampled_from([0, 1, 3, 79, 1 << 22]), st.sampled_from([0, 42]))
-def test_both_forms_agree(
-    rows: list[tuple[int, ...]],
-    message_id: int,
-    trace_id: int,
-) -> None:
+def test_both_forms_agree(rows: list[tuple[int, ...]], message_id: int, trace_id: int) -> None:
     data = packed(*rows)
     single = bytes(kernel.expand_events(data, MANY))
     assert single == bytes(codec.expand_events(data, MANY))

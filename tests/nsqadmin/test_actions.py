@@ -11,13 +11,7 @@ from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.actions import (
-    Actions,
-    NotCertain,
-    OfCluster,
-    Operation,
-    StillRegistered,
-)
+from penstock.nsqadmin.actions import Actions, NotCertain, OfCluster, Operation, StillRegistered
 from penstock.nsqadmin.api import error_response
 from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
 

@@ -74,10 +74,7 @@ def test_no_form_of_a_body_gets_around_a_mask(body: bytes) -> None:
     assert b"7777" not in found.replace(b"\0", b"")
 
 
-@each(
-    "body",
-    [b'{ "a" : 1 }', b'{"text": "your pin is secret", "json": "{\\"a\\": \\"pin\\"}"}'],
-)
+@each("body", [b'{ "a" : 1 }', b'{"text": "your pin is secret", "json": "{\\"a\\": \\"pin\\"}"}'])
 def test_without_a_masked_field_every_byte_stays(body: bytes) -> None:
     assert messages.masked(message(body), ["pin"]).body == body
 

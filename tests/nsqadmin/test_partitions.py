@@ -15,13 +15,7 @@ from penstock.nsqadmin.noderecords import holding, words_about, words_of
 from penstock.nsqadmin.pages.channel_messages import said as said_of_move
 from penstock.nsqadmin.pages.lookup import idle_topics
 from penstock.nsqadmin.pages.nodes import all_rows
-from penstock.nsqadmin.pages.partitions import (
-    REPLICAS,
-    channel_rows,
-    replica_row,
-    said,
-    topic_rows,
-)
+from penstock.nsqadmin.pages.partitions import REPLICAS, channel_rows, replica_row, said, topic_rows
 from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress

@@ -34,10 +34,7 @@ def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Runnin
     nsqd.call(stop)
     assert client.ask(pub("stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
     assert client.is_closed()
-    for command, code in (
-        (mpub("stopped", [b"x"]), b"MPUB"),
-        (dpub("stopped", 5, b"x"), b"DPUB"),
-    ):
+    for command, code in ((mpub("stopped", [b"x"]), b"MPUB"), (dpub("stopped", 5, b"x"), b"DPUB")):
         assert nsqd.answer_to(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
 
 

@@ -23,11 +23,7 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.errors import FetchFailed
-from penstock.limits import (
-    ABSENCE_GRACE_NS,
-    CONTROLLER_SETTLE_NS,
-    NODE_LEASE_NS,
-)
+from penstock.limits import ABSENCE_GRACE_NS, CONTROLLER_SETTLE_NS, NODE_LEASE_NS
 from penstock.net.exchange import Request, Response
 from penstock.net.http_client import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup

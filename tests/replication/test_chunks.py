@@ -14,14 +14,7 @@ from penstock.kernel import crc32c
 from penstock.log.fold import Position
 from penstock.replication.chunks import Assembly, Key
 from penstock.replication.effects import Hello
-from penstock.replication.frames import (
-    Frame,
-    FrameBroken,
-    Frames,
-    RowFrame,
-    Target,
-    encode,
-)
+from penstock.replication.frames import Frame, FrameBroken, Frames, RowFrame, Target, encode
 from penstock.replication.journal import HelloJournal, SendRecord
 from penstock.replication.matching import Chain
 

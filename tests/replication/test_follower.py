@@ -124,11 +124,7 @@ def test_an_empty_log_begins_where_the_leader_says() -> None:
     follower = Follower(MemoryLog([]))
     follower.greet()
     follower.machine.begin_at(SESSION, 0)
-    assert follower.effects() == [
-        Begin(0),
-        Matched(SESSION, 0),
-        Acknowledge(SESSION, 5, 102, 0, 0),
-    ]
+    assert follower.effects() == [Begin(0), Matched(SESSION, 0), Acknowledge(SESSION, 5, 102, 0, 0)]
 
 
 def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:

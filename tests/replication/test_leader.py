@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.limits import (
-    AUTHORITY_NS,
-    ISOLATED_DELIVERY_NS,
-    ISOLATED_PUBLISH_NS,
-    SECOND,
-)
+from penstock.limits import AUTHORITY_NS, ISOLATED_DELIVERY_NS, ISOLATED_PUBLISH_NS, SECOND
 from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
 from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, ReadRecord
 from penstock.replication.leader import Outcome, PartitionLeader

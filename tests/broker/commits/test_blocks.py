@@ -9,11 +9,7 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
-from penstock.kernel import (
-    Section,
-    crc32c,
-    encode_batch,
-)
+from penstock.kernel import Section, crc32c, encode_batch
 
 T = TypeVar("T")
 Sections = dict[int, dict[int, int | bytes]]

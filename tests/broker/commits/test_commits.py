@@ -5,12 +5,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.commit import Committed
-from penstock.errors import (
-    NotFound,
-    Refused,
-    StageDamaged,
-    TopicChanged,
-)
+from penstock.errors import NotFound, Refused, StageDamaged, TopicChanged
 from sim.disk import SimDisk
 
 from ..staging import (

@@ -35,11 +35,7 @@ class Writer:
     does not know the outcome of. Others publish beside it."""
 
     def __init__(
-        self,
-        disk: Tripwire,
-        places: tuple[Place, ...],
-        durability: str,
-        rng: random.Random | None,
+        self, disk: Tripwire, places: tuple[Place, ...], durability: str, rng: random.Random | None
     ) -> None:
         self.disk = disk
         self.places = places

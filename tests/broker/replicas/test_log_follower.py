@@ -28,12 +28,7 @@ from penstock.log.ledger import Ledger, LedgerNode, ReplicaEntry
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import read_replica
 from penstock.replication.effects import Acknowledge, Hello, Refuse, ReportExtent
-from penstock.replication.journal import (
-    HelloJournal,
-    RequestSnapshot,
-    RequestSync,
-    SendRecord,
-)
+from penstock.replication.journal import HelloJournal, RequestSnapshot, RequestSync, SendRecord
 from sim.disk import Fault
 from sim.threads import Threads
 

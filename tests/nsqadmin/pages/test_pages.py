@@ -13,10 +13,7 @@ TOPIC = "orders"
 @pytest.fixture(scope="module", autouse=True)
 def orders(installation: Installation) -> Iterator[None]:
     """A topic with a channel, a message, and somebody who listens."""
-    with (
-        installation.topic(TOPIC, "billing", bodies=[b"hello"]) as nsqd,
-        nsqd.client() as client,
-    ):
+    with installation.topic(TOPIC, "billing", bodies=[b"hello"]) as nsqd, nsqd.client() as client:
         client.identify(client_id="me", hostname="till-7", user_agent="a test/1.0",
                         heartbeat_interval=HOUR_MS)  # fmt: skip
         client.sub(TOPIC, "billing")
