@@ -13,31 +13,9 @@ TOPICS = [b"a", b"b", b"c.d", b"e#ephemeral"]
 CHANNELS = [b"x", b"y#ephemeral"]
 BAD_NAMES = [b"", b"a$", b"x" * 65, b"#ephemeral", b"\xff", b"a b"]
 NUMBERS = [b"", b"0", b"1", b"5", b"2500", b"2501", b"-1", b"99999999999999999999", b"0x1", b"1.5"]
-SIZES = [
-    -(1 << 31),
-    -1,
-    0,
-    1,
-    4,
-    100,
-    1 << 20,
-    (1 << 20) + 1,
-    5 << 20,
-    (5 << 20) + 1,
-    (1 << 31) - 1,
-]
-SPEECH = [
-    b"PUB ",
-    b"MPUB ",
-    b"FIN ",
-    b"SUB a x\n",
-    b"CLS\n",
-    b"\n",
-    b"\r\n",
-    b" ",
-    b"\x00",
-    b"  V2",
-]
+LARGE = [1 << 20, (1 << 20) + 1, 5 << 20, (5 << 20) + 1, (1 << 31) - 1]
+SIZES = [-(1 << 31), -1, 0, 1, 4, 100, *LARGE]
+SPEECH = [b"PUB ", b"MPUB ", b"FIN ", b"SUB a x\n", b"CLS\n", b"\n", b"\r\n", b" ", b"\x00", MAGIC]
 FIELDS = {
     "client_id": ["", "x", 5, None],
     "feature_negotiation": [True, False, 1],

@@ -44,15 +44,7 @@ BODIES = [
 ]  # fmt: skip
 USUAL = {b"topic": b"t", b"channel": b"c"}
 SLOW = ("/debug/pprof/profile", "/debug/pprof/heap")  # one at a time, and in a thread
-PLAIN = (
-    "/debug/pprof",
-    "/ping",
-    "/info",
-    "/metrics",
-    "/connections",
-    "/config",
-    "/nodes",
-)  # take none
+TAKES_NONE = ("/debug/pprof", "/ping", "/info", "/metrics", "/connections", "/config", "/nodes")
 
 
 def paths_of(table: dict[str, Route]) -> list[tuple[str, str]]:
@@ -142,7 +134,7 @@ def test_parameters_of_nsqd(daemon: Daemon) -> None:
         for method, path in NSQD:
             if (method, path) in [("POST", drastic) for drastic in DRASTIC]:
                 continue
-            for name in PARAMETERS[:1] if path.startswith(PLAIN) else PARAMETERS:
+            for name in PARAMETERS[:1] if path.startswith(TAKES_NONE) else PARAMETERS:
                 for value in VALUES[next(turn) % STRIDE :: STRIDE]:
                     target = with_values(path, name, value)
                     odd.ask(b"%b %b HTTP/1.1\r\nHost: localhost" % (method.encode(), target), b"x")
