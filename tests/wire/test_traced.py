@@ -38,15 +38,10 @@ def test_one_message_without_a_body_is_refused(length: int) -> None:
     assert refused.value.data == b"E_BAD_MESSAGE PUB_TRACE invalid message body size %d" % length
 
 
-def test_many_messages_keep_their_order_and_their_trace_ids() -> None:
-    messages = [(7, b"one"), (0, b"two"), ((1 << 64) - 1, b"t")]
-    assert split_many(many(*messages), NOT_LIMITED) == messages
-
-
-def test_the_largest_message_is_taken_and_one_byte_more_is_not() -> None:
-    body = many((1, b"a"), (2, b"12345"))
-    assert split_many(body, 5) == [(1, b"a"), (2, b"12345")]
-    assert refusal(body, 4) == (
+def test_many_messages_come_in_order_the_largest_too_and_one_byte_more_is_refused() -> None:
+    messages = [(7, b"one"), (0, b"12345"), ((1 << 64) - 1, b"t")]
+    assert split_many(many(*messages), 5) == messages
+    assert refusal(many(*messages), 4) == (
         Fault.MESSAGE_TOO_BIG,
         b"E_BAD_MESSAGE MPUB_TRACE message too big 13 > 4",
     )
