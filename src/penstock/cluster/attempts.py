@@ -134,6 +134,7 @@ class Attempts:
         attempt.is_requested = False
         attempt.draw_ns = self._now_ns + ATTEMPT_AGAIN_NS
         if settled.outcome is Outcome.UNKNOWN:
+            attempt.reason = settled.reason or _NO_ANSWER
             attempt.draw_ns = self._now_ns + COORDINATOR_RETRY_NS
         elif settled.outcome is Outcome.REFUSED:
             attempt.refused_at = drawn_at

@@ -118,11 +118,13 @@ class Settled(NamedTuple):
     """The answer to a transaction.
 
     `revision`: DONE, that of its changes; REFUSED, the one at which it was compared; UNKNOWN: 0.
-    `found`: REFUSED, the compared keys as they stood then. A key that is not there is left out."""
+    `found`: REFUSED, the compared keys as they stood then. A key that is not there is left out.
+    `reason`: UNKNOWN, why, for people."""
 
     outcome: Outcome
     revision: int
     found: tuple[KeyValue, ...] = ()
+    reason: str = ""
 
 
 UNKNOWN = Settled(Outcome.UNKNOWN, 0)

@@ -329,7 +329,7 @@ class ClusterMember:
         """Ahead of the ids that are given out: who takes this node's place begins above it."""
         context, key = self._broker.context, keys.member(self.own)
         held = self.view.memberships.get(self.own)
-        if held is None or self.trouble():
+        if held is None or (self.trouble() and not self.coordinator.is_full):
             return
         tick = max(tick_of(context.clock.wall_ns()), context.ids.last_id >> TICK_SHIFT)
         if held.document.id_floor - tick >= limits.ID_RESERVE_TICKS // 2:
@@ -433,7 +433,7 @@ class ClusterMember:
             return f"etcd: {participant.watching.reason or 'the metadata is being read'}"
         if not participant.registration.is_held(time.monotonic_ns()):
             return "this node is not registered in the cluster"
-        return ""
+        return self.coordinator.reason if self.coordinator.is_full else ""
 
     # --- stop ---
 

@@ -149,7 +149,7 @@ class Fleet(Programs):
             binary, "--name=up", f"--data-dir={self.data / 'etcd'}",
             f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=up={peer}",
+            f"--initial-cluster=up={peer}", "--auto-compaction-retention=1h",
         ]  # fmt: skip
 
     def _daemon(self, name: str, module: str, *flags: str) -> Program:

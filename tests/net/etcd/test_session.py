@@ -14,7 +14,7 @@ from aetcd import rpc
 from cases import each
 from net.etcd.server import Etcd, three
 from net.etcd.test_coordinators import Desk, etcd_desk
-from penstock.cluster.coordinator import UNKNOWN, Changes, Failed, Granted, Put
+from penstock.cluster.coordinator import Changes, Failed, Granted, Put
 from penstock.errors import ConfigError
 from penstock.limits import SECOND
 from penstock.net.etcd.address import EtcdAddress, parse_address
@@ -65,7 +65,7 @@ async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
         server.kill()
         await desk.until(lambda: isinstance(answers[-1], Failed))
         count = len(answers)
-        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+        assert (await desk.transact(Put("a", b"3"))).outcome is Outcome.UNKNOWN
         assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
         assert isinstance(await desk.ask(desk.coordinator.grant, LEASE_NS), Failed)
         assert isinstance(await desk.ask(desk.coordinator.keep, 1), Failed)
@@ -122,10 +122,32 @@ async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> No
         members[1].kill()
         members[2].kill()
         await desk.until(lambda: isinstance(answers[-1], Failed))  # it knows no leader
-        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+        assert (await desk.transact(Put("a", b"3"))).outcome is Outcome.UNKNOWN
         assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
         members[1].start()
         await answered(desk, Put("a", b"4"))
+
+
+async def test_an_etcd_that_is_full_is_named_until_it_has_room(tmp_path: Path) -> None:
+    server = Etcd(tmp_path / "etcd", ("--quota-backend-bytes=262144",)).start()
+    async with etcd_desk(EtcdAddress((server.endpoint,))) as desk:
+        coordinator, settled = desk.coordinator, await desk.transact(Put("a", b"1"))
+        while settled.outcome is Outcome.DONE:
+            settled = await desk.transact(Put("a", bytes(100_000)))
+        assert "database space exceeded" in settled.reason
+        await desk.ask(coordinator.read, "a")  # that is answered, and makes it no better
+        assert (coordinator.is_full, coordinator.reason) == (True, settled.reason)
+        async with grpc.aio.insecure_channel(server.endpoint) as channel:
+            newest = await desk.ask(coordinator.read, "a")
+            await rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=newest.revision))
+            keeper = rpc.MaintenanceStub(channel)
+            await keeper.Defragment(rpc.DefragmentRequest())
+            (alarm,) = (await keeper.Alarm(rpc.AlarmRequest())).alarms
+            off = {"action": rpc.AlarmRequest.DEACTIVATE, "memberID": alarm.memberID}
+            await keeper.Alarm(rpc.AlarmRequest(**off, alarm=alarm.alarm))
+        await answered(desk, Put("a", b"2"))
+        assert (coordinator.is_full, coordinator.reason) == (False, "")
+    server.kill()
 
 
 async def test_an_endpoint_that_refuses_is_left_at_once(steady: Etcd) -> None:
@@ -149,7 +171,7 @@ async def test_users_and_a_token_that_etcd_has_forgotten(
         await asyncio.sleep(2.5)  # the token is over
         assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
     async with etcd_desk(EtcdAddress((server.endpoint,))) as desk:
-        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+        assert (await desk.transact(Put("a", b"3"))).outcome is Outcome.UNKNOWN
     async with etcd_desk(EtcdAddress((server.endpoint,), user="root"), Secrets("no")) as desk:
         failed = await desk.ask(desk.coordinator.read, "a")
         assert isinstance(failed, Failed)
@@ -189,7 +211,7 @@ async def test_over_tls_with_certificates_of_both_sides(
     async with etcd_desk(address, secrets) as desk:
         assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
     async with etcd_desk(address, Secrets("", ca)) as desk:  # no certificate of its own
-        assert await desk.transact(Put("a", b"2")) == UNKNOWN
+        assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.UNKNOWN
 
 
 async def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:

@@ -200,7 +200,8 @@ class EtcdCoordinator:
         self, address: EtcdAddress, secrets: Secrets, on_fault: Callable[[Exception], None]
     ) -> None:
         self.endpoint = address.endpoints[0]  # in use
-        self.reason = ""  # why the last call failed; empty: it was answered
+        self.reason = ""  # why calls fail; empty: the last one was answered
+        self._full_for = ""  # the call that is refused until etcd has room for it
         self._address = address
         self._secrets = secrets
         self._on_fault = on_fault
@@ -218,6 +219,10 @@ class EtcdCoordinator:
         await asyncio.gather(*tasks, return_exceptions=True)
         for stubs in self._stubs.values():
             await stubs.channel.close()
+
+    @property
+    def is_full(self) -> bool:
+        return self._full_for != ""
 
     # --- the port ---
 
@@ -248,11 +253,10 @@ class EtcdCoordinator:
     # --- calls ---
 
     async def _transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
-        settled = UNKNOWN
         try:
             response = await self._transacted(transaction)
         except CoordinatorFailed as failed:
-            self._note(failed)
+            settled = UNKNOWN._replace(reason=self._note(failed).reason)
         else:
             settled = self._keys.settled(response)
         done(settled)
@@ -354,8 +358,10 @@ class EtcdCoordinator:
             try:
                 response = await call(request, timeout=timeout_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    self._full_for = name
                 raise _failure(error, endpoint) from None
-        self._answered(endpoint)
+        self._answered(endpoint, name)
         return response
 
     async def _ready(self) -> tuple[str, Stubs]:
@@ -389,8 +395,11 @@ class EtcdCoordinator:
 
     # --- failures ---
 
-    def _answered(self, endpoint: str) -> None:
-        if self.reason and endpoint == self.endpoint:
+    def _answered(self, endpoint: str, name: str) -> None:
+        """One that is full answers on, except what it has no room for."""
+        if self._full_for == name:
+            self._full_for = ""
+        if self.reason and endpoint == self.endpoint and not self._full_for:
             _log.info("etcd answers again, at %s", endpoint)
             self.reason = ""
 
