@@ -310,7 +310,7 @@ def test_the_highest_offsets_of_each_nsqd(place: TableLocation) -> None:
 
 def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> None:
     known = {"AWS_SECRET_ACCESS_KEY": "geheim"}
-    sink = sink_to(Target(TableLocation("s3://lake", known), (), (), "app"))
+    sink = sink_to(Target(TableLocation("s3://lake", known), SHAPE, "app"))
     bound = cloudpickle.loads(cloudpickle.dumps(sink))
     writer = cloudpickle.loads(cloudpickle.dumps(bound({}).streamWriter(StructType(), False)))
     assert writer._target.place.options == known

@@ -11,8 +11,6 @@ partitioned by `topic` and `date`, the day of the message's time in UTC; or by `
 topics with few messages share files.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection
@@ -28,7 +26,12 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
-from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
+from penstock.pipelines.archive_offsets import (
+    Beginning,
+    is_of_several,
+    present_logs,
+    subscription,
+)
 from penstock.pipelines.checkpoints import Checkpoint, Record, Starting, checkpoint_of, place_of
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
@@ -36,7 +39,6 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
-from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Shape, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
@@ -108,21 +110,22 @@ def check(settings: Settings) -> None:
     checkpoint_of(settings)
     json_values.read_schema(settings.text("schema"))
     _check_rescue(settings)
-    read_options({**addresses(settings), "subscribe": "any"}, streaming=True)
+    read_options(subscription(settings), streaming=True)
     place = place_of(settings)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))
-    with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
-        brokers.found()  # a wrong address is reported now, and not when Spark is up
+    present_logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
 def _check_rescue(settings: Settings) -> None:
     name = _rescue_column(settings)
     if name and not settings.text("schema"):
         raise ConfigError("rescue-column", name, "it is of a schema: name one")
-    if name:
-        json_values.check_rescue_column(name, {*COLUMNS, *PARTITION_BY, *DECODED, LOG})
+    if name and json_values.FORBIDDEN.search(name):
+        raise ConfigError("rescue-column", name, "a name without spaces and , ; { } ( ) = .")
+    if name.lower() in (*COLUMNS, *PARTITION_BY, *DECODED, LOG):
+        raise ConfigError("rescue-column", name, "there is another column of that name")
 
 
 def _rescue_column(settings: Settings) -> str:
@@ -188,9 +191,7 @@ def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
         return tuple(table.metadata().partition_columns) == SHARED
     if "share-files" in settings.explicit:
         return settings.flag("share-files")
-    with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
-        topics = {log.topic for log in brokers.found().have}
-    return len(topics) >= limits.LAKE_TOPICS_APART_MAX
+    return len({log.topic for log in present_logs(settings)}) >= limits.LAKE_TOPICS_APART_MAX
 
 
 def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
@@ -280,8 +281,7 @@ def _start(
     lets_in = is_of_several(settings) or ignores or not settings.flag("fail-on-data-loss")
     target = Target(
         place_of(settings),
-        shape.partition_by,
-        shape.statistics,
+        shape,
         record.application,
         LOG,
         BROKER if BROKER in shape.schema.names else "",

@@ -25,7 +25,7 @@ from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import TableLocation
 from penstock.spark.offsets import WANTED, Log
-from penstock.spark.options import Options, comma_separated, read_options
+from penstock.spark.options import comma_separated, read_options
 from penstock.wire.names import is_ephemeral
 
 Reached = Mapping[tuple[str, str, int], int]  # by topic, broker ("": none named) and partition
@@ -36,22 +36,24 @@ def is_of_several(settings: Settings) -> bool:
     return bool(settings.texts("lookupd")) or len(comma_separated(settings.text("url"))) > 1
 
 
-def addresses(settings: Settings) -> dict[str, str]:
-    """As the source takes them."""
-    lookupds = settings.texts("lookupd")
-    given = {"lookupd": ",".join(lookupds)} if lookupds else {"url": settings.text("url")}
-    return {**given, "goneBrokers": ",".join(settings.texts("gone-brokers"))}
-
-
 def subscription(settings: Settings) -> dict[str, str]:
     """What there is to archive, as options of the source."""
+    lookupds = ",".join(settings.texts("lookupd"))
     given = {
-        **addresses(settings),
+        "url": "" if lookupds else settings.text("url"),
+        "lookupd": lookupds,
+        "goneBrokers": ",".join(settings.texts("gone-brokers")),
         "subscribe": ",".join(settings.texts("topics")),
         "subscribePattern": settings.text("pattern"),
         "caFile": settings.text("ca-file"),
     }
     return {name: value for name, value in given.items() if value}
+
+
+def present_logs(settings: Settings) -> dict[Log, LogSpan]:
+    """The logs that there are to archive. ConfigError for a setting that is wrong."""
+    with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
+        return brokers.found().have
 
 
 class Beginning:
@@ -63,12 +65,10 @@ class Beginning:
         self._settings = settings
         self._place = place
         self._progress = progress
-        self._options: Options = read_options(subscription(settings), streaming=True)
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
         self._known = topic_logs.known(place)
-        with Brokers(self._options) as brokers:
-            self.logs: dict[Log, LogSpan] = brokers.found().have
+        self.logs = present_logs(settings)
         self.topics = {log.topic for log in self.logs}
         self.owned = self.topics | self._named
         self._recovers = settings.flag("recover") and not has_checkpoint
@@ -105,28 +105,26 @@ class Beginning:
         is_latest = settings.text("from") == "latest"
         begins = {log: span.end if is_latest else span.earliest for log, span in self.logs.items()}
         ended = self._ended(self.owned - self.topics) if recovers else {}
+        return self._document(begins, self._recovered(highest, ended))
+
+    def _recovered(self, highest: Reached, ended: Ends) -> dict[Log, int]:
+        """What the table has leads to these offsets."""
+        old, reached = self.owned - self.topics, by_topic(highest)
         if self._several:
-            return self._of_several(begins, highest, ended)
-        return self._of_one(begins, highest, ended)
-
-    def _of_one(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
-        present = {log.topic: log.identity for log in self.logs}
-        reached = by_topic(highest)
-        topic_logs.check_identities(self._known, present, reached)
-        for topic in sorted(self.owned - self.topics):
+            gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
+            logs, on_deleted = list(self.logs), self._on_deleted
+            recovered = following(highest, self._known, logs, gone, ended, on_deleted)
+            old -= reached.keys()
+        else:
+            present = {log.topic: log.identity for log in self.logs}
+            topic_logs.check_identities(self._known, present, reached)
+            recovered = {
+                Log(topic, present.get(topic, ""), partition): offset + 1
+                for (topic, _, partition), offset in sorted(highest.items())
+            }
+        for topic in sorted(old):
             self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
-        recovered = {
-            Log(topic, present.get(topic, ""), partition): offset + 1
-            for (topic, _, partition), offset in sorted(highest.items())
-        }
-        return self._document(begins, recovered)
-
-    def _of_several(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
-        gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
-        recovered = following(highest, self._known, list(self.logs), gone, ended, self._on_deleted)
-        for topic in sorted(self.owned - self.topics - {topic for topic, _, _ in highest}):
-            self._check_old(topic, {}, ended.get(topic, {}))
-        return self._document(begins, recovered)
+        return recovered
 
     def _document(self, begins: Mapping[Log, int], recovered: Mapping[Log, int]) -> Starting:
         for log, offset in recovered.items():
@@ -160,7 +158,7 @@ class Beginning:
         self._progress.say(str(lost))
 
     def _ended(self, topics: Iterable[str]) -> Ends:
-        with Brokers(self._options) as brokers:
+        with Brokers(read_options(subscription(self._settings), streaming=True)) as brokers:
             return brokers.ends_of(sorted(topics))
 
     # --- with one ---
@@ -238,7 +236,7 @@ def following(
     """Of the logs that are present, those that the table has messages of, each with the offset
     behind its last one. `gone` are nsqds that are given up, `ended` says where logs of deleted
     topics ended. DataLost where it is not certain."""
-    by_identity = {(log.topic, log.identity, log.partition): log for log in present}
+    by_identity = {log.id: log for log in present}
     places = {(log.topic, log.broker) for log in present}
     found: dict[Log, int] = {}
     deleted: dict[tuple[str, str], dict[int, int]] = {}

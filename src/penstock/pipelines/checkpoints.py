@@ -9,8 +9,6 @@ A table outlives its checkpoint, and its highest offsets say where to go on; whi
 stands in a file beside it (`topic_logs`).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Collection
 from typing import Any

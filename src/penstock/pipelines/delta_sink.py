@@ -10,28 +10,22 @@ class that is registered Spark has bytes only): options stand in plans, which Sp
 web pages and in logs, and what delta-rs needs for a store may be secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
-
-FORMAT = "penstock_delta"
 
 
 @dataclass(frozen=True)
@@ -40,8 +34,7 @@ class Target:
     noted in the table (`topic_logs`), with the nsqd of the row where the column `broker` has it."""
 
     place: TableLocation
-    partition_by: tuple[str, ...]
-    statistics: tuple[str, ...]
+    shape: Shape  # the columns are those of the frame
     application: str  # the batches are counted under this name
     log: str = ""
     broker: str = ""
@@ -53,7 +46,7 @@ class LakeSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return FORMAT
+        return "penstock_delta"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return LakeWriter(self.target, schema)
@@ -72,7 +65,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         self._target = target
         fields = to_arrow_schema(schema, timezone="UTC")
         columns = pa.schema([field for field in fields if field.name != target.log])
-        self._shape = Shape(columns, target.partition_by, target.statistics)
+        self._shape = replace(target.shape, schema=columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         logs: set[tuple[str, str]] = set()
@@ -91,8 +84,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
         target = self._target
         prepared = partial(note, target.place, target.application, logs, only_one=target.only_one)
         if staged:
-            commit(target.place, self._shape, target.application, batchId, staged,
-                   prepared=prepared)  # fmt: skip
+            app = target.application
+            commit(target.place, self._shape, app, batchId, staged, prepared=prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark calls this after a commit that failed, too, and that one may be in the table."""
@@ -118,9 +111,8 @@ def started(
 ) -> StreamingQuery:
     """The query of a pipeline that writes the frame into its table."""
     frame.sparkSession.dataSource.register(sink_to(target))
-    writer = (
-        frame.writeStream.format(FORMAT).queryName(name).option("checkpointLocation", checkpoint)
-    )
+    writer = frame.writeStream.format(LakeSink.name()).queryName(name)
+    writer = writer.option("checkpointLocation", checkpoint)
     if settings.flag("once"):
         return writer.trigger(availableNow=True).start()
     pause_ms = round(settings.seconds("trigger") * 1000)

@@ -5,15 +5,12 @@ schema would drop of a body that is an object (`rescue`) can be had in a column 
 value that does not fit makes only its own column null, and not the whole `value`.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
@@ -29,11 +26,8 @@ from pyspark.sql.types import (
 
 from penstock.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 RESCUE_COLUMN = "_rescued"
-_FORBIDDEN = re.compile(r"[\s,;{}()=.`]|^$")
+FORBIDDEN = re.compile(r"[\s,;{}()=.`]|^$")  # in the name of a column
 _CORRUPT = "_penstock_corrupt"
 NOT_TEXT, NOT_JSON = "not UTF-8", "not JSON"
 NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"
@@ -65,7 +59,7 @@ def ordered(ddl: StructType, there: pa.DataType) -> StructType:
     if not pa.types.is_struct(there):
         return ddl
     names = [field.name for field in there if field.name in ddl.names]
-    fields = [ddl[name] for name in (*names, *(n for n in ddl.names if n not in names))]
+    fields = [ddl[name] for name in dict.fromkeys((*names, *ddl.names))]
     return StructType(
         [
             StructField(one.name, ordered(one.dataType, there.field(one.name).type), one.nullable)
@@ -88,14 +82,6 @@ def narrowed(wanted: pa.DataType, there: pa.DataType) -> pa.DataType:
             if field.name in has
         ]
     )
-
-
-def check_rescue_column(name: str, others: Collection[str]) -> None:
-    """ConfigError for a name that no table can have, or has for something else."""
-    if _FORBIDDEN.search(name):
-        raise ConfigError("rescue-column", name, "a name without spaces and , ; { } ( ) = .")
-    if name.lower() in {other.lower() for other in others}:
-        raise ConfigError("rescue-column", name, "there is another column of that name")
 
 
 def value_type(session: SparkSession, ddl: str) -> pa.DataType:
@@ -127,7 +113,8 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     told = parsed.withColumn("bad", reason)
     made = [F.when(F.col("bad").isNull(), value).alias("value"), F.col("bad")]
     if rescue_column:
-        left = rescued(wanted, F.col("_parsed"), document)
+        dropped = _dropped_members(wanted, F.col("_parsed"), document)
+        left = F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
         made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
     return told.select(*frame.columns, *made)
 
@@ -146,15 +133,9 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
 _EXACT = "decimal(38,18)"  # to compare numbers of types that cut off digits without a word
 
 
-def rescued(schema: StructType, parsed: Column, document: Column) -> Column:
-    """JSON text, null where nothing is dropped. `document` is the variant of an object, `parsed`
-    what from_json has made of it."""
-    dropped = _dropped_members(schema, parsed, document)
-    return F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
-
-
 def _dropped_members(schema: StructType, parsed: Column, document: Column) -> Column:
-    """A map of variants, by name."""
+    """A map of variants, by name. `document` is the variant of an object, `parsed` what from_json
+    has made of it."""
     members = F.try_variant_get(document, "$", "map<string,variant>")
 
     def dropped(name: Column, member: Column) -> Column:

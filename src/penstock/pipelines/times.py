@@ -34,20 +34,25 @@ def check_moments(settings: Settings, *names: str) -> None:
         read_moment(name, settings.text(name), datetime.now(UTC))
 
 
-def say_moments(progress: Progress, settings: Settings, now: datetime, *names: str) -> None:
-    """How the times of these settings were understood."""
-    for name in names:
-        text, found = settings.text(name), read_moment(name, settings.text(name), now)
+def say_moments(
+    progress: Progress, settings: Settings, now: datetime, *names: str
+) -> list[datetime | None]:
+    """These settings, and a line on how each was understood."""
+    moments = [read_moment(name, settings.text(name), now) for name in names]
+    for name, found in zip(names, moments, strict=True):
         if found is not None:
-            progress.say(f"{name} {text} is {format_time(micros(found) * 1000)}")
+            progress.say(f"{name} {settings.text(name)} is {format_time(micros(found) * 1000)}")
+    return moments
 
 
 def moment(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-def duration(us: float) -> str:
-    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`."""
+def duration(us: float | None) -> str:
+    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`; nothing for None."""
+    if us is None:
+        return ""
     if us < 1000:
         return f"{us:.0f} us"
     if us < 1_000_000:

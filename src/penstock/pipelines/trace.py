@@ -10,8 +10,6 @@ a list of the slowest messages: on the terminal, and as the tables TABLE_latency
 made anew each time.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -39,13 +37,11 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
-from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
+from penstock.pipelines.times import check_moments, duration, micros, say_moments
 from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
-PARTITION_BY = ("date",)
-STATISTICS = ("time", "trace_offset")
-SHAPE = Shape(trace_table.SCHEMA, PARTITION_BY, STATISTICS)
+SHAPE = Shape(trace_table.SCHEMA, ("date",), ("time", "trace_offset"))
 
 SETTINGS = (
     Setting("table", Kind.STRING, "", "the trace table, made when it is not there: a path, or a"
@@ -79,7 +75,10 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     there = place.open()
     if there is not None:
         check_fits(place, there, SHAPE)
-    _require_topic(settings)
+    with nsqd_of(settings) as api:
+        if TOPIC not in api.positions([TOPIC]).topics:
+            rule = f"nothing was ever traced there: it has no topic {TOPIC}"
+            raise ConfigError("url", settings.text("url"), rule)
     path = checkpoint_of(settings, "trace")
     checkpoint = Checkpoint(session, path)
     wanted = Record(place.root, (TOPIC,), "")
@@ -110,7 +109,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     with ExitStack() as stack:
         for one in beside:
             stack.enter_context(one)
-        target = Target(place, PARTITION_BY, STATISTICS, made.application)
+        target = Target(place, SHAPE, made.application)
         query = started(_events(session, settings), settings, "trace", target, path)
         follow(query, progress, each=after_batches)
     if settings.flag("report"):
@@ -122,13 +121,6 @@ def _lifecycles(settings: Settings) -> str:
     """Where that table is; "" when nobody wants one."""
     beside = f"{local_path(settings.text('table'))}_lives" if settings.flag("report") else ""
     return settings.text("lifecycles") or beside
-
-
-def _require_topic(settings: Settings) -> None:
-    with nsqd_of(settings) as api:
-        if TOPIC not in api.positions([TOPIC]).topics:
-            rule = f"nothing was ever traced there: it has no topic {TOPIC}"
-            raise ConfigError("url", settings.text("url"), rule)
 
 
 def _events(session: SparkSession, settings: Settings) -> DataFrame:
@@ -156,12 +148,8 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
 
 def _report(settings: Settings, progress: Progress) -> None:
     path = local_path(settings.text("table"))
-    now = datetime.now(UTC)
-    since = read_moment("from", settings.text("from"), now)
-    say_moments(progress, settings, now, "from")
-    span = "true"
-    if since is not None:
-        span = f"published >= make_timestamptz({micros(since)}::BIGINT)"
+    (since,) = say_moments(progress, settings, datetime.now(UTC), "from")
+    span = f"published >= make_timestamptz({micros(since)}::BIGINT)" if since else "true"
     options = storage_options(settings)
     with Engine() as engine:
         engine.view("lives", LakeTable(_lifecycles(settings), options=options).dataset())
@@ -189,7 +177,7 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     yield painted("Latency from publish to first delivery, and to finish", BOLD)
     cells = [
         [row["topic"], row["channel"], f"{row['hour']:%Y-%m-%d %H:00}", f"{row['messages']:,}",
-         *(_duration(row[name]) for name in times)]
+         *(duration(row[name]) for name in times)]
         for row in by_hour
     ]  # fmt: skip
     yield from table(heads, cells, left=3)
@@ -197,12 +185,8 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     yield painted("Slowest messages", BOLD)
     shown = ("topic", "channel", "message_id", "partition", "offset", "sends")
     names = (*shown[:2], "message id", *shown[3:5], "deliveries", "publish to finish")
-    cells = [[*(str(row[name]) for name in shown), _duration(row["total_us"])] for row in slow]
+    cells = [[*(str(row[name]) for name in shown), duration(row["total_us"])] for row in slow]
     yield from table(names, cells, left=3)
-
-
-def _duration(us: float | None) -> str:
-    return "" if us is None else duration(us)
 
 
 PIPELINE = Pipeline(
