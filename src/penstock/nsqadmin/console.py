@@ -293,7 +293,6 @@ def main() -> int:
 
 def answer(question: Question) -> Reply:
     from penstock.pipelines.delta_reader import LakeTable, tables_below
-    from penstock.spark.delta_table import local_path
 
     tables: dict[str, str] = {}
     missing = ""
@@ -303,7 +302,7 @@ def answer(question: Question) -> Reply:
         except ConfigError as error:
             missing = f"; {error}"  # it may not be there yet, and topics are
     for name, path in question.tables.items():
-        tables[name] = local_path(LakeTable(path).path)
+        tables[name] = LakeTable(path).place.root
     source = Source(question.nodes, tables, newest=limits.ADMIN_SQL_MESSAGES,
                     ca_file=question.ca_file, missing=missing)  # fmt: skip
     query = Query(source, _BOUNDS)

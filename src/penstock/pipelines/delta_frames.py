@@ -16,31 +16,25 @@ Columns that are not asked for are not read: Spark does not look into the functi
 be named. Conditions hold for files and for rows.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.pipelines.delta_reader import Condition, constants, expression
 from penstock.spark.delta_table import NULL_DIRECTORY, TableLocation, partition_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # as Spark writes times
 _AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
@@ -80,7 +74,9 @@ def frame_of(
         frames.append(reduce(DataFrame.where, met, _read(spark, place, schema, named)))
     if others:
         reading = Reading(place, scanned, tuple(types.names), expression(conditions))
-        frames.append(_read_by_tasks(spark, others, reading, schema))
+        listed = spark.sparkContext.parallelize(others, min(len(others), limits.LAKE_READ_TASKS))
+        paths = spark.createDataFrame(listed, "path string, partition binary")
+        frames.append(paths.mapInArrow(reading, schema))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
 
 
@@ -108,16 +104,6 @@ def _read(
 # --- in tasks ---
 
 
-def _read_by_tasks(
-    spark: SparkSession, files: Sequence[tuple[str, bytes]], reading: Reading, schema: StructType
-) -> DataFrame:
-    slices = min(len(files), limits.LAKE_READ_TASKS)
-    named = spark.createDataFrame(
-        spark.sparkContext.parallelize(files, slices), "path string, partition binary"
-    )
-    return named.mapInArrow(reading, schema)
-
-
 @dataclass(frozen=True)
 class Reading:
     """Names of files in, their rows out."""
@@ -135,19 +121,14 @@ class Reading:
     def rows(self, path: str, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         common = constants(partition, self.schema)
         fragment = _PARQUET.make_fragment(path, self.place.files(), partition_expression=common)
+        groups = map(fragment.metadata.row_group, range(fragment.metadata.num_row_groups))
+        # Bodies may be large: a piece is bounded by bytes.
+        row_bytes = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
+        most = min(limits.LAKE_READ_ROWS, limits.LAKE_READ_BYTES // max(1, row_bytes))
         yield from fragment.to_batches(
             self.schema, list(self.columns), filter=self.condition,
-            batch_size=_rows_at_once(fragment.metadata), batch_readahead=1, use_threads=False,
+            batch_size=max(1, most), batch_readahead=1, use_threads=False,
         )  # fmt: skip
-
-
-def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    """Bodies may be large: a piece is bounded by bytes."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    row_bytes = max(
-        (group.total_byte_size // max(1, group.num_rows) for group in groups), default=1
-    )
-    return max(1, min(limits.LAKE_READ_ROWS, limits.LAKE_READ_BYTES // max(1, row_bytes)))
 
 
 # --- rows of one nsqd only ---
@@ -170,22 +151,13 @@ def require_one_broker(path: str, frame: DataFrame) -> None:
     for row in spans.collect():
         found.setdefault((row.topic, row.partition), []).append(row)
     for (topic, _), rows in sorted(found.items()):
-        if not _is_one(rows):
-            raise ConfigError(BROKER, "", _rule(path, topic, rows))
-
-
-def _is_one(rows: list[Any]) -> bool:
-    named = [row for row in rows if row.broker is not None]
-    unnamed = [row for row in rows if row.broker is None]
-    if not named or not unnamed:
-        return len(named) <= 1
-    return len(named) == 1 and unnamed[0].most < named[0].least
-
-
-def _rule(path: str, topic: str, rows: list[Any]) -> str:
-    names = sorted(row.broker for row in rows if row.broker is not None)
-    older = "; older ones are of an nsqd without a name" if len(names) < len(rows) else ""
-    return (
-        f"{path} has messages of {topic} of several nsqds, whose offsets interleave: name one of "
-        f"{', '.join(names)} (--broker){older}"
-    )
+        named = [row for row in rows if row.broker is not None]
+        unnamed = [row for row in rows if row.broker is None]
+        if len(named) > 1 or (named and unnamed and unnamed[0].most >= named[0].least):
+            older = "; older ones are of an nsqd without a name" if unnamed else ""
+            names = ", ".join(sorted(row.broker for row in named))
+            rule = (
+                f"{path} has messages of {topic} of several nsqds, whose offsets interleave: name "
+                f"one of {names} (--broker){older}"
+            )
+            raise ConfigError(BROKER, "", rule)

@@ -16,8 +16,6 @@ is right about them; tables of other writers may not. Here a column is left out 
 not known.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,13 +99,14 @@ class LakeTable:
         if found is None:
             raise TableUnreadable(path, "it is no Delta table")
         self.delta = found
-        _refuse_unreadable(path, self.delta)
+        features = set(found.protocol().reader_features or ())
+        if found.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+            features.add("columnMapping")
+        if refused := sorted(features.intersection(_REFUSED_FEATURES)):
+            reason = f"it uses {' and '.join(refused)}, which are not read without Delta's own jars"
+            raise TableUnreadable(path, reason)
         self._files: list[LakeFile] | None = None
         self._dataset: ds.Dataset | None = None  # of all files
-
-    @property
-    def path(self) -> str:
-        return self.place.uri
 
     @property
     def identity(self) -> str:
@@ -120,9 +119,18 @@ class LakeTable:
 
     def files(self) -> list[LakeFile]:
         if self._files is None:
-            order = self.delta.metadata().partition_columns
-            actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
-            self._files = [_file(order, action) for action in actions]
+            names = self.delta.metadata().partition_columns
+            self._files = [
+                LakeFile(
+                    path=unquote(row["path"]),  # in the log it is a URL
+                    size_bytes=row["size_bytes"],
+                    rows=row.get("num_records"),
+                    partition={name: row.get(f"partition.{name}") for name in names},
+                    least=_statistics(row, "min."),
+                    most=_statistics(row, "max."),
+                )
+                for row in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
+            ]
         return self._files
 
     def dataset(self) -> ds.Dataset:
@@ -154,10 +162,6 @@ def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
         raise cannot_open(path, error) from error
 
 
-def is_remote(path: str) -> bool:
-    return "://" in local_path(path)
-
-
 def dataset_of(
     path: str, options: Mapping[str, str] | None = None, conditions: Sequence[Condition] = ()
 ) -> ds.Dataset:
@@ -165,10 +169,11 @@ def dataset_of(
     directory (or file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
         return pruned(LakeTable(path, options).dataset(), conditions)
-    if is_remote(path):
+    place = local_path(path)
+    if "://" in place:
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     try:
-        return ds.dataset(local_path(path), format="parquet", partitioning="hive")
+        return ds.dataset(place, format="parquet", partitioning="hive")
     except (OSError, ValueError) as error:
         raise TableUnreadable(path, str(error)) from error
 
@@ -197,28 +202,6 @@ def tables_below(directory: str) -> dict[str, str]:
 def _has_parquet(directory: str) -> bool:
     with os.scandir(directory) as entries:
         return any(entry.name.endswith(".parquet") and entry.is_file() for entry in entries)
-
-
-def _refuse_unreadable(path: str, table: DeltaTable) -> None:
-    features = set(table.protocol().reader_features or ())
-    settings = table.metadata().configuration
-    if settings.get("delta.columnMapping.mode", "none") != "none":
-        features.add("columnMapping")
-    refused = sorted(features.intersection(_REFUSED_FEATURES))
-    if refused:
-        reason = f"it uses {' and '.join(refused)}, which are not read without Delta's own jars"
-        raise TableUnreadable(path, reason)
-
-
-def _file(partition_columns: list[str], row: dict[str, Any]) -> LakeFile:
-    return LakeFile(
-        path=unquote(row["path"]),  # in the log it is a URL
-        size_bytes=row["size_bytes"],
-        rows=row.get("num_records"),
-        partition={name: row.get(f"partition.{name}") for name in partition_columns},
-        least=_statistics(row, "min."),
-        most=_statistics(row, "max."),
-    )
 
 
 def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:

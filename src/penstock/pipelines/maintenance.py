@@ -60,7 +60,7 @@ def configuration(settings: Settings) -> dict[str, str]:
     return {
         "delta.checkpointInterval": str(limits.LAKE_CHECKPOINT_COMMITS),
         _LOG_RETENTION: _interval(settings.seconds("retain-log")),
-        "delta.deletedFileRetentionDuration": f"interval {int(settings.seconds('retain'))} seconds",
+        "delta.deletedFileRetentionDuration": _interval(settings.seconds("retain")),
     }
 
 
@@ -69,13 +69,14 @@ def compact(place: TableLocation, count_min: int) -> int:
     replaced = 0
     for size in _STEPS_BYTES:
         table = LakeTable(place.uri, options=place.options)
-        small = [file for file in table.files() if file.size_bytes < size]
-        crowded = Counter(
-            tuple((name, str(value)) for name, value in file.partition.items()) for file in small
+        small = Counter(
+            tuple((name, "=", str(value)) for name, value in file.partition.items())
+            for file in table.files()
+            if file.size_bytes < size
         )
-        for part in (part for part, count in crowded.items() if count >= count_min):
+        for part in (part for part, count in small.items() if count >= count_min):
             done = table.delta.optimize.compact(
-                partition_filters=[(name, "=", value) for name, value in part],
+                partition_filters=list(part),
                 target_size=size,
                 max_concurrent_tasks=1,  # the rest of the machine is the archive's
                 writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
