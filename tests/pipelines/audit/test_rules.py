@@ -15,6 +15,7 @@ from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.report import KINDS, Report
 from penstock.pipelines.audit.rules import Rules, Switch, tracing
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
+from penstock.pipelines.times import micros
 from penstock.trace.events import RATE_ALL, Event, Kind, encode
 
 from ..tracetable import healthy
@@ -124,8 +125,8 @@ class History:
     def oracle(self, rules: Rules) -> Oracle:
         return Oracle(
             self.placed,
-            rules.since_us,
-            rules.until_us,
+            micros(rules.since),
+            micros(rules.until),
             rules.lost_before_us,
             rules.stuck_before_us,
             [tuple(switch) for switch in self.switches],
@@ -180,7 +181,7 @@ def test_the_sample_is_the_kernels() -> None:
         engine.run(samples.MACROS)
         engine.view("rates", rates)
         engine.view("ids", pa.table({"id": [f"{id:016x}" for id in ids]}))
-        query = f"SELECT id AS message_id, {samples.seen('0')} AS seen FROM ids, rates"
+        query = f"SELECT id AS message_id, {samples.known('0', 'of_topic')} AS seen FROM ids, rates"
         seen = {row["message_id"]: row["seen"] for row in engine.rows(query)}
     below = (RATE_ALL // 3 - 1) * (1 << 64) // RATE_ALL
     assert seen == {f"{id:016x}": in_sample(id, below) for id in ids}

@@ -4,13 +4,13 @@ What is rare is asked for only when something points to it: ids that stand twice
 while ids rise along the log.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
 
 from penstock import limits
 from penstock.pipelines.audit import rules as sql
@@ -29,13 +29,10 @@ from penstock.pipelines.audit.report import (
     in_order,
     percentile,
 )
-from penstock.pipelines.audit.rules import Rules, fine_us
+from penstock.pipelines.audit.rules import FINE, Rules, bar_us
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
 from penstock.pipelines.times import at, duration, micros, moment
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
 Query = Callable[[str], list[Row]]  # its text has {rows} for the rows
@@ -128,7 +125,14 @@ class Audit:
         sql.judge(engine, self._rules, sorted({*self._rules.tracing.starts, *holes}))
         channels = _channels(engine, self._rules)
         self._check_cases(engine, channels)
-        self._say_unjudged(channels.values())
+        for one in channels.values():
+            left = one.messages - one.judged
+            if left:
+                self._notes.append(
+                    f"channel {one.name}: {left:,} of {one.messages:,} traced messages are not "
+                    "judged: the channel was not traced then, or less than the topic, and they "
+                    "are not in its sample: nobody knows whether it got them"
+                )
         return list(channels.values())
 
     def _check_bodies(self, engine: Engine) -> bool:
@@ -214,22 +218,12 @@ class Audit:
             self._notes.append(f"channel {report.name}: {more}")
         return left
 
-    def _say_unjudged(self, reports: Iterable[ChannelReport]) -> None:
-        for report in reports:
-            left = report.messages - report.judged
-            if left:
-                self._notes.append(
-                    f"channel {report.name}: {left:,} of {report.messages:,} traced messages are "
-                    "not judged: the channel was not traced then, or less than the topic, and they "
-                    "are not in its sample: nobody knows whether it got them"
-                )
-
     # --- logs ---
 
     def _check_log(self, place: str, query: Query, *kinds: str) -> None:
         log = self._logs[place] = checked(query, kinds, self._examples)
-        for kind, broken in log.broken.items():
-            self._add(kind, None, place, broken.counts, broken.examples)
+        for kind, (counts, examples) in log.broken.items():
+            self._add(kind, None, place, counts, examples)
 
     def _rows(self, place: str) -> dict[int, int] | None:
         """By partition; None: not looked at."""
@@ -295,8 +289,8 @@ def _channels(engine: Engine, rules: Rules) -> dict[str, ChannelReport]:
 
 def percentiles(counts: Mapping[int, int]) -> Waits:
     """Of a histogram with fine bars."""
-    found = {name: fine_us(percentile(counts, share)) for name, share in PERCENTS.items()}
-    return Waits(found, fine_us(max(counts)))
+    found = {name: bar_us(percentile(counts, share), FINE) for name, share in PERCENTS.items()}
+    return Waits(found, bar_us(max(counts), FINE))
 
 
 # --- whether the rows of a log are in order: offsets, ids, times beside those of the row before ---
@@ -329,14 +323,9 @@ _SAME_IDS = """(SELECT * FROM (
     WHERE back = 1 AND (partition <> partition_before OR place <> place_before))"""
 
 
-class Broken(NamedTuple):
-    counts: dict[int, int]  # by partition
-    examples: list[Example]
-
-
 class Log(NamedTuple):
     spans: dict[int, tuple[int, int, int]]  # by partition: least and greatest offset, rows
-    broken: dict[str, Broken]  # by kind of finding
+    broken: dict[str, tuple[dict[int, int], list[Example]]]  # by kind: how many of each partition
 
 
 def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
@@ -353,7 +342,7 @@ def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
                 f"SELECT *, {_BREAKS[kind]} AS amount FROM {_PAIRS} AS pairs"
                 f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, place LIMIT {shown}"
             )
-            found[kind] = Broken(amounts, [_example(row, kind) for row in rows])
+            found[kind] = amounts, [_example(row, kind) for row in rows]
     if any(row[kind] for row in counts for kind in _POINT_TO_IDS):
         same = query(
             f"SELECT partition, count(*) AS amount FROM {_SAME_IDS} AS ids"
@@ -362,7 +351,7 @@ def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
         rows = query(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
         if same:
             amounts = {row["partition"]: row["amount"] for row in same}
-            found["same_id"] = Broken(amounts, [_example(row, "same_id") for row in rows])
+            found["same_id"] = amounts, [_example(row, "same_id") for row in rows]
     spans = {row["partition"]: (row["least"], row["most"], row["amount"]) for row in counts}
     return Log(spans, found)
 

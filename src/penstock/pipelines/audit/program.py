@@ -7,13 +7,12 @@ What is known ends at `--as-of`, which is the last event of the trace table if n
 an audit of the same tables then says the same tomorrow.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock import limits
 from penstock.command.flags import Kind
@@ -32,9 +31,6 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark.delta_table import TableLocation
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FINDINGS = 1
 FAILED = 3  # no audit was made: 1 means that one was, and has found something
@@ -202,24 +198,26 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
     """The topic's rows of the span, and how many nsqd says there are. What is damaged or gone is
     left out by the source, and then seen as a gap."""
     topic, url, ca_file = (settings.text(name) for name in ("topic", "url", "ca-file"))
-    bounds = {"startingTimestamp": rules.since, "endingTimestamp": rules.until}
-    marks = {name: int(moment.timestamp() * 1000) for name, moment in bounds.items()}
-    frame = (
-        session.read.format("penstock")
-        .schema("partition int, offset bigint, id string, timestamp timestamp")
-        .options(url=url, subscribe=topic, failOnDataLoss="false")
-        .options(startingOffsetsByTimestampStrategy="latest", minPartitions="4")
-        .options(**{name: str(mark) for name, mark in marks.items()})
-    )
-    if ca_file:
-        frame = frame.option("caFile", ca_file)
+    since_ms, until_ms = (int(one.timestamp() * 1000) for one in (rules.since, rules.until))
+    options = {
+        "url": url,
+        "subscribe": topic,
+        "startingTimestamp": str(since_ms),
+        "endingTimestamp": str(until_ms),
+        "startingOffsetsByTimestampStrategy": "latest",
+        "failOnDataLoss": "false",
+        "minPartitions": "4",
+        **({"caFile": ca_file} if ca_file else {}),
+    }
+    schema = "partition int, offset bigint, id string, timestamp timestamp"
+    frame = session.read.format("penstock").schema(schema).options(**options)
     with nsqd_of(settings) as api:
         spans = api.positions([topic]).topics.get(topic)
         if spans is None:
             raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
         count = sum(
-            api.ask(calls.offset_at(topic, marks["endingTimestamp"], partition))
-            - api.ask(calls.offset_at(topic, marks["startingTimestamp"], partition))
+            api.ask(calls.offset_at(topic, until_ms, partition))
+            - api.ask(calls.offset_at(topic, since_ms, partition))
             for partition in spans.partitions
         )
     return frame.load().selectExpr(*_AS_ROWS), count

@@ -109,19 +109,8 @@ def tracing(switches: Iterable[Switch], starts: Iterable[int]) -> Tracing:
 
 
 def _steps(notes: list[Switch], channel: str | None) -> tuple[Step, ...]:
-    found: list[Step] = []
-    least = RATE_ALL
-    for since_us, of_topic, of_channel in reversed(_rates(notes, channel)):
-        least = min(least, of_channel)
-        below = max(least - 1, 0) * (1 << 64) // RATE_ALL
-        found.append(Step(since_us, of_topic, of_channel, least, below))
-    return tuple(reversed(found))
-
-
-def _rates(notes: list[Switch], channel: str | None) -> list[tuple[int, int, int]]:
-    """(since when, the topic's rate, the channel's), in order."""
     of_topic, own = RATE_ALL, None
-    steps = [(-_EVER_US, of_topic, of_topic)]
+    rates = [(-_EVER_US, of_topic, of_topic)]
     for note in notes:
         if note.channel is None:
             of_topic = note.rate
@@ -129,8 +118,14 @@ def _rates(notes: list[Switch], channel: str | None) -> list[tuple[int, int, int
             own = note.rate
         else:
             continue
-        steps.append((note.time_us, of_topic, of_topic if own is None else own))
-    return steps
+        rates.append((note.time_us, of_topic, of_topic if own is None else own))
+    found: list[Step] = []
+    least = RATE_ALL
+    for since_us, of_topic, of_channel in reversed(rates):
+        least = min(least, of_channel)
+        below = max(least - 1, 0) * (1 << 64) // RATE_ALL
+        found.append(Step(since_us, of_topic, of_channel, least, below))
+    return tuple(reversed(found))
 
 
 # As the kernel mixes an id (`in_sample`).
@@ -144,18 +139,9 @@ CREATE MACRO known(step, rate, id) AS step.least >= rate OR mixed(id) < step.bel
 """
 
 
-def seen(published: str) -> str:
-    """Of messages without a trace id that show nothing: whether that means that nothing was done
-    with them."""
-    return _known(published, "of_topic")
-
-
-def whole(first_sent: str) -> str:
-    """Whether all that was done with them since then is known."""
-    return _known(first_sent, "of_channel")
-
-
-def _known(us: str, rate: str) -> str:
+def known(us: str, rate: str) -> str:
+    """Of messages without a trace id, by the rates at a time. `of_topic`: when one shows nothing,
+    whether nothing was done with it. `of_channel`: whether all that was done since is known."""
     step = f"step_at(steps, {us})"
     return f"CASE WHEN steps IS NULL THEN true ELSE known({step}, {step}.{rate}, message_id) END"
 
@@ -174,17 +160,10 @@ class Rules(NamedTuple):
     tracing: Tracing = Tracing()
 
     @property
-    def since_us(self) -> int:
-        return micros(self.since)
-
-    @property
-    def until_us(self) -> int:
-        return micros(self.until)
-
-    @property
     def traced(self) -> tuple[int, int]:
         """Somewhat earlier events show where a channel was when the span began."""
-        return self.since_us - round(max(self.settle_s, 60) * 1_000_000), micros(self.as_of) + 1
+        before_us = round(max(self.settle_s, 60) * 1_000_000)
+        return micros(self.since) - before_us, micros(self.as_of) + 1
 
     @property
     def lost_before_us(self) -> int:
@@ -193,10 +172,6 @@ class Rules(NamedTuple):
     @property
     def stuck_before_us(self) -> int:
         return micros(self.as_of) - round(self.stuck_s * 1_000_000)
-
-    @property
-    def slot_us(self) -> int:
-        return max(1, -(-(self.until_us - self.since_us) // SLOTS))
 
 
 _MESSAGE = 'partition, "offset", message_id'
@@ -248,7 +223,7 @@ def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
 
 
 def _in_span(us: str, rules: Rules) -> str:
-    return f"{us} >= {rules.since_us} AND {us} < {rules.until_us}"
+    return f"{us} >= {micros(rules.since)} AND {us} < {micros(rules.until)}"
 
 
 _FIRST = "sends > 0 AND first_attempt <= 1 AND delays = 0 AND releases = 0"
@@ -298,8 +273,8 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
         SELECT life.*, {fate_of(in_ended)} AS fate, {in_corrupt} AS in_corrupt
         FROM life {within("ended") if ended else ""} {within("corrupt") if corrupt else ""}),
     known AS (
-        SELECT *, with_id OR {seen("published")} AS looked,
-            with_id OR {whole("coalesce(first_sent, published)")} AS whole,
+        SELECT *, with_id OR {known("published", "of_topic")} AS looked,
+            with_id OR {known("coalesce(first_sent, published)", "of_channel")} AS whole,
             CASE WHEN with_id THEN floor ELSE floor_of_switched END AS least,
             CASE WHEN with_id THEN position ELSE position_of_switched END AS most,
             coalesce(len(list_filter(around,
@@ -354,17 +329,12 @@ def _cases(starts: str) -> str:
 # --- sums ---
 
 _COARSE = 1.2  # one bar of the histogram is so much slower than the one before
-_FINE = 1.01  # percentiles are off by half a percent at most
+FINE = 1.01  # percentiles of the waits are off by half a percent at most
 
 
-def bar_us(bar: int) -> float:
-    """Where a bar of the histogram of latencies begins."""
-    return _COARSE**bar - 1
-
-
-def fine_us(bar: int) -> float:
-    """What a bar of the waits stands for."""
-    return _FINE**bar - 1
+def bar_us(bar: int, base: float = _COARSE) -> float:
+    """Where a bar of the histogram of latencies begins; of the waits, what it stands for."""
+    return base**bar - 1
 
 
 def _bar(us: str, base: float, more: float = 0) -> str:
@@ -372,7 +342,7 @@ def _bar(us: str, base: float, more: float = 0) -> str:
 
 
 # Of each channel; times are counted in bars, so that memory is bounded.
-_WAITS = (f"histogram({_bar(f'{u} - {s}', _FINE, 0.5)}) AS {n}" for n, (s, u) in WAITS.items())
+_WAITS = (f"histogram({_bar(f'{u} - {s}', FINE, 0.5)}) AS {n}" for n, (s, u) in WAITS.items())
 SUMS = f"""SELECT channel AS name, count(*) AS messages, count(*) FILTER (judged) AS judged,
     sum(sends)::BIGINT AS sends, count(*) FILTER (lost) AS lost, count(*) FILTER (stuck) AS stuck,
     count(*) FILTER (repeated) AS repeated, histogram(fate) AS fates, {", ".join(_WAITS)}
@@ -381,7 +351,9 @@ SUMS = f"""SELECT channel AS name, count(*) AS messages, count(*) FILTER (judged
 
 def slots(rules: Rules) -> str:
     """The same over time; `bars` are of the time from publish to finish."""
-    slot = f"least((published - {rules.since_us}) // {rules.slot_us}, {SLOTS - 1})"
+    since_us = micros(rules.since)
+    slot_us = max(1, -(-(micros(rules.until) - since_us) // SLOTS))
+    slot = f"least((published - {since_us}) // {slot_us}, {SLOTS - 1})"
     return f"""SELECT channel, {slot} AS slot, count(*) AS messages,
         count(*) FILTER (fate = 'finished') AS finished, count(*) FILTER (lost) AS lost,
         count(*) FILTER (stuck) AS stuck, histogram({_bar("finished - published", _COARSE)}) AS bars
