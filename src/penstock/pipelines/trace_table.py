@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import DataLost, TraceBroken
 from penstock.spark.decode import hex_ids
-from penstock.trace.events import KIND_LABELS, EventColumns, decode_columns
+from penstock.trace.events import KIND_LABELS, decode_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -55,14 +55,9 @@ def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         for partition, offset, body in zip(partitions, offsets, batch.column("body"), strict=True):
             held.append(events(body.as_buffer(), partition, offset))
             if sum(rows.num_rows for rows in held) >= _BATCH_ROWS or len(held) >= _BATCH_BODIES:
-                yield from _together(held)
+                yield from pa.Table.from_batches(held).combine_chunks().to_batches()
                 held = []
-    yield from _together(held)
-
-
-def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if batches:
-        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+    yield from pa.Table.from_batches(held, SCHEMA).combine_chunks().to_batches()
 
 
 def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
@@ -73,7 +68,9 @@ def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
         raise DataLost("_trace", partition, f"the body at offset {offset}: {error}") from error
     micros = _numbers(columns.time_ns, np.int64) // 1000
     time = pa.array(micros).cast(_TIME)
-    rows = columns.rows
+    rows, message_ids = columns.rows, _numbers(columns.message_id, np.uint64)
+    trace_ids = _numbers(columns.trace_id, np.uint64)
+    are_there = np.packbits(message_ids != 0, bitorder="little")  # not where it is about a range
     arrays = {
         "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
         "event": _names(columns.kind, list(KIND_LABELS), absent=False),
@@ -83,8 +80,9 @@ def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
         "partition": pa.array(_numbers(columns.partition, np.int32)),
         "offset": pa.array(_numbers(columns.offset, np.int64)),
         "messages": pa.array(_numbers(columns.count, np.int64)),
-        "message_id": _message_ids(columns),
-        "trace_id": _trace_ids(columns),
+        "message_id": hex_ids(message_ids, pa.py_buffer(are_there)),
+        # The same 64 bits as a signed number: Spark has no others.
+        "trace_id": pa.array(trace_ids.view(np.int64), mask=trace_ids == 0),
         "attempts": pa.array(
             np.minimum(_numbers(columns.attempts, np.int32), _ATTEMPTS_MAX).astype(np.int16)
         ),
@@ -105,15 +103,3 @@ def _names(numbers: memoryview, names: list[str], absent: bool) -> pa.Array:
     indices = _numbers(numbers, np.int32)
     missing = indices == 0 if absent else None
     return pa.array(names, pa.string()).take(pa.array(indices, mask=missing))
-
-
-def _message_ids(columns: EventColumns) -> pa.Array:
-    """None where the event is about a range."""
-    ids = _numbers(columns.message_id, np.uint64)
-    return hex_ids(ids, pa.py_buffer(np.packbits(ids != 0, bitorder="little")))
-
-
-def _trace_ids(columns: EventColumns) -> pa.Array:
-    """As signed numbers: Spark has no others. Their 64 bits are the same."""
-    ids = _numbers(columns.trace_id, np.uint64)
-    return pa.array(ids.view(np.int64), mask=ids == 0)

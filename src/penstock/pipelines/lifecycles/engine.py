@@ -3,19 +3,15 @@
 What does not fit into its memory goes into a directory of its own, which is gone at the end.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from penstock import limits
-
-if TYPE_CHECKING:
-    import duckdb
 
 INDEX_BITS = 20  # a body has fewer events than that: a message has at most some megabytes
 PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index"
@@ -33,12 +29,8 @@ def text(value: str) -> str:
 
 class Engine:
     def __init__(self) -> None:
-        import duckdb
-
         self._directory = tempfile.mkdtemp(prefix="penstock-duckdb-")
-        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
-            ":memory:", config={"python_enable_replacements": "false"}
-        )
+        self._connection = duckdb.connect(config={"python_enable_replacements": "false"})
         for setting in (
             f"temp_directory = {text(self._directory)}",
             f"memory_limit = {text(limits.AUDIT_MEMORY)}",

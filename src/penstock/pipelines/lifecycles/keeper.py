@@ -18,12 +18,11 @@ only when its version is in the table.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from deltalake.transaction import RemoveAction
 from pyarrow.fs import FileSelector
@@ -56,35 +55,27 @@ class LifeTable:
     def __init__(self, trace: str, path: str, options: Mapping[str, str] | None = None) -> None:
         self._trace = trace
         self._options = dict(options or {})  # of the store that both tables are in
-        self._place = TableLocation(path, self._options)
-        self._notes = Notes(self._place)
-
-    @property
-    def place(self) -> TableLocation:
-        return self._place
+        self.place = TableLocation(path, self._options)
+        self._notes = Notes(self.place)
 
     def _there(self) -> LakeTable:
-        return LakeTable(self._place.uri, options=self._options)
+        return LakeTable(self.place.uri, options=self._options)
 
     def update(self, events_max: int = limits.LIVES_CHUNK_EVENTS) -> int:
         """All that the trace table has and this one has not. How many events came in."""
         trace = LakeTable(self._trace, options=self._options)
         app = f"penstock-lives-{trace.identity}"
-        self._place.create(SHAPE, {})
-        self._check_is_ours(app)
-        events = 0
+        self.place.create(SHAPE, {})
+        there, events = self._there(), 0
+        if there.delta.transaction_version(app) is None and there.files():
+            rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
+            raise ConfigError("lifecycles", self.place.uri, rule)
         while True:
             version = self._there().delta.transaction_version(app) or 0
             end, files = _next(trace.files(), version, events_max)
             if not files:
                 return events
             events += self._bring(app, version, end, trace, files)
-
-    def _check_is_ours(self, app: str) -> None:
-        there = self._there()
-        if there.delta.transaction_version(app) is None and there.files():
-            rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
-            raise ConfigError("lifecycles", self._place.uri, rule)
 
     def _bring(
         self, app: str, version: int, end: int, trace: LakeTable, files: list[LakeFile]
@@ -112,7 +103,7 @@ class LifeTable:
                     for file in gone
                 ]
         self._notes.write(end, state)
-        if commit(self._place, SHAPE, app, end, added, removed, follows=version):
+        if commit(self.place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
             return int(row["count"])
         return 0  # somebody else was faster
@@ -131,7 +122,12 @@ class LifeTable:
         engine.view("firsts", pa.Table.from_pylist(firsts, _FIRSTS_SCHEMA))
         view_islands(engine, "ended", state.spans(topic))
         files = sorted(files, key=lambda file: int(file.least["offset"]))
-        touched = _in_ranges(ranges, files)
+        touched = {
+            number
+            for number, file in enumerate(files)
+            for _, _, first, end in ranges
+            if first <= int(file.most["offset"]) and end > int(file.least["offset"])
+        }
         added: list[Staged] = []
         gone: list[LakeFile] = []
         for number, (first, end) in enumerate(_windows(files)):
@@ -144,7 +140,7 @@ class LifeTable:
             engine.view("old", self._there().with_files(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
-                added += write(self._place, SHAPE, part.combine_chunks().to_batches())
+                added += write(self.place, SHAPE, part.combine_chunks().to_batches())
         return added, gone
 
 
@@ -185,15 +181,6 @@ def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
     return list(itertools.pairwise(bounds))
 
 
-def _in_ranges(ranges: list[Range], files: list[LakeFile]) -> set[int]:
-    return {
-        number
-        for number, file in enumerate(files)
-        for _, _, first, end in ranges
-        if first <= int(file.most["offset"]) and end > int(file.least["offset"])
-    }
-
-
 # --- beside the query ---
 
 
@@ -227,18 +214,16 @@ class LifeKeeper(Beside):
 _FOLDER = "_penstock/lives"
 
 
-@dataclass
-class LifecycleState:
+class LifecycleState(msgspec.Struct):
     """`channels`: by topic and channel, the place of its first event. `ranges`: by topic and
     channel, (partition, first, end)."""
 
-    channels: dict[str, dict[str, int]] = field(default_factory=dict)
-    ranges: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
+    channels: dict[str, dict[str, int]] = {}
+    ranges: dict[str, dict[str, list[list[int]]]] = {}
 
     def add(self, topic: str, firsts: list[dict[str, Any]], ranges: list[Range]) -> None:
-        channels = self.channels.setdefault(topic, {})
-        for row in firsts:
-            channels.setdefault(row["channel"], row["place"])
+        fresh = {row["channel"]: row["place"] for row in firsts}
+        self.channels[topic] = fresh | self.channels.get(topic, {})
         every = islands([*self.spans(topic), *ranges])
         self.ranges[topic] = {}
         for channel, *span in every:
@@ -259,17 +244,16 @@ class Notes:
     def read(self, version: int) -> LifecycleState:
         if version == 0:
             return LifecycleState()
-        path = self._path(version)
+        path = self._place.full(f"{_FOLDER}/{version}.json")
         try:
             with self._place.files().open_input_stream(path) as file:
-                return LifecycleState(**json.loads(file.read()))
-        except (OSError, ValueError, TypeError) as error:
+                return msgspec.json.decode(file.read(), type=LifecycleState)
+        except (OSError, ValueError) as error:
             rule = f"{path} can't be read ({error}): delete the table, it is made again"
             raise LakeFailed(self._place.uri, rule) from error
 
     def write(self, version: int, state: LifecycleState) -> None:
-        text = json.dumps({"channels": state.channels, "ranges": state.ranges})
-        store(self._place, f"{_FOLDER}/{version}.json", text.encode())
+        store(self._place, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
 
     def forget_all_but(self, version: int) -> None:
         files = self._place.files()
@@ -277,6 +261,3 @@ class Notes:
         for found in files.get_file_info(folder):
             if found.extension == "json" and found.base_name != f"{version}.json":
                 files.delete_file(found.path)
-
-    def _path(self, version: int) -> str:
-        return self._place.full(f"{_FOLDER}/{version}.json")

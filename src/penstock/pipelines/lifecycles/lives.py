@@ -165,11 +165,11 @@ _WHOLE = {
 }
 
 
-def _column(name: str) -> str:
-    value = _WHOLE.get(name, name)
-    if name in TIMES:
-        return f"make_timestamptz({value}) AS {name}"
-    return f"{value} AS {name}"
+_VALUES = {name: _WHOLE.get(name, name) for name in NAMES}
+_ROW = ", ".join(
+    f"make_timestamptz({value}) AS {name}" if name in TIMES else f"{value} AS {name}"
+    for name, value in _VALUES.items()
+)
 
 
 def brought_up(first: float, end: float) -> str:
@@ -195,7 +195,7 @@ def brought_up(first: float, end: float) -> str:
     fated AS (
         SELECT life.*, {fate_of('coalesce(life."offset" < ended."end", false)')} AS fate
         FROM life {within("ended")})
-    SELECT {KEY}, fate, {", ".join(map(_column, NAMES))}
+    SELECT {KEY}, fate, {_ROW}
     FROM fated JOIN message USING ({_MESSAGE})
     QUALIFY channel IS NOT NULL OR count(*) OVER (PARTITION BY {_MESSAGE}) = 1
     ORDER BY "offset", partition, message_id, channel"""
@@ -223,31 +223,27 @@ def cut(rows: pa.Table, rows_max: int) -> Iterator[pa.Table]:
 # --- latencies and slow messages, out of the table of lifecycles ---
 
 
-def _us(name: str) -> str:
-    since, until = WAITS[name]
-    return f"epoch_us({until}) - epoch_us({since})"
-
-
-def _percentiles() -> Iterator[str]:
-    for name in WAITS:
-        for percent, share in PERCENTS.items():
-            yield f"quantile_disc({_us(name)}, {share}) AS {name}_{percent}_us"
-    for name in WAITS:
-        yield f"max({_us(name)}) AS {name}_max_us"
+_US = {name: f"epoch_us({until}) - epoch_us({since})" for name, (since, until) in WAITS.items()}
 
 
 def latencies(since: str) -> str:
     """A query: percentiles by topic, channel and hour of the publish, in microseconds: from the
     publish to the first delivery, from there to the end of the handling, and both together."""
+    figures = [
+        f"quantile_disc({us}, {share}) AS {name}_{percent}_us"
+        for name, us in _US.items()
+        for percent, share in PERCENTS.items()
+    ]
+    figures += [f"max({us}) AS {name}_max_us" for name, us in _US.items()]
     return f"""SELECT topic, channel, date_trunc('hour', published) AS hour, count(*) AS messages,
-        count(first_sent) AS sent, count(finished) AS finished, {", ".join(_percentiles())}
+        count(first_sent) AS sent, count(finished) AS finished, {", ".join(figures)}
     FROM lives WHERE published IS NOT NULL AND channel IS NOT NULL AND {since}
     GROUP BY topic, channel, hour ORDER BY topic, channel, hour"""
 
 
 def slowest(since: str, count: int) -> str:
     """A query: the messages that took longest from publish to finish."""
-    waits = ", ".join(f"{_us(name)} AS {name}_us" for name in WAITS)
+    waits = ", ".join(f"{us} AS {name}_us" for name, us in _US.items())
     return f"""SELECT topic, channel, partition, "offset", message_id, trace_id, published,
         first_sent, finished, sends, {waits}
     FROM lives WHERE published IS NOT NULL AND finished IS NOT NULL AND {since}
