@@ -16,6 +16,7 @@ from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.replay_plan import cuts_of
 from penstock.pipelines.settings import Settings, defaults
 
 from .node import Node, in_the_log, numbered
@@ -93,7 +94,7 @@ def replays(spark: SparkSession, node: Node, tmp_path: Path) -> Replay:
 def test_several_tasks_write_a_partition_in_order(
     replays: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_task_count", lambda *_: 5)
+    monkeypatch.setattr(replay, "cuts_of", lambda chunk, _: cuts_of(chunk, 5))
     for topic, count in (("orders", 90), ("bills", 7)):
         archived(tmp_path / "archive", topic, count)
     assert "97 of 97" in replays.run(table=str(tmp_path / "archive"), chunk=60)

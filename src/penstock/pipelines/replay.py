@@ -11,18 +11,18 @@ write a chunk, each a part of that order, and the commit names what they have st
 the parts: so it costs nothing of the promise, and a partition is no slower than many.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock import limits
@@ -49,9 +49,6 @@ from penstock.pipelines.times import at, check_moments, micros, read_moment, say
 from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
 from penstock.wire.names import is_ephemeral, is_valid_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NONE = -1  # an offset or a partition that is not given
 _ID = re.compile(r"[0-9a-fA-F]{16}")
@@ -129,10 +126,8 @@ def _table(settings: Settings) -> LakeTable:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
-    if settings.text("table") and not settings.text("broker"):
-        require_one_broker(
-            settings.text("table"), source.wanted(lean=True)
-        )  # each time: tables grow
+    if settings.text("table") and not settings.text("broker"):  # each time: tables grow
+        require_one_broker(settings.text("table"), source.wanted(lean=True))
     if settings.flag("dry-run"):
         say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)
@@ -173,8 +168,7 @@ class _Source:
         self.table = _table(settings) if settings.text("table") else None
 
     def wish(self) -> Wish:
-        settings = self.settings
-        path = settings.text("table")
+        settings, path = self.settings, self.settings.text("table")
         texts = ("url", "to", "since", "until", "where", "timestamps", "broker")
         same: dict[str, Any] = {name: settings.text(name) for name in texts}
         same |= {n.replace("-", "_"): settings.number(n) for n in (*_OFFSETS, "partition")}
@@ -251,43 +245,32 @@ class _Source:
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
-        reader = self.session.read.format("penstock").option("url", settings.text("url"))
-        if settings.text("ca-file"):
-            reader = reader.option("caFile", settings.text("ca-file"))
-        if chunk:
-            reader = reader.options(**_offsets(chunk))
-        else:
-            reader = reader.option("subscribe", ",".join(dict.fromkeys(settings.texts("topics"))))
-        if is_lean:
-            reader = reader.schema(_LEAN)
-        else:
-            reader = reader.options(includeKey="true", includeHeaders="true")
-        frame = reader.load()
+        options = {"url": settings.text("url"), "includeHeaders": str(not is_lean).lower()}
+        options |= {"caFile": settings.text("ca-file")} if settings.text("ca-file") else {}
+        options |= _offsets(chunk) if chunk else {"subscribe": ",".join(settings.texts("topics"))}
+        reader = self.session.read.format("penstock").options(**options)
+        frame = (reader.schema(_LEAN) if is_lean else reader).load()
         for condition in self._conditions():
             frame = frame.where(condition.met(F.col(condition.column)))
         return frame
 
 
 def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
-    assigned: dict[str, list[int]] = {}
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for bucket in chunk:
-        assigned.setdefault(bucket.topic, []).append(bucket.partition)
-        starts.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.start
-        ends.setdefault(bucket.topic, {})[str(bucket.partition)] = bucket.end
+    starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    ends: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for topic, partition, start, end, _ in chunk:
+        starts[topic][partition], ends[topic][partition] = start, end
+    assigned = {topic: list(partitions) for topic, partitions in starts.items()}
     named = {"assign": assigned, "startingOffsets": starts, "endingOffsets": ends}
     return {name: json.dumps(value) for name, value in named.items()}
 
 
 def _within(chunk: tuple[Bucket, ...]) -> Column:
+    topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
     parts = [
-        (F.col("topic") == bucket.topic)
-        & (F.col("partition") == bucket.partition)
-        & (F.col("offset") >= bucket.start)
-        & (F.col("offset") < bucket.end)
-        for bucket in chunk
-    ]
+        (topic == one.topic) & (partition == one.partition) & (offset >= one.start)
+        & (offset < one.end) for one in chunk
+    ]  # fmt: skip
     while len(parts) > 1:  # by pairs: Spark walks down a condition as deep as it is nested
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [one | other for one, other in pairs] + parts[len(parts) & ~1 :]
@@ -393,28 +376,25 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
     the order of the tasks."""
     settings = source.settings
     frame = source.wanted(chunk)
-    cuts = cuts_of(chunk, _task_count(source, chunk))
+    messages = sum(bucket.messages for bucket in chunk)
+    at_once = source.session.sparkContext.defaultParallelism
+    tasks = max(1, min(at_once, messages // limits.REPLAY_TASK_MESSAGES))
+    cuts = cuts_of(chunk, tasks)
     apart = frame.repartitionById(len(cuts) + 1, _part(cuts))
     ordered = apart.sortWithinPartitions("topic", "partition", "offset")
     topic = F.lit(settings.text("to")).alias("topic")
     partition = target_partition(partitions, "key" in frame.columns)
-    given = {"caFile": "ca-file", "httpSecretFile": "http-secret-file"}
-    given["rejectedTable"] = "rejected-table"
-    options = {name: settings.text(setting) for name, setting in given.items()}
-    (
-        ordered.select("body", *source.columns(frame), topic, partition)
-        .write.format("penstock")
-        .mode("append")
-        .options(url=settings.text("url"), txnAppId=application(settings), txnVersion=str(version))
-        .options(**{name: value for name, value in options.items() if value})
-        .save()
-    )
-
-
-def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:
-    messages = sum(bucket.messages for bucket in chunk)
-    at_once = source.session.sparkContext.defaultParallelism
-    return max(1, min(at_once, messages // limits.REPLAY_TASK_MESSAGES))
+    options = {
+        "url": settings.text("url"),
+        "txnAppId": application(settings),
+        "txnVersion": str(version),
+        "caFile": settings.text("ca-file"),
+        "httpSecretFile": settings.text("http-secret-file"),
+        "rejectedTable": settings.text("rejected-table"),
+    }
+    writer = ordered.select("body", *source.columns(frame), topic, partition).write
+    writer = writer.format("penstock").mode("append")
+    writer.options(**{name: value for name, value in options.items() if value}).save()
 
 
 def _part(cuts: tuple[Cut, ...]) -> Column:
@@ -432,21 +412,16 @@ def _part(cuts: tuple[Cut, ...]) -> Column:
 def _report(plan: Plan, version: int, rows: int, seconds: float) -> Report:
     """`rows` of this run, up to this version."""
     rate, left = rows / max(seconds, 1e-3), plan.messages - plan.done_by(version)
+    logs, what = plan.logs_by(version), ""
+    if any(partition for _, partition in logs):  # they come one after the other
+        what = f"{sum(to == end for to, end in logs.values())} of {len(logs)} partitions"
     return Report(
         rows=rows,
         rows_per_second=round(rate, 1),
         total=rows + left,
         left_seconds=left / rate if rate else None,
-        what=_partitions_done(plan, version),
+        what=what,
     )
-
-
-def _partitions_done(plan: Plan, version: int) -> str:
-    """Where rows alone do not say it: partitions come one after the other."""
-    logs = plan.logs_by(version)
-    if all(partition == 0 for _, partition in logs):
-        return ""
-    return f"{sum(to == end for to, end in logs.values())} of {len(logs)} partitions"
 
 
 # --- the dry run ---

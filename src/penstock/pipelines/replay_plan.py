@@ -11,20 +11,16 @@ one small chunk. Offsets rise through the chunks of a partition, which keeps its
 write a chunk together divide it by `cuts_of`; nsqd puts what they staged together in that order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.errors import ConfigError
 from penstock.spark.delta_files import write_durably
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _VERSION = 2  # 2: of a target with several partitions, or of one partition of the source
 _ALL = -1
