@@ -38,10 +38,9 @@ class Report:
     what: str = ""  # what it is at, when rows alone do not say it
 
     def line(self) -> str:
-        parts = [self.what] if self.what else []
         of = f" of {self.total:,}" if self.total is not None else ""
-        parts.append(f"{self.rows:,}{of} rows")
-        parts.append(f"{short(self.rows_per_second)} rows/s")
+        parts = [self.what] if self.what else []
+        parts += [f"{self.rows:,}{of} rows", f"{short(self.rows_per_second)} rows/s"]
         if self.lag_rows is not None:
             parts.append(f"{self.lag_rows:,} behind" if self.lag_rows else "up to date")
         if self.lag_seconds is not None:
@@ -159,8 +158,7 @@ class Console:
             self._write(f"{self._name}: {text}")
 
     def fail(self, line: str) -> None:
-        if self._json is not None:
-            self._write_json({"error": line})
+        self._write_json({"error": line})
         self._write(line)
 
     def end(self) -> None:
@@ -185,8 +183,8 @@ class Console:
             self.line(report.line())
 
     def _write_json(self, document: dict[str, Any]) -> None:
-        row = {"pipeline": self._name, "time": round(time.time(), 3), **document}
         if self._json is not None:
+            row = {"pipeline": self._name, "time": round(time.time(), 3), **document}
             self._json.write(json.dumps(row, ensure_ascii=False) + "\n")
             self._json.flush()
 

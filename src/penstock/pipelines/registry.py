@@ -59,11 +59,8 @@ _WIDTH = 96
 
 
 def example(names: Sequence[str]) -> str:
-    parts = [
-        _HEAD,
-        _lines([setting for setting in COMMON if setting.name not in ("config", "conf")]),
-    ]
-    parts.append(_CONF)
+    common = [setting for setting in COMMON if setting.name not in ("config", "conf")]
+    parts = [_HEAD, _lines(common), _CONF]
     for name in names:
         pipeline = load(name)
         parts.append(f"# {pipeline.summary}\n[{name}]\n{_lines(pipeline.settings)}")

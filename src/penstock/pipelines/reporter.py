@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -34,14 +34,10 @@ from penstock.net.listener import parse_address
 from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import ENDED, Log, Progress, Report, RunState
-from penstock.pipelines.runner import under_spark_submit
+from penstock.pipelines.runner import Pipeline, under_spark_submit
 from penstock.pipelines.runs import LogPlace, Option, RunStatus, cut
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
-
-if TYPE_CHECKING:
-    from penstock.pipelines.runner import Pipeline
-
 
 _TOO_BIG = 413
 
@@ -76,27 +72,27 @@ class Outlet:
         self._turn = 0
 
     def publish(self, body: bytes) -> None:
-        timeout_ms = round(limits.RUN_ASK_S * 1000)
         if self._api is None:
             urls = self._urls()
-            url = urls[self._turn % len(urls)]
-            self._api = nsqd_of(self._settings, timeout_ms, url, retries=0)
+            self._api = self._nsqd(urls[self._turn % len(urls)])
         try:
             self._api.ask(calls.publish(PIPELINES, body))
-        except BrokerRefused:
+        except FetchFailed as error:
+            if not isinstance(error, BrokerRefused):
+                self.close()
+                self._turn += 1
             raise
-        except FetchFailed:
-            self.close()
-            self._turn += 1
-            raise
+
+    def _nsqd(self, url: str) -> BrokerApi:
+        return nsqd_of(self._settings, round(limits.RUN_ASK_S * 1000), url, retries=0)
 
     def _urls(self) -> list[str]:
         settings = self._settings
         lookupds = settings.texts("lookupd") if "lookupd" in settings else ()
         if not lookupds:
             return settings.text("url").split(",")
-        timeout_ms, lookupd = round(limits.RUN_ASK_S * 1000), lookupds[self._turn % len(lookupds)]
-        with nsqd_of(settings, timeout_ms, lookupd, retries=0) as asked:
+        lookupd = lookupds[self._turn % len(lookupds)]
+        with self._nsqd(lookupd) as asked:
             found = [one.http_address for one in asked.ask(calls.nodes())]
         if not found:
             raise FetchFailed(lookupd, "it knows no nsqd")
@@ -329,10 +325,11 @@ class Screen:
     def __init__(self, table: Sequence[Setting], settings: Settings) -> None:
         self._table = table
         self._settings = settings
-        values = sorted(set(_secrets(table, settings)), key=len, reverse=True)
-        self._values = [
-            value for value in values if len(value) >= _CHARS_MIN and value not in _PLAIN
-        ]
+        repeated = [one.name for one in table if one.kind is Kind.REPEATED]
+        pairs = (pair for name in repeated for pair in settings.texts(name))
+        values = {pair.partition("=")[2] or pair for pair in pairs}.difference(_PLAIN)
+        hidden = (value for value in values if len(value) >= _CHARS_MIN)
+        self._values = sorted(hidden, key=len, reverse=True)
 
     def text(self, text: str, chars_max: int = limits.RUN_TEXT_CHARS) -> str:
         for value in self._values:
@@ -355,19 +352,10 @@ class Screen:
         if kind is Kind.STRING:
             return self.text(self._settings.text(name), _OPTION_CHARS_MAX)
         values = self._settings.texts(name)
-        shown = [self._member(kind, value) for value in values[:_LISTED_MAX]]
+        shown = list(values[:_LISTED_MAX])
+        if kind is Kind.REPEATED:
+            parts = (value.partition("=") for value in shown)
+            shown = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in parts]
+        shown = [self.text(value, _OPTION_CHARS_MAX) for value in shown]
         more = len(values) - len(shown)
         return [*shown, f"… and {more:,} more"] if more else shown
-
-    def _member(self, kind: Kind, value: str) -> str:
-        if kind is Kind.REPEATED:
-            name, equals, _ = value.partition("=")
-            value = f"{name}{equals}{HIDDEN}" if equals else HIDDEN
-        return self.text(value, _OPTION_CHARS_MAX)
-
-
-def _secrets(table: Sequence[Setting], settings: Settings) -> Iterator[str]:
-    for setting in table:
-        if setting.kind is Kind.REPEATED:
-            for pair in settings.texts(setting.name):
-                yield pair.partition("=")[2] or pair

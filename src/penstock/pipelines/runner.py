@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -86,12 +86,6 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
-
-
-def java_pid(session: SparkSession) -> int:
-    """Of the JVM that this process has started, or that has started this process."""
-    process = getattr(session.sparkContext._gateway, "proc", None)
-    return int(process.pid) if process is not None else os.getppid()
 
 
 def end_late_workers(java: int) -> list[int]:
@@ -175,21 +169,17 @@ class Run:
     def exit_code(self) -> int:
         with stopped_by_signals(self._progress) as take_over:
             try:
-                with self._served():
+                with ExitStack() as stack:
+                    if address := self._found.text("metrics-address"):
+                        from penstock.pipelines.reporter import RunMetrics, served  # extra `spark`
+
+                        metrics = RunMetrics(self._pipeline.name, self._name, self._progress)
+                        stack.enter_context(served(address, metrics))
                     return self._checked(take_over)
             except ConfigError as error:  # the address of the metrics
                 return self._failed(str(error))
             finally:
                 self._progress.console.end()
-
-    def _served(self) -> AbstractContextManager[object]:
-        """To Prometheus, where the settings name an address."""
-        address = self._found.text("metrics-address")
-        if not address:
-            return nullcontext()
-        from penstock.pipelines.reporter import RunMetrics, served  # it needs the extra `spark`
-
-        return served(address, RunMetrics(self._pipeline.name, self._name, self._progress))
 
     def _failed(self, reason: str) -> int:
         self._progress.console.fail(f"penstock pipeline {self._name}: {reason}")
@@ -234,22 +224,20 @@ class Run:
             return self._pipeline.run(session, self._found, self._progress)
         except Exception as error:
             if is_late(error):  # nobody waits for those workers, and they keep the cores busy
-                end_late_workers(java_pid(session))
+                # The JVM is one that this process has started, or that has started this process.
+                java = getattr(session.sparkContext._gateway, "proc", None)
+                end_late_workers(int(java.pid) if java is not None else os.getppid())
             raise
 
-
-# --- signals ---
-#
-# SIGINT and SIGTERM end a pipeline after the batch at hand; a second one ends it at once.
-#
-# That is safe too: what a batch has not committed is not there, and is done again.
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
-    """Gives a function that sets the handlers again, after somebody else has set his."""
+    """SIGINT and SIGTERM end a pipeline after the batch at hand, a second one at once. That is safe
+    too: what a batch has not committed is not there, and is done again. Gives a function that sets
+    the handlers again, after somebody else has set his."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,8 +136,12 @@ def resolve(
         found = [place[setting.name] for place in places if setting.name in place]
         values[setting.name] = found[0] if found else setting.default
         explicit |= {setting.name} if found else set()
-    in_file = document.get(CONF_TABLE, {}).items()
-    in_file = tuple(f"{name}={_conf_text(name, value)}" for name, value in in_file)
+    in_file = []
+    for key, value in document.get(CONF_TABLE, {}).items():
+        if isinstance(value, dict | list):
+            rule = 'a text, with the name in quotes: "spark.executor.memory" = "2g"'
+            raise ConfigError(f"conf.{key}", value, rule)
+        in_file.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
     values["conf"] = (*in_file, *values["conf"])  # of two the later one counts
     for text in values["conf"]:
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
@@ -150,10 +155,10 @@ def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
     """For calls from Python: `table_path` is the setting `table-path`."""
     given = {name.replace("_", "-"): value for name, value in changed.items()}
     settings = (*COMMON, *table)
-    unknown = set(given) - {setting.name for setting in settings}
-    if unknown:
+    values = {setting.name: setting.default for setting in settings}
+    if unknown := given.keys() - values.keys():
         raise ConfigError("setting", ", ".join(sorted(unknown)), _known(settings))
-    values = {setting.name: given.get(setting.name, setting.default) for setting in settings}
+    values |= given
     for setting in settings:
         setting.check(values[setting.name])
     return Settings(values, given)
@@ -174,13 +179,6 @@ def nsqd_of(
     )
 
 
-def _conf_text(name: str, value: Any) -> str:
-    if isinstance(value, dict | list):
-        rule = 'a text, with the name in quotes: "spark.executor.memory" = "2g"'
-        raise ConfigError(f"conf.{name}", value, rule)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # --- the file ---
 
 
@@ -188,11 +186,9 @@ def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, s
     """Where the file is: it has to be read before the rest of the line can be understood, because
     it may say which pipeline the name is for."""
     path = environment.get(variable(COMMON[0], prefix_of(name)), "")
-    words = list(arguments)
-    for position, word in enumerate(words):
+    for word, following in pairwise([*arguments, ""]):
         flag, equals, text = word.lstrip("-").partition("=")
         if word.startswith("-") and flag == "config":
-            following = words[position + 1] if position + 1 < len(words) else ""
             path = text if equals else following
     return path
 
@@ -258,13 +254,9 @@ def _known(settings: Iterable[Setting]) -> str:
 
 _PAIR = "NAME=VALUE, as AWS_REGION=eu-west-1 (what was given is not shown: it may be a secret)"
 
-STORAGE_OPTION = Setting(
-    "storage-option",
-    Kind.REPEATED,
-    (),
-    "of delta-rs, for a table that is no local path, as AWS_REGION=eu-west-1; secrets are better "
-    "in the file or the environment",
-)
+STORAGE_OPTION = Setting("storage-option", Kind.REPEATED, (), "of delta-rs, for a table that is no"
+    " local path, as AWS_REGION=eu-west-1; secrets are better in the file or the environment",
+)  # fmt: skip
 
 
 def storage_options(settings: Settings) -> dict[str, str]:

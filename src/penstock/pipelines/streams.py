@@ -10,24 +10,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.pipelines.progress import Progress, Report
 from penstock.spark.lag import Log, lag_rows, logs_of
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.2
 _STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which is safe
 _RATE_OVER_S = 10.0
 
 
-def follow(
-    query: StreamingQuery,
-    progress: Progress,
-    each: Callable[[int], None] | None = None,
-) -> None:
+def follow(query: StreamingQuery, progress: Progress, each: Callable[[int], None]) -> None:
     """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
     now and then, with the number of batches so far."""
     watch = Watch()
@@ -37,8 +32,7 @@ def follow(
                 _finish_batch(query, watch, progress)
                 break
             _take(query, watch, progress)
-            if each is not None:
-                each(watch.batches)
+            each(watch.batches)
     finally:
         query.stop()  # nothing is left running, whatever went wrong beside it
     _take(query, watch, progress)
