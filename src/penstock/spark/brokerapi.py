@@ -303,8 +303,8 @@ class BrokerApi:
 
     def _request(self, call: Call[Any]) -> Answer:
         """The answer of a 200, tried as often as it may be."""
-        pause_s = self._retry_s
-        for left in range(self._retries, -1, -1):
+        pause_s, left = self._retry_s, self._retries
+        while True:
             try:
                 answer = self._link.exchange(call.method, call.target, call.body, call.content_type)
             except FAILURES as error:
@@ -312,17 +312,16 @@ class BrokerApi:
                 if _TCP_PORT in str(error):
                     rule = "that is nsqd's TCP port: name its HTTP port, as a rule 4151"
                     raise ConfigError("url", self._public(""), rule) from error
-                if left == 0:
+                if left <= 0:
                     reason = str(error) or type(error).__name__
                     raise FetchFailed(self._public(call.path), reason) from error
             else:
                 if answer.status == 200:
                     return answer
-                if left == 0 or answer.status not in _NOT_READY:
+                if left <= 0 or answer.status not in _NOT_READY:
                     raise calls.refusal(self._public(call.path), answer.status, answer.body)
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-        raise FetchFailed(self._public(call.path), "a negative number of retries")
+            pause_s, left = min(2 * pause_s, _PAUSE_S_MAX), left - 1
 
     def _public(self, path: str) -> str:
         at = self._address

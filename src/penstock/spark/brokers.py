@@ -15,8 +15,6 @@ asked for the topics that each node has for itself. A partition without a leader
 its messages are needed now; else the others go on without it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ A file is written from the first row to the last without holding more than a row
 described for the transaction that will name it. Rows keep the order in which they came.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

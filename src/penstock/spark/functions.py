@@ -40,47 +40,29 @@ def _span_after(month: str) -> str:
     return f"timestampadd(MILLISECOND, {_SPAN_MS}, {month})"
 
 
-# name: (parameters, type, expression)
-FUNCTIONS: dict[str, tuple[str, str, str]] = {
-    "guid_time": (
-        "id STRING",
-        "TIMESTAMP",
-        f"CASE WHEN {_GUID} THEN timestamp_micros({_TICK_MICROS}) END",
-    ),
+# name: (parameters, type, which ids it is of, expression)
+FUNCTIONS: dict[str, tuple[str, str, str, str]] = {
+    "guid_time": ("id STRING", "TIMESTAMP", _GUID, f"timestamp_micros({_TICK_MICROS})"),
     "guid_node": (
-        "id STRING",
-        "INT",
-        f"CASE WHEN {_GUID} THEN cast(shiftright({_GUID_NUMBER}, {guid.SEQUENCE_BITS}) "
-        f"& {limits.NODE_ID_MAX} as int) END",
+        "id STRING", "INT", _GUID,
+        f"cast(shiftright({_GUID_NUMBER}, {guid.SEQUENCE_BITS}) & {limits.NODE_ID_MAX} as int)",
     ),
     "guid_sequence": (
-        "id STRING",
-        "INT",
-        f"CASE WHEN {_GUID} THEN cast({_GUID_NUMBER} & {guid.SEQUENCES_PER_TICK - 1} as int) END",
+        "id STRING", "INT", _GUID, f"cast({_GUID_NUMBER} & {guid.SEQUENCES_PER_TICK - 1} as int)"
     ),
     "unique_time": (
-        "id STRING, as_of TIMESTAMP",
-        "TIMESTAMP",
-        f"CASE WHEN NOT {_UNIQUE} THEN NULL "
-        f"WHEN {_span_after(_MONTH)} < as_of THEN {_span_after(_MONTH)} "
-        f"ELSE {_span_after(f'timestampadd(MONTH, -1, {_MONTH})')} END",
+        "id STRING, as_of TIMESTAMP", "TIMESTAMP", _UNIQUE,
+        f"if({_span_after(_MONTH)} < as_of, {_span_after(_MONTH)}, "
+        f"{_span_after(f'timestampadd(MONTH, -1, {_MONTH})')})",
     ),
-    "unique_ip": (
-        "id STRING",
-        "STRING",
-        f"CASE WHEN NOT {_UNIQUE} THEN NULL WHEN {_IP_DIGITS} = 8 THEN {_QUADS} ELSE {_GROUPS} END",
-    ),
-    "unique_pid": (
-        "id STRING",
-        "INT",
-        f"CASE WHEN {_UNIQUE} THEN cast(conv(substr(id, -24, 4), 16, 10) as int) END",
-    ),
-}
+    "unique_ip": ("id STRING", "STRING", _UNIQUE, f"if({_IP_DIGITS} = 8, {_QUADS}, {_GROUPS})"),
+    "unique_pid": ("id STRING", "INT", _UNIQUE, "cast(conv(substr(id, -24, 4), 16, 10) as int)"),
+}  # fmt: skip
 
 
 def register_functions(spark: SparkSession) -> None:
-    for name, (parameters, kind, expression) in FUNCTIONS.items():
+    for name, (parameters, kind, is_id, expression) in FUNCTIONS.items():
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} "
-            f"RETURN {expression}"
+            f"RETURN CASE WHEN {is_id} THEN {expression} END"
         )

@@ -55,20 +55,14 @@ def arrow_type(sql_type: str) -> pa.DataType:
 
 
 BODY_NAMES = ("body", "value")  # as Kafka's
-_BINARY = ("binary", "string")
-_HEADERS = (
-    "string",  # a JSON object of texts
-    "map<string,binary>",
-    "map<string,string>",
-    "array<struct<key:string,value:binary>>",  # Kafka's
-)
-# What the sink writes, and of which types.
+# What the sink writes, and of which types: headers as a JSON object of texts, maps, Kafka's array.
+_KAFKA_HEADERS = "array<struct<key:string,value:binary>>"
 SINK_COLUMNS: dict[str, tuple[str, ...]] = {
-    "body": _BINARY,
+    "body": ("binary", "string"),
     "topic": ("string",),
     "partition": ("int",),
-    "key": _BINARY,
-    "headers": _HEADERS,
+    "key": ("binary", "string"),
+    "headers": ("string", "map<string,binary>", "map<string,string>", _KAFKA_HEADERS),
     "timestamp": ("timestamp",),
 }
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import pyarrow as pa
 from msgspec import field
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -34,8 +35,6 @@ from penstock.spark.stager import Staged, Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.spark.rejects import RejectedTable, Rejects
 
 logger = logging.getLogger(__name__)

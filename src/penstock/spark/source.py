@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Ends, Fetched
+from penstock.nsqdapi.calls import Ends
 from penstock.spark import offsets
 from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.offsets import Log, Logs, Offsets, Range
@@ -164,38 +164,27 @@ class _Log:
             api, label = brokers.api(log.broker), brokers.label(log.broker)
             where = log.topic, log.partition, log.identity, position, range_.end
             try:
-                for fetched in api.fetches(*where, self._options.fetch_bytes):
-                    self._check(log, position, fetched)
+                for data, base, following in api.fetches(*where, self._options.fetch_bytes):
+                    self._check(log, position, base, following)
                     yield from decode(
-                        fetched.data,
-                        self._schema,
-                        log.topic,
-                        log.partition,
-                        position,
-                        range_.end,
-                        span=(fetched.base_offset, fetched.next_offset),
-                        log=log.identity,
-                        broker=label,
-                    )
-                    position = fetched.next_offset
+                        data, self._schema, log.topic, log.partition, position, range_.end,
+                        span=(base, following), log=log.identity, broker=label,
+                    )  # fmt: skip
+                    position = following
             except BrokerRefused as refusal:
                 position = self._after_refusal(range_, position, refusal)
-            except FetchFailed as error:
-                log = self._elsewhere(brokers, log, position, error)
+            except FetchFailed:  # another node of its cluster may have the log, too
+                begun = {log: position}
+                there = next(iter(offsets.relocated(begun, brokers.have(begun))))
+                if there.broker == log.broker:
+                    raise
+                log = there
 
-    def _elsewhere(self, brokers: Brokers, log: Log, position: int, error: FetchFailed) -> Log:
-        """Where another node of its cluster has the log, too."""
-        begun = {log: position}
-        there = next(iter(offsets.relocated(begun, brokers.have(begun))))
-        if there.broker == log.broker:
-            raise error
-        return there
-
-    def _check(self, log: Log, position: int, fetched: Fetched) -> None:
-        if fetched.base_offset > position:
-            reason = f"offsets {position} to {fetched.base_offset - 1} are gone"
+    def _check(self, log: Log, position: int, base: int, following: int) -> None:
+        if base > position:
+            reason = f"offsets {position} to {base - 1} are gone"
             self._on_loss(DataLost(log.topic, log.partition, reason))
-        elif fetched.next_offset <= position:
+        elif following <= position:
             reason = f"the broker sent nothing of offset {position}"
             raise DataLost(log.topic, log.partition, reason)
 
@@ -270,17 +259,18 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = brokers.found(known)
             begun = offsets.relocated(known, found.have)
             left_out = self._left_out(brokers, begun, found)
-            self._ends = offsets.ends(found.have)
-            reachable = self._ends if self._final is None else self._up_to_final(begun)
+            reachable = self._ends = offsets.ends(found.have)
+            if (
+                self._final is not None
+            ):  # what was not there when it began goes no further than it is
+                final = {**begun, **self._final}
+                reachable = {
+                    log: min(end, final[log]) for log, end in reachable.items() if log in final
+                }
+            gone = self._options.gone
+            loss = self._on_loss, self._on_deleted
             end = offsets.next_end(
-                begun,
-                reachable,
-                self._on_loss,
-                self._on_deleted,
-                left_out,
-                self._options.gone,
-                found.brokers,
-                found.offline,
+                begun, reachable, *loss, left_out, gone, found.brokers, found.offline
             )
             ranges = offsets.available(begun, end, found.have)
             if self._holds_back(sum(range_.size for range_ in ranges)):
@@ -330,11 +320,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             rule = f"this query reads {now}, so it needs a checkpoint of its own"
             raise ConfigError("checkpointLocation", f"of a query that reads {before}", rule)
         return left_out
-
-    def _up_to_final(self, begun: Offsets) -> Offsets:
-        """What was not there at the start of an AvailableNow goes no further than it is."""
-        final = {**begun, **(self._final or {})}
-        return {log: min(end, final[log]) for log, end in self._ends.items() if log in final}
 
     def _holds_back(self, count: int) -> bool:
         """Too little to start a batch, and not for long."""

@@ -89,7 +89,9 @@ class Stager:
         while len(batch) and not parts:
             column = {role: batch.column(name) for role, name in self._columns.items()}
             try:
-                parts = self._sorted(column, numbers)
+                rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
+                rows = rows.append_column("row", pa.array(numbers))
+                parts = list(self._parts(column, rows))
             except BadRow as bad:
                 self._refuse(column, numbers, bad)
                 good = np.ones(len(batch), bool)
@@ -97,14 +99,6 @@ class Stager:
                 batch, numbers = batch.filter(pa.array(good)), numbers[good]
         for target, part in parts:
             self._hold(target, part)
-
-    def _sorted(
-        self, column: dict[str, pa.Array], numbers: _Numbers
-    ) -> list[tuple[Target, pa.RecordBatch]]:
-        """Raises BadRow."""
-        rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
-        rows = rows.append_column("row", pa.array(numbers))
-        return list(self._parts(column, rows))
 
     def _refuse(self, column: dict[str, pa.Array], numbers: _Numbers, bad: BadRow) -> None:
         if self._rejects is None:
@@ -138,18 +132,23 @@ class Stager:
         self, column: dict[str, pa.Array], rows: pa.RecordBatch
     ) -> Iterator[tuple[Target, pa.RecordBatch]]:
         topics, topic_numbers = self._topics(column, len(rows))
-        partitions = self._partitions(column, rows, topics, topic_numbers)
+        keys = rows.column("key") if "key" in column else None
+        partitions = np.zeros(len(rows), np.int64)
+        for number, topic in enumerate(topics):
+            mine = np.flatnonzero(topic_numbers == number)
+            named = column.get("partition")
+            partitions[mine] = self._routing.partitions(topic, keys, named, mine)
         extended = np.array([self._routing.shape(topic).extended for topic in topics])
         if extended.any():
             rows = with_headers(rows, extended[topic_numbers])
-        keys = topic_numbers * NUMBER_MAX + partitions
-        if (keys == keys[0]).all():
+        places = topic_numbers * NUMBER_MAX + partitions
+        if (places == places[0]).all():
             yield Target(topics[int(topic_numbers[0])], int(partitions[0])), rows
             return
-        order = np.argsort(keys, kind="stable")
-        found, starts = np.unique(keys[order], return_index=True)
-        for key, indexes in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            target = Target(topics[key // NUMBER_MAX], key % NUMBER_MAX)
+        order = np.argsort(places, kind="stable")
+        found, starts = np.unique(places[order], return_index=True)
+        for place, indexes in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            target = Target(topics[place // NUMBER_MAX], place % NUMBER_MAX)
             yield target, rows.take(pa.array(indexes))
 
     def _topics(self, column: dict[str, pa.Array], count: int) -> tuple[list[str], _Numbers]:
@@ -167,20 +166,6 @@ class Stager:
                 reason = f"{name!r} is no topic to keep: 1 to 64 of . a-z A-Z 0-9 _ -"
                 raise BadRow(np.flatnonzero(numbers == number), reason, is_topic=True)
         return names, numbers
-
-    def _partitions(
-        self,
-        column: dict[str, pa.Array],
-        rows: pa.RecordBatch,
-        topics: list[str],
-        topic_numbers: _Numbers,
-    ) -> _Numbers:
-        keys = rows.column("key") if "key" in column else None
-        found = np.zeros(len(rows), np.int64)
-        for number, topic in enumerate(topics):
-            mine = np.flatnonzero(topic_numbers == number)
-            found[mine] = self._routing.partitions(topic, keys, column.get("partition"), mine)
-        return found
 
     # --- blocks ---
 
@@ -297,7 +282,10 @@ def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     names = rows.schema.names
     headers = rows.column("headers") if "headers" in names else pa.nulls(len(rows), pa.binary())
     if "key" in names:
-        headers = _with_keys(headers, rows.column("key"), extended)
+        keys = rows.column("key")
+        wanted = pa.array(valid_of(keys) & ~valid_of(headers) & extended)
+        texts = pa.array([_header(key) for key in keys.filter(wanted).to_pylist()], pa.binary())
+        headers = pc.replace_with_mask(headers, wanted, texts)
     lengths = pc.binary_length(headers).fill_null(0).to_numpy()
     long = np.flatnonzero(extended & (lengths > limits.HEADERS_BYTES_MAX))
     if len(long):
@@ -308,15 +296,6 @@ def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     if "headers" in names:
         return rows.set_column(names.index("headers"), "headers", headers)
     return rows.append_column("headers", headers)
-
-
-def _with_keys(headers: pa.Array, keys: pa.Array, extended: _Numbers) -> pa.Array:
-    wanted = pc.and_(headers.is_null(), keys.is_valid()).to_numpy(zero_copy_only=False) & extended
-    indexes = np.flatnonzero(wanted)
-    if not len(indexes):
-        return headers
-    texts = [_header(key) for key in keys.take(pa.array(indexes)).to_pylist()]
-    return pc.replace_with_mask(headers, pa.array(wanted), pa.array(texts, pa.binary()))
 
 
 def _header(key: bytes) -> bytes | None:
