@@ -19,7 +19,7 @@ import pytest
 from e2e.lookupd import Lookupd
 from e2e.test_clock import SHIFTED
 from e2e.v2client import V2Client
-from penstock.nsqd.http.routes import _TABLE
+from penstock.nsqd.http.routes import ROUTES
 
 from .processes import Cluster, Node
 from .traffic import KeyedPublisher, Publisher, Told, Traffic
@@ -270,7 +270,7 @@ def test_no_route_fails_where_a_topic_is_led_elsewhere(cluster: Cluster) -> None
         others = [node for node in cluster.nodes if node is not leader]
         failed = [
             (method, path, query)
-            for path, (methods, _) in _TABLE.items()
+            for path, (methods, _) in ROUTES.items()
             if path not in _ENDING
             for method in methods
             for query in queries

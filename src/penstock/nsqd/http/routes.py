@@ -40,7 +40,7 @@ _WITH_PARTITIONS = (
 )
 
 # by path: the methods, and what serves a call
-_TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
+ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     # what the node says
     "/ping": (GET, about.ping),
     "/info": (GET, about.info),
@@ -118,7 +118,7 @@ class Routes(Api):
         message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
         staged_max = max(limits.STAGE_BYTES_MAX, pack_max)
         return {
-            **{path: route(methods, act) for path, (methods, act) in _TABLE.items()},
+            **{path: route(methods, act) for path, (methods, act) in ROUTES.items()},
             "/pub": Route(POST, publishing.pub, *message_max, together=True),
             "/mpub": Route(POST, publishing.mpub, pack_max, together=True),
             "/pubtrace": route(POST, publishing.pubtrace, *message_max),
