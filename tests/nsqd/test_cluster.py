@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.cluster.keys import PartitionName
 from penstock.net.exchange import Response
 from penstock.nsqd.cluster_state import ClusterState
-from penstock.nsqd.fanout import joined
+from penstock.nsqd.fanout import join_answers
 from penstock.replication.peer import UNMATCHED
 
 
@@ -49,7 +49,9 @@ def test_the_data_of_an_official_nsqd_is_not_taken_over_in_a_cluster(tmp_path: P
 
 
 def joined(*documents: object) -> object:
-    found = joined([Response(200, json.dumps(one).encode() if one else b"") for one in documents])
+    found = join_answers(
+        [Response(200, json.dumps(one).encode() if one else b"") for one in documents]
+    )
     return json.loads(found.body) if found.body else None
 
 

@@ -182,7 +182,7 @@ class FanOut:
         if failed and not (path in ABOUT_ONE and done):
             answer(failed[0])
         else:
-            answer(joined(done))
+            answer(join_answers(done))
 
     async def _pass_on(
         self,
@@ -195,7 +195,7 @@ class FanOut:
         return await pass_on(self._fetcher, request, target, addresses, sent, outcome)
 
 
-def joined(responses: list[Response]) -> Response:
+def join_answers(responses: list[Response]) -> Response:
     documents = [json.loads(one.body) for one in responses if one.body]
     if len(documents) < 2:
         return next((one for one in responses if one.body), responses[0])
