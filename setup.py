@@ -117,7 +117,4 @@ class BuildKernel(build_ext):
         note_times()
 
 
-setup(
-    ext_modules=[] if WANTED == "later" else extensions(),
-    cmdclass={"build_ext": BuildKernel},
-)
+setup(ext_modules=[] if WANTED == "later" else extensions(), cmdclass={"build_ext": BuildKernel})

@@ -47,12 +47,7 @@ from faststream._internal.parser import DefaultCodec
 from faststream._internal.producer import ProducerProto
 from faststream.exceptions import FeatureNotSupportedException
 from faststream.specification.asyncapi.utils import resolve_payloads
-from faststream.specification.schema import (
-    BrokerSpec,
-    Operation,
-    PublisherSpec,
-    SubscriberSpec,
-)
+from faststream.specification.schema import BrokerSpec, Operation, PublisherSpec, SubscriberSpec
 from faststream.specification.schema import Message as MessageSpec
 from pydantic import BaseModel
 

@@ -236,21 +236,9 @@ PROTOCOL = (
         "        if False:\n            self._sets",
         500,
     ),
-    Mutant(
-        "set_below_minimum",
-        _LEADING,
-        "kept >= self.record.members_min and",
-        "True and",
-        100,
-    ),
+    Mutant("set_below_minimum", _LEADING, "kept >= self.record.members_min and", "True and", 100),
     # elections
-    Mutant(
-        "stopped_elected",
-        _CHOICE,
-        '        return "it is stopped"\n',
-        "        pass\n",
-        2_000,
-    ),
+    Mutant("stopped_elected", _CHOICE, '        return "it is stopped"\n', "        pass\n", 2_000),
     Mutant(
         "elected_as_another_replica",
         _CHOICE,
@@ -258,13 +246,7 @@ PROTOCOL = (
         "if entry is None:",
         200,
     ),
-    Mutant(
-        "too_many_left_out",
-        _CHOICE,
-        "tuple(gone[:spare])",
-        "tuple(gone)",
-        50,
-    ),
+    Mutant("too_many_left_out", _CHOICE, "tuple(gone[:spare])", "tuple(gone)", 50),
     Mutant(
         "one_silent_member_passed_over",
         _CHOICE,
@@ -371,11 +353,7 @@ TESTED = (
     *_of_test(
         "tests/replication/test_record.py",
         "penstock.replication.authority",
-        (
-            "authority_never_ends",
-            "    acts = age_ns <= AUTHORITY_NS\n",
-            "    acts = True\n",
-        ),
+        ("authority_never_ends", "    acts = age_ns <= AUTHORITY_NS\n", "    acts = True\n"),
         (
             "lone_leader_unbounded",
             "        goes_on = acts or age_ns <= isolation.publish_ns\n",

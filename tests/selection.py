@@ -59,13 +59,7 @@ NOT_LONG = (
     "tests/spark/test_sink.py::test_refused_rows_go_into_a_table_once",
 )
 # Measured: these take longest, so they start first.
-FIRST = (
-    *PIECES[0],
-    *PIECES[1],
-    "tests/takeover/",
-    "tests/e2e/",
-    "tests/conformance/",
-)
+FIRST = (*PIECES[0], *PIECES[1], "tests/takeover/", "tests/e2e/", "tests/conformance/")
 SLOWEST_SHOWN = 10
 
 

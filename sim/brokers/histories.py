@@ -29,9 +29,7 @@ class Played(NamedTuple):
 
 
 def play(
-    seed: int,
-    canary: bool = False,
-    make: Callable[[int, bool], BrokersWorld] = BrokersWorld,
+    seed: int, canary: bool = False, make: Callable[[int, bool], BrokersWorld] = BrokersWorld
 ) -> Played:
     """One history. Raises `Breach`."""
     with quiet():

@@ -37,12 +37,7 @@ class Process:
         self.broker = Broker(self.engine, self.disk, path, self.options, self.clock, self.threads)
         self.events: list[tuple[Any, ...]] = []  # other than NEED
         self.order = TurnOrder(
-            self.engine,
-            self.broker,
-            NoLinks(),
-            self.clock,
-            self.threads.done,
-            self._handle,
+            self.engine, self.broker, NoLinks(), self.clock, self.threads.done, self._handle
         )
 
     def _handle(self, event: tuple[Any, ...]) -> None:

@@ -99,12 +99,7 @@ class Node:
     def _new_follower(self, committed: int) -> PartitionFollower:
         kept, world = self.kept, self.world
         return PartitionFollower(
-            kept.log,
-            kept.replica,
-            kept.generation,
-            kept.epoch,
-            committed,
-            world.waits,
+            kept.log, kept.replica, kept.generation, kept.epoch, committed, world.waits
         )
 
     def end_process(self) -> None:
@@ -210,13 +205,7 @@ class Node:
         committed = self.follower.committed
         log = self.kept.log
         self.machine = PartitionLeader(
-            log,
-            record,
-            revision,
-            leader,
-            self.kept.generation,
-            committed,
-            world.waits,
+            log, record, revision, leader, self.kept.generation, committed, world.waits
         )
         self.sync_wanted = True
         world.observer.leadership_began(self, record)

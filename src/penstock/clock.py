@@ -47,9 +47,7 @@ class SteadyClock:
     """`check` is to be called now and then: it says in the log when the system's clock jumped."""
 
     def __init__(
-        self,
-        wall_ns: Callable[[], int] = time.time_ns,
-        elapsed_ns: Callable[[], int] = _elapsed_ns,
+        self, wall_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] = _elapsed_ns
     ) -> None:
         self.mono_ns = time.monotonic_ns
         self._system_ns = wall_ns

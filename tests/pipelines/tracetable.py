@@ -57,9 +57,7 @@ class Events:
         self.time_us[[one, two]] = self.time_us[[two, one]]
 
     def table(
-        self,
-        trace_ids: dict[int, int] | None = None,
-        corrupt: int | None = None,
+        self, trace_ids: dict[int, int] | None = None, corrupt: int | None = None
     ) -> pa.Table:
         """`corrupt`: one more event says so of this offset."""
         if corrupt is not None:

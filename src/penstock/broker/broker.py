@@ -49,13 +49,7 @@ from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_
 from penstock.broker.trace import TraceLog
 from penstock.broker.usage import Hourly, IdleSweep
 from penstock.clock import Clock
-from penstock.errors import (
-    NameInvalid,
-    NotFound,
-    Refused,
-    StorageError,
-    TopicDamaged,
-)
+from penstock.errors import NameInvalid, NotFound, Refused, StorageError, TopicDamaged
 from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory

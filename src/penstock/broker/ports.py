@@ -125,11 +125,7 @@ class ClusterMetadata(Protocol):
         ...
 
     def skip(
-        self,
-        topic: str,
-        channel: str,
-        act: Callable[[Skipped], Skipped],
-        done: MetadataDone,
+        self, topic: str, channel: str, act: Callable[[Skipped], Skipped], done: MetadataDone
     ) -> None:
         """`act`: from what is skipped to what is to be."""
         ...
@@ -158,10 +154,7 @@ class Syncs:
         self._syncer.submit(job, awaited)
 
     def sync(
-        self,
-        what: Syncable[Flush],
-        ended: Callable[[OSError | None], None],
-        awaited: bool = False,
+        self, what: Syncable[Flush], ended: Callable[[OSError | None], None], awaited: bool = False
     ) -> bool:
         """All that was written to it by now. `ended` hears of the end when `what` has. False: there
         is nothing to sync, or a sync of it is out. Raises what its `sync_begin` does."""

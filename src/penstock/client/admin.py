@@ -40,9 +40,7 @@ class Admin:
     ) -> None:
         self._url = http_url(address, tls is not None)
         self._fetcher = Fetcher(
-            request_timeout_ns=round(timeout_s * limits.SECOND),
-            tls=tls,
-            keeps_connections=False,
+            request_timeout_ns=round(timeout_s * limits.SECOND), tls=tls, keeps_connections=False
         )
         self._headers = {"User-Agent": f"penstock/{__version__}"}
         self._secret = authorization(http_secret)

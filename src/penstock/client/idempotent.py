@@ -28,11 +28,7 @@ from penstock.client import framing
 from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Nodes
 from penstock.client.numbering import Epochs, Numbering
-from penstock.client.options import (
-    IdempotentKeywords,
-    IdempotentOptions,
-    settle_options,
-)
+from penstock.client.options import IdempotentKeywords, IdempotentOptions, settle_options
 from penstock.client.publishing import Outgoing, Published, Publisher, check_plain, checked_ids
 from penstock.client.topic_publisher import Publish, PublishCounts, TopicPublisher
 from penstock.errors import ClientClosed, ConnectFailed

@@ -36,12 +36,7 @@ from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.ids import unique_ids
 from penstock.client.link import Link, connect, log_death
-from penstock.client.options import (
-    ProducerKeywords,
-    ProducerOptions,
-    address_list,
-    settle_options,
-)
+from penstock.client.options import ProducerKeywords, ProducerOptions, address_list, settle_options
 from penstock.client.publishing import Outgoing, Published, Publisher, To, published_of
 from penstock.errors import (
     ClientClosed,

@@ -105,11 +105,7 @@ class ClientChanges:
         self._change_channel(name, partial(_changed, changes), self._is_done(topic), done)
 
     def skip(
-        self,
-        topic: str,
-        channel: str,
-        act: Callable[[Skipped], Skipped],
-        done: MetadataDone,
+        self, topic: str, channel: str, act: Callable[[Skipped], Skipped], done: MetadataDone
     ) -> None:
         def skipped(found: Channel) -> Channel:
             before = skipped_of(channel_entry(channel, found))

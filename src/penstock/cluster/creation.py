@@ -23,14 +23,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import (
-    Compare,
-    Delete,
-    Operation,
-    Put,
-    RevisionIs,
-    Transaction,
-)
+from penstock.cluster.coordinator import Compare, Delete, Operation, Put, RevisionIs, Transaction
 from penstock.cluster.documents import (
     CHANNEL,
     EPOCH_FLOOR,

@@ -164,10 +164,7 @@ class CorruptReplicas:
         self.failed_of_node: dict[int, frozenset[PartitionName]] = {}
 
     def reported(
-        self,
-        node: int,
-        corrupt: Collection[PartitionName],
-        failed: Collection[PartitionName] = (),
+        self, node: int, corrupt: Collection[PartitionName], failed: Collection[PartitionName] = ()
     ) -> None:
         self._of_node[node] = frozenset(corrupt)
         self.failed_of_node[node] = frozenset(failed)

@@ -28,9 +28,7 @@ from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.metadata_topics import (
-    target_for,
-)
+from penstock.cluster.metadata_topics import target_for
 from penstock.cluster.participant import (
     Heartbeat,
     HeartbeatAnswer,
@@ -43,12 +41,7 @@ from penstock.cluster.participant import (
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Remembered, Versioned, ViewChange
-from penstock.limits import (
-    FULL_DISK_NS,
-    PEER_HEARTBEAT_NS,
-    REPLICA_GREET_NS,
-    REPLICA_TIMEOUT_NS,
-)
+from penstock.limits import FULL_DISK_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS, REPLICA_TIMEOUT_NS
 from penstock.log.ledger import Ledger
 from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose, Refuse

@@ -34,11 +34,7 @@ from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Topic, identity_text
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.metadata_topics import (
-    cluster_channel,
-    cluster_topic,
-    target_for,
-)
+from penstock.cluster.metadata_topics import cluster_channel, cluster_topic, target_for
 from penstock.cluster.participant import Message, Renewed
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Versioned, View, encode_remembered

@@ -98,10 +98,7 @@ class IdPool:
     log: a failure is reported once a second."""
 
     def __init__(
-        self,
-        factory: GuidFactory,
-        clock: Clock,
-        count_max: int = limits.ID_POOL_COUNT,
+        self, factory: GuidFactory, clock: Clock, count_max: int = limits.ID_POOL_COUNT
     ) -> None:
         if count_max < 1:
             raise ConfigError("count_max", count_max, "must be 1 or more")

@@ -129,12 +129,7 @@ class UniqueIds:
     """The ids of one process. May be used from any thread."""
 
     def __init__(
-        self,
-        ip: Address,
-        pid: int,
-        hash: int,
-        clock: Clock,
-        zone: tzinfo | None = None,
+        self, ip: Address, pid: int, hash: int, clock: Clock, zone: tzinfo | None = None
     ) -> None:
         """`zone` None is this host's time zone."""
         self._fixed = (ip.packed + _FIXED.pack(pid & _U16, hash & _U32)).hex().upper()

@@ -179,13 +179,7 @@ class Folding:
     ) -> Folded:
         """As a file says it that has this in it; `following` would be its next record."""
         return Folded(
-            *following,
-            end,
-            torn,
-            lost_records,
-            self.handed_end,
-            self.channels(),
-            self.start_offset,
+            *following, end, torn, lost_records, self.handed_end, self.channels(), self.start_offset
         )
 
 

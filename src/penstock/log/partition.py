@@ -90,12 +90,7 @@ class PartitionLog(WrittenLog):
     # --- retention ---
 
     def retain(
-        self,
-        floor_offset: int,
-        wall_ns: int,
-        age_max_ns: int,
-        bytes_max: int,
-        old_end: int = 0,
+        self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0
     ) -> int:
         """Remove whole sealed segments, oldest first, of which nobody needs anything (all below
         `floor_offset`) and that are older than `age_max_ns` or beyond `bytes_max` of such data.
@@ -154,12 +149,7 @@ class PartitionLog(WrittenLog):
     # --- what a leader decides ---
 
     def start_to_keep(
-        self,
-        floor_offset: int,
-        wall_ns: int,
-        age_max_ns: int,
-        bytes_max: int,
-        old_end: int = 0,
+        self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0
     ) -> int:
         """Where the log would begin if `retain` were called: nothing is removed."""
         if self.stopped is not None or self.refusal is not None:

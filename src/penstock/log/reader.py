@@ -22,12 +22,7 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
-from penstock.kernel.layout import (
-    FLAG_TRAILER,
-    HEADER_BYTES,
-    SHORT_HEADER_BYTES,
-    name_at,
-)
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, SHORT_HEADER_BYTES, name_at
 from penstock.log.damage import DamageList
 from penstock.log.epochs import BatchExtent, BatchName
 from penstock.log.scan import Batch, find_beyond, headers_of, walk

@@ -43,11 +43,7 @@ class HttpError(PenstockError):
     """Raised by a handler: the status and the code of the answer."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        closes: bool = False,
-        details: Mapping[str, Any] | None = None,
+        self, status: int, code: str, closes: bool = False, details: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(f"{status} {code}")
         self.details = details or {}  # further members of the answer, beside `message`

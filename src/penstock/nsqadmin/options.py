@@ -12,12 +12,7 @@ from urllib.parse import urlsplit
 
 from penstock import limits
 from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
-from penstock.command.program import (
-    CONNECT_TIMEOUT,
-    REQUEST_TIMEOUT,
-    CommonOptions,
-    log_prefix,
-)
+from penstock.command.program import CONNECT_TIMEOUT, REQUEST_TIMEOUT, CommonOptions, log_prefix
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

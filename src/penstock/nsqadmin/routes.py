@@ -9,12 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
-from fastapi.responses import (
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from penstock import limits
 from penstock.command import logs

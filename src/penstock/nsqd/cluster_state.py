@@ -155,11 +155,7 @@ class ClusterState:
             address = addresses.get(leader, "") if leader != self._cluster.own else ""
             entry = {"identity": identity_text(record.identity), "partitions": {}}
             topics.setdefault(name.topic, entry)["partitions"][str(name.number)] = address
-        return {
-            "cluster": self._own_name(),
-            "elsewhere": topics,
-            "nodes": list(addresses.values()),
-        }
+        return {"cluster": self._own_name(), "elsewhere": topics, "nodes": list(addresses.values())}
 
     def _own_name(self) -> Row:
         return {"name": self._name, "uuid": f"{self._cluster.participant.view.uuid:032x}"}

@@ -124,9 +124,7 @@ class Daemon:
         self.broken = False
         self._clock = SystemClock()
         self.registry = Registry(
-            self._clock,
-            options.inactive_producer_timeout_ns,
-            options.tombstone_lifetime_ns,
+            self._clock, options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns
         )
         self._http_connections: set[HttpConnection] = set()
         self._following = AsyncExitStack()

@@ -26,12 +26,7 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
-from penstock.pipelines.archive_offsets import (
-    Beginning,
-    is_of_several,
-    present_logs,
-    subscription,
-)
+from penstock.pipelines.archive_offsets import Beginning, is_of_several, present_logs, subscription
 from penstock.pipelines.checkpoints import Checkpoint, Record, Starting, checkpoint_of, place_of
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration

@@ -80,13 +80,7 @@ class PartitionFollower:
     )
 
     def __init__(
-        self,
-        log: LogView,
-        replica: int,
-        generation: int,
-        epoch: int,
-        committed: int,
-        waits: bool,
+        self, log: LogView, replica: int, generation: int, epoch: int, committed: int, waits: bool
     ) -> None:
         self.log = log
         self.replica = replica

@@ -88,11 +88,7 @@ def write(place: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch])
 
 class _File:
     def __init__(
-        self,
-        files: FileSystem,
-        place: TableLocation,
-        shape: Shape,
-        values: tuple[str | None, ...],
+        self, files: FileSystem, place: TableLocation, shape: Shape, values: tuple[str | None, ...]
     ) -> None:
         self._partition = dict(zip(shape.partition_by, values, strict=True))
         folders = [

@@ -41,14 +41,7 @@ from penstock.nsqdapi.calls import Ends
 from penstock.spark import offsets
 from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.offsets import Log, Logs, Offsets, Range
-from penstock.spark.options import (
-    EARLIEST,
-    LATEST,
-    Bound,
-    Options,
-    SourceOptions,
-    read_options,
-)
+from penstock.spark.options import EARLIEST, LATEST, Bound, Options, SourceOptions, read_options
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.wire.names import is_ephemeral
 

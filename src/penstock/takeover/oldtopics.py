@@ -48,12 +48,7 @@ class OldQueue:
         return sum(unread_bytes(disk, source, one) for one in self.files)
 
     def read(
-        self,
-        disk: Disk,
-        source: str,
-        tally: Tally,
-        all_bad: bool,
-        read_bytes: int = READ_BYTES,
+        self, disk: Disk, source: str, tally: Tally, all_bad: bool, read_bytes: int = READ_BYTES
     ) -> Iterator[Record]:
         for one in self.files:
             yield from read_queue(disk, source, one, tally, all_bad, read_bytes)

@@ -249,11 +249,7 @@ class _Queue:
     """One channel's wants, asked message by message in the order of offsets."""
 
     def __init__(
-        self,
-        made: tuple[QueueWriter, QueueWritten],
-        state: ChannelState,
-        end: int,
-        wall_ns: int,
+        self, made: tuple[QueueWriter, QueueWritten], state: ChannelState, end: int, wall_ns: int
     ) -> None:
         self.writer, self._written = made
         self._state = state

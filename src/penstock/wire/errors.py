@@ -58,20 +58,14 @@ class Fault(Enum):
     BAD_TAG = (b"E_BAD_TAG", b"IDENTIFY desired tag %b is not valid")
     BAD_FILTER = (b"E_INVALID", b"IDENTIFY ext_filter: %b")
 
-    COMPRESSION_TWICE = (
-        b"E_IDENTIFY_FAILED",
-        b"cannot enable both deflate and snappy compression",
-    )
+    COMPRESSION_TWICE = (b"E_IDENTIFY_FAILED", b"cannot enable both deflate and snappy compression")
     IDENTIFY_FAILED = (b"E_IDENTIFY_FAILED", b"IDENTIFY failed %b")
 
     MESSAGE_SIZE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body size")
     MESSAGE_SIZE_INVALID = (b"E_BAD_MESSAGE", b"%b invalid message body size %d")
     MESSAGE_TOO_BIG = (b"E_BAD_MESSAGE", b"%b message too big %d > %d")
     MESSAGE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message body")
-    MPUB_MESSAGE_SIZE_UNREAD = (
-        b"E_BAD_MESSAGE",
-        b"%b failed to read message(%d) body size",
-    )
+    MPUB_MESSAGE_SIZE_UNREAD = (b"E_BAD_MESSAGE", b"%b failed to read message(%d) body size")
     MPUB_MESSAGE_SIZE = (b"E_BAD_MESSAGE", b"%b invalid message(%d) body size %d")
 
     JSON_HEADER_SIZE = (b"E_INVALID_JSON_HEADER", b"%b invalid JSON header size %d")

@@ -94,10 +94,7 @@ def release(channel: Channel, partitions: Sequence[int], until_ns: int) -> Work:
 
 
 def _settle(
-    channel: Channel,
-    partitions: Sequence[int],
-    wanted: Callable[[StrayRecord], bool],
-    due_ns: int,
+    channel: Channel, partitions: Sequence[int], wanted: Callable[[StrayRecord], bool], due_ns: int
 ) -> Work:
     settled = 0
     for number in partitions:

@@ -86,11 +86,7 @@ class Retries:
         return True
 
     def _ended(
-        self,
-        things: Mapping[Any, Any],
-        job: Job,
-        done: Callable[[], None],
-        error: OSError | None,
+        self, things: Mapping[Any, Any], job: Job, done: Callable[[], None], error: OSError | None
     ) -> None:
         left = () if error is None else getattr(job, "left", things)
         for key in things:

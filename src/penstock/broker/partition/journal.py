@@ -25,14 +25,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.log.disk import Disk
-from penstock.log.fold import (
-    FLAG_SNAPSHOT,
-    Folded,
-    Group,
-    encode_record,
-    epoch_of,
-    generation_of,
-)
+from penstock.log.fold import FLAG_SNAPSHOT, Folded, Group, encode_record, epoch_of, generation_of
 from penstock.log.journal_file import ALONE, JournalFiles
 
 Snapshot = Callable[[], tuple[int, Sequence[Group]]]  # handed end, and every channel's whole state

@@ -26,23 +26,14 @@ from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
-from penstock.broker.replicas.assignment import (
-    Assignment,
-    Following,
-    Leading,
-    Served,
-    Stopped,
-)
+from penstock.broker.replicas.assignment import Assignment, Following, Leading, Served, Stopped
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
 from penstock.broker.replicas.log_follower import Files, LogWatch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
-from penstock.broker.replicas.replicated_journal import (
-    JournalReceiver,
-    JournalSender,
-)
+from penstock.broker.replicas.replicated_journal import JournalReceiver, JournalSender
 from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal

@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 
 class TopicDirectories:
     def __init__(
-        self,
-        context: Context,
-        topics_path: str,
-        settings: LogSettings,
-        topics: Mapping[str, Topic],
+        self, context: Context, topics_path: str, settings: LogSettings, topics: Mapping[str, Topic]
     ) -> None:
         """`topics` are those that there are: the directories of those with replicas are left
         alone."""

@@ -141,8 +141,7 @@ SETTINGS = {
         retain_bytes=limits.TRACE_RETAIN_BYTES,
     ),
     PIPELINES: TopicSettings(
-        retain_age_ns=limits.RUNS_RETAIN_AGE_NS,
-        retain_bytes=limits.RUNS_RETAIN_BYTES,
+        retain_age_ns=limits.RUNS_RETAIN_AGE_NS, retain_bytes=limits.RUNS_RETAIN_BYTES
     ),
 }
 

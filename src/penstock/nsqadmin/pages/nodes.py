@@ -128,10 +128,7 @@ def _runs_s(node: NodeState) -> int:
 
 # --- one of them ---
 
-_TOPICS = [
-    to_topic(minWidth=150, sort="asc"),
-    *resource.TOPIC_ON_NODE,
-]
+_TOPICS = [to_topic(minWidth=150, sort="asc"), *resource.TOPIC_ON_NODE]
 
 
 async def check(here: Opened, address: str) -> None:

@@ -113,10 +113,7 @@ def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
 
 # --- nodes ---
 
-_NODES = [
-    to_node(attrgetter("node.address")),
-    *resource.TOPIC_ON_NODE,
-]
+_NODES = [to_node(attrgetter("node.address")), *resource.TOPIC_ON_NODE]
 
 
 def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:

@@ -27,14 +27,7 @@ from penstock.errors import (
     StageSuperseded,
     TopicChanged,
 )
-from penstock.net.api import (
-    Answer,
-    HttpError,
-    Parameters,
-    because,
-    error_response,
-    json_response,
-)
+from penstock.net.api import Answer, HttpError, Parameters, because, error_response, json_response
 from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing, number
 from penstock.nsqd.http.deps import Call, Deps, unavailable
 

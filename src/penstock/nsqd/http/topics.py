@@ -141,10 +141,7 @@ def create(call: Call) -> None:
 
 
 def _finish(
-    call: Call,
-    metadata: ClusterMetadata,
-    name: str,
-    done: Callable[[NewTopic | None], None],
+    call: Call, metadata: ClusterMetadata, name: str, done: Callable[[NewTopic | None], None]
 ) -> None:
     """One with very many partitions is made in steps, and whoever began may have had no time."""
     there = metadata.shape(name)
