@@ -28,23 +28,23 @@ RoleName = Annotated[Literal["view", "operate", "destroy"], opt("", "what it may
 
 app = group(
     "Users of nsqadmin, and tokens of programs. nsqadmin may run meanwhile.",
-    "penstock admin users",
-    "penstock admin put-user ann --role operate",
+    "admin users",
+    "admin put-user ann --role operate",
 )
 
 
-@verb(app, "penstock admin users --json")
+@verb(app, "admin users --json")
 def users(data_path: DataPath = "") -> Output:
     """List who may log in."""
     with _opened(data_path) as store:
         return _users(store)
 
 
-@verb(app, "penstock admin put-user ann --role operate --password-stdin")
+@verb(app, "admin put-user ann --role operate --password-stdin")
 def put_user(
     name: Name,
     role: RoleName = "view",
-    from_stdin: Annotated[bool, switch("--password-stdin", "read the password from stdin")] = False,
+    from_stdin: Annotated[bool, switch("read the password from stdin", "--password-stdin")] = False,
     data_path: DataPath = "",
 ) -> Output:
     """Make a user, or set another password and role."""
@@ -56,7 +56,7 @@ def put_user(
         return _users(store)
 
 
-@verb(app, "penstock admin remove-user ann --yes")
+@verb(app, "admin remove-user ann --yes")
 def remove_user(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a user; their sessions end now."""
     confirm(yes, f"remove the user {name}", name)
@@ -66,14 +66,14 @@ def remove_user(name: Name, yes: Yes = False, data_path: DataPath = "") -> Outpu
         return _users(store)
 
 
-@verb(app, "penstock admin tokens --json")
+@verb(app, "admin tokens --json")
 def tokens(data_path: DataPath = "") -> Output:
     """List the programs that may use the API."""
     with _opened(data_path) as store:
         return _tokens(store)
 
 
-@verb(app, "penstock admin put-token ci --role operate")
+@verb(app, "admin put-token ci --role operate")
 def put_token(name: Name, role: RoleName = "view", data_path: DataPath = "") -> Output:
     """Make a token for a program; it is shown once."""
     with _opened(data_path) as store, _written_down(store, "put_token", name, role):
@@ -82,7 +82,7 @@ def put_token(name: Name, role: RoleName = "view", data_path: DataPath = "") -> 
     return Output({"name": name, "role": role, "token": token}, [token], errors=[advice])
 
 
-@verb(app, "penstock admin remove-token ci --yes")
+@verb(app, "admin remove-token ci --yes")
 def remove_token(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a token; it no longer gives access."""
     confirm(yes, f"remove the token {name}", name)

@@ -28,8 +28,9 @@ def opt(metavar: str = "", about: str = "", *spelled: str, **more: Any) -> Any:
     return typer.Option(*spelled, metavar=metavar or None, help=about or None, **more)
 
 
-def switch(spelled: str, about: str) -> Any:
-    return typer.Option(spelled, help=about)
+def switch(about: str, *spelled: str) -> Any:
+    """By the name of its parameter, unless it is spelled otherwise."""
+    return typer.Option(*spelled, help=about)
 
 
 def arg(metavar: str = "", about: str = "", **more: Any) -> Any:
@@ -43,8 +44,8 @@ OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=comp
 Partition = Annotated[
     int | None, opt("N", "only this partition", autocompletion=completion.partitions)
 ]
-Json = Annotated[bool, switch("--json", "print JSON, for programs")]
-Yes = Annotated[bool, switch("--yes", "do it without asking")]
+Json = Annotated[bool, switch("print JSON, for programs", "--json")]
+Yes = Annotated[bool, switch("do it without asking")]
 Limit = Annotated[int, opt("N", "only the first N")]
 
 
@@ -56,7 +57,8 @@ def group(about: str, *examples: str) -> typer.Typer:
 
 
 def _epilog(examples: Sequence[str]) -> str:
-    return "\n".join(["\b", "examples:", *(f"  {one}" for one in examples)]) if examples else ""
+    lines = ["\b", "examples:", *(f"  penstock {one}" for one in examples)]
+    return "\n".join(lines) if examples else ""
 
 
 def verb(
@@ -64,7 +66,7 @@ def verb(
     without: Collection[str] = (), **settings: Any,
 ) -> Callable[[Verb], Verb]:  # fmt: skip
     """Make the function a verb of `app`, `without` these of its parameters, which are None then.
-    Its help ends with the examples, which a test tries."""
+    Its help ends with the examples, each behind `penstock`; a test tries them."""
 
     def register(function: Verb) -> Verb:
         app.command(
@@ -105,8 +107,11 @@ def _with_options(
 
     own += [one for kind in bundles.values() for one in kind.parameters()]
     for one in own:
-        if not one.default:  # "nothing" is no news in a help
-            one.annotation.__metadata__[0].show_default = False
+        if not one.default:
+            (info,) = one.annotation.__metadata__
+            info.show_default = False  # "nothing" is no news in a help
+            if one.default is False and info.default is ...:  # typer would add a --no-
+                info.param_decls = (f"--{one.name.replace('_', '-')}",)
     call.__doc__ = function.__doc__
     return _called_with(call, own)
 
@@ -119,7 +124,7 @@ def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> C
 app = group("")
 
 
-@verb(app, "penstock completion bash", name="completion")
+@verb(app, "completion bash", name="completion")
 def print_completion(
     shell: Annotated[
         Literal["bash", "zsh", "fish", "powershell"], arg("SHELL", "bash, zsh, fish or powershell")

@@ -63,10 +63,10 @@ class Result(NamedTuple):
 
 @verb(
     app,
-    "penstock bench publish",
-    "penstock bench publish --size 1024 --batch 100 --connections 4",
-    "penstock bench consume --count 50000",
-    "penstock bench latency --rate 500 --json",
+    "bench publish",
+    "bench publish --size 1024 --batch 100 --connections 4",
+    "bench consume --count 50000",
+    "bench latency --rate 500 --json",
 )
 def bench(
     what: Annotated[

@@ -35,8 +35,8 @@ _CODES = {Level.NOTE: OK, Level.WARN: WARNING, Level.BAD: CRITICAL}
 app = group(
     "One file for a report: what every nsqd and nsqlookupd says of itself, and what is wrong. "
     "Bodies of messages and secrets are never in it.",
-    "penstock bundle gather --lookupd-http-address lookup1:4161",
-    "penstock bundle analyze penstock-bundle-20260102-030405.zip",
+    "bundle gather --lookupd-http-address lookup1:4161",
+    "bundle analyze penstock-bundle-20260102-030405.zip",
 )
 
 
@@ -48,9 +48,9 @@ class Both(Http):
 
 @verb(
     app,
-    "penstock bundle gather",
-    "penstock bundle gather -o report.zip --seconds 10",
-    "penstock bundle gather --lookupd-http-address lookup1:4161",
+    "bundle gather",
+    "bundle gather -o report.zip --seconds 10",
+    "bundle gather --lookupd-http-address lookup1:4161",
 )
 def gather(
     at: Both,
@@ -100,7 +100,7 @@ def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return nsqds, lookupds
 
 
-@verb(app, "penstock bundle analyze report.zip", "penstock bundle analyze report.zip --json")
+@verb(app, "bundle analyze report.zip", "bundle analyze report.zip --json")
 def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
     """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
     try:

@@ -49,12 +49,10 @@ _POSITION = (
 
 MessageId = Annotated[str, arg("ID", "of the message: 16 hex digits")]
 
-app = group(
-    "Channels of a topic.", "penstock channel list orders", "penstock channel pause orders billing"
-)
+app = group("Channels of a topic.", "channel list orders", "channel pause orders billing")
 
 
-@verb(app, "penstock channel list orders", name="list")
+@verb(app, "channel list orders", name="list")
 def list_channels(topic: Topic, at: Http) -> Output:
     """List the channels of a topic."""
     now = reports.look(at.members(), topic)
@@ -69,8 +67,8 @@ def list_channels(topic: Topic, at: Http) -> Output:
 
 @verb(
     app,
-    "penstock channel report --sort oldest --limit 10",
-    "penstock channel report orders billing --watch --count 2",
+    "channel report --sort oldest --limit 10",
+    "channel report orders billing --watch --count 2",
 )
 def report(
     at: Http,
@@ -123,7 +121,7 @@ add_change(app, "channel", "pause", "Stop delivering", "partition", "yes")
 add_change(app, "channel", "unpause", "Deliver again", "partition", "yes")
 
 
-@verb(app, "penstock channel requeuedelayed orders billing 24")
+@verb(app, "channel requeuedelayed orders billing 24")
 def requeuedelayed(
     topic: Topic,
     channel: Channel,
@@ -140,11 +138,7 @@ add_change(app, "channel", "skip", "Drop its messages, and those that come", mor
 add_change(app, "channel", "unskip", "Stop skipping: deliver new messages", "yes")
 
 
-@verb(
-    app,
-    "penstock channel config orders billing",
-    "penstock channel config orders billing max_attempts=10",
-)
+@verb(app, "channel config orders billing", "channel config orders billing max_attempts=10")
 def config(
     topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False
 ) -> Output:
@@ -154,7 +148,7 @@ def config(
     return configure(at, "/channel/config", _of(topic, channel), settings or (), yes)
 
 
-@verb(app, "penstock channel redrive orders billing --count 100")
+@verb(app, "channel redrive orders billing --count 100")
 def redrive(
     topic: Topic,
     channel: Channel,
@@ -173,8 +167,8 @@ def redrive(
 
 @verb(
     app,
-    "penstock channel seek orders billing back:1000 --dry-run",
-    "penstock channel seek orders billing 2026-11-21T06:00:00Z",
+    "channel seek orders billing back:1000 --dry-run",
+    "channel seek orders billing 2026-11-21T06:00:00Z",
 )
 def seek(
     topic: Topic,
@@ -182,7 +176,7 @@ def seek(
     position: Annotated[str, arg("POSITION", _POSITION)],
     at: Http,
     partition: Partition = None,
-    dry_run: Annotated[bool, switch("--dry-run", "only show what would happen")] = False,
+    dry_run: Annotated[bool, switch("only show what would happen")] = False,
     yes: Yes = False,
 ) -> Output:
     """Move to a position in the log and deliver from there.
@@ -234,7 +228,7 @@ def _moved(move: Row, dry_run: bool) -> str:
 # --- one message of it ---
 
 
-@verb(app, "penstock channel messages orders billing --state deferred")
+@verb(app, "channel messages orders billing --state deferred")
 def messages(
     topic: Topic,
     channel: Channel,
@@ -265,7 +259,7 @@ def _message_lines(address: str, answer: Row) -> Iterator[str]:
         yield f"{text}  {cause.replace('_', ' ')}".rstrip()
 
 
-@verb(app, "penstock channel finish orders billing 18a2000000001000")
+@verb(app, "channel finish orders billing 18a2000000001000")
 def finish(topic: Topic, channel: Channel, message_id: MessageId, at: Http) -> Output:
     """Finish one message; this cancels a delay, too.
 
@@ -273,7 +267,7 @@ def finish(topic: Topic, channel: Channel, message_id: MessageId, at: Http) -> O
     return _settle(at, "finish", "finished", _of(topic, channel) | {"id": message_id})
 
 
-@verb(app, "penstock channel requeue orders billing 18a2000000001000 --delay-ms 60000")
+@verb(app, "channel requeue orders billing 18a2000000001000 --delay-ms 60000")
 def requeue(
     topic: Topic,
     channel: Channel,

@@ -57,7 +57,7 @@ class Bounds(Options):
     consumers: Annotated[int | None, opt("N", "critical below this many", min=0)] = None
 
 
-@verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
+@verb(app, "check", "check orders billing --depth-warn 1000 --json")
 def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel = "") -> Output:
     """Check health. Exit code 0: well, 1: warning, 2: critical, 3: unknown (wrong use)."""
 

@@ -25,8 +25,8 @@ NAMES_SHOWN, RESTORED_SHOWN = 3, 10
 
 app = group(
     "A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
-    "penstock cluster status",
-    "penstock cluster check --context prod",
+    "cluster status",
+    "cluster check --context prod",
 )
 
 
@@ -254,7 +254,7 @@ def _show(found: Cluster, rows: list[Row], left: int = 1) -> Output:
 
 
 def _examples(word: str) -> tuple[str, str]:
-    line = f"penstock cluster {word}"
+    line = f"cluster {word}"
     return line, f"{line} --nsqd-http-address node2:4151 --json"
 
 
@@ -303,7 +303,7 @@ Number = Annotated[int, arg("NODE", "its number", min=0)]
 
 
 def _add_state(word: str, state: str, about: str, *without: str) -> None:
-    example = f"penstock cluster {word} 2{'' if without else ' --yes'}"
+    example = f"cluster {word} 2{'' if without else ' --yes'}"
 
     @verb(app, example, name=word, about=about, without=without)
     def want(node: Number, at: Http, yes: Yes = False) -> Output:
@@ -329,7 +329,7 @@ _add_state("remove", "removed", "Remove a node that is drained and stopped; asks
 Lost = Annotated[list[int] | None, opt("NODE", "is gone for good; may be repeated", min=0)]
 
 
-@verb(app, "penstock cluster restore --yes", "penstock cluster restore --lost 3 --yes")
+@verb(app, "cluster restore --yes", "cluster restore --lost 3 --yes")
 def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False) -> int:
     """Rebuild the metadata after etcd went back; asks for --yes.
 

@@ -21,8 +21,8 @@ OneName = Annotated[str, arg("[NAME]", "the one in use", autocompletion=connecti
 app = group(
     "Named installations. All verbs work on the selected one, unless --context, "
     "$PENSTOCK_CONTEXT or an address says otherwise.",
-    "penstock context save prod --lookupd-http-address lookup1:4161 --select",
-    "penstock context list",
+    "context save prod --lookupd-http-address lookup1:4161 --select",
+    "context list",
 )
 
 
@@ -50,7 +50,7 @@ class Fields(Connection):
         return found
 
 
-@verb(app, "penstock context list --json", name="list")
+@verb(app, "context list --json", name="list")
 def list_contexts() -> Output:
     """List the contexts."""
     found = contexts.load()
@@ -70,7 +70,7 @@ def list_contexts() -> Output:
     return Output(document, lines)
 
 
-@verb(app, "penstock context show prod")
+@verb(app, "context show prod")
 def show(name: OneName = "") -> Output:
     """Show a context (without a name the one in use)."""
     found, name = contexts.load(), name or connection.chosen()[0]
@@ -91,14 +91,11 @@ def _shown(found: Contexts, name: str) -> Output:
 
 @verb(
     app,
-    "penstock context save test --nsqd-http-address 127.0.0.1:4151 --select",
-    "penstock context save prod --lookupd-http-address lookup1:4161 "
-    "--tls-root-ca-file /etc/penstock/ca.pem",
+    "context save test --nsqd-http-address 127.0.0.1:4151 --select",
+    "context save prod --lookupd-http-address lookup1:4161 --tls-root-ca-file /etc/penstock/ca.pem",
 )
 def save(
-    name: Name,
-    fields: Fields,
-    select: Annotated[bool, switch("--select", "and select it")] = False,
+    name: Name, fields: Fields, select: Annotated[bool, switch("and select it")] = False
 ) -> Output:
     """Make or change a context; an empty value removes a field.
 
@@ -111,10 +108,9 @@ def save(
     return _shown(found, name)
 
 
-@verb(app, "penstock context select prod", "penstock context select --none")
+@verb(app, "context select prod", "context select --none")
 def select(
-    name: OneName = "",
-    none: Annotated[bool, switch("--none", "use the nsqd of this machine")] = False,
+    name: OneName = "", none: Annotated[bool, switch("use the nsqd of this machine")] = False
 ) -> Output:
     """Select a context for the verbs that follow."""
     if bool(name) == none:
@@ -124,7 +120,7 @@ def select(
     return _selected(found)
 
 
-@verb(app, "penstock context remove test --yes")
+@verb(app, "context remove test --yes")
 def remove(name: Name, yes: Yes = False) -> Output:
     """Remove a context."""
     contexts.load().get(name)

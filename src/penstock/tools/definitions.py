@@ -31,7 +31,7 @@ _WORD = "import"  # that is typed: it is about a whole installation
 
 app = group(
     "All topics and channels with their settings as one document. Messages are not in it.",
-    "penstock definitions export --file definitions.json",
+    "definitions export --file definitions.json",
 )
 
 
@@ -55,11 +55,11 @@ class NodeUpstream(Upstream):
             raise FetchFailed(address, error.reason) from error
 
 
-@verb(app, "penstock definitions export", "penstock definitions export --context prod")
+@verb(app, "definitions export", "definitions export --context prod")
 def export(
     at: Http,
     file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
-    as_json: Annotated[bool, switch("--json", "changes nothing: it is JSON")] = False,
+    as_json: Annotated[bool, switch("changes nothing: it is JSON", "--json")] = False,
 ) -> int:
     """Write all topics and channels, as JSON."""
     snapshot = _seen(at.members())
@@ -86,15 +86,15 @@ def _seen(members: Sequence[Node]) -> Snapshot:
 
 @verb(
     app,
-    "penstock definitions import definitions.json --dry-run",
-    "penstock definitions import definitions.json --context test --yes",
+    "definitions import definitions.json --dry-run",
+    "definitions import definitions.json --context test --yes",
     name="import",
 )
 def put(
     file: Annotated[str, arg("FILE", "- for stdin")],
     at: Http,
     on: Annotated[list[str] | None, opt("NODE", "only there; may be repeated")] = None,
-    dry_run: Annotated[bool, switch("--dry-run", "only show the changes")] = False,
+    dry_run: Annotated[bool, switch("only show the changes")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:

@@ -37,7 +37,7 @@ Where = Literal["auto", "off"]
 app = group("")
 
 
-@verb(app, "penstock demo", "penstock demo --data-path /tmp/demo --archive off")
+@verb(app, "demo", "demo --data-path /tmp/demo --archive off")
 def demo(
     data_path: Annotated[str, opt("DIR", "where messages are")] = "./data",
     seconds: Annotated[float, opt("SECONDS", "stop after this long; 0: Ctrl-C")] = 0,
@@ -46,9 +46,7 @@ def demo(
     archive: Annotated[
         Where, opt("", "all messages into a Delta table, where Spark is installed")
     ] = "auto",
-    spark: Annotated[
-        bool, switch("--spark", "insist on the archive: without it, do not start")
-    ] = False,
+    spark: Annotated[bool, switch("insist on the archive: without it, do not start")] = False,
     admin: Annotated[Where, opt("", "the web UI, where it is installed")] = "auto",
     tcp_address: Listener = "127.0.0.1:4150",
     http_address: Listener = "127.0.0.1:4151",

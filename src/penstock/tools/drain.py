@@ -18,20 +18,14 @@ COLUMNS: tuple[Column, ...] = (
 app = group("")
 
 
-@verb(
-    app,
-    "penstock drain --status",
-    "penstock drain --nsqd-http-address 127.0.0.1:4151 --yes --watch",
-)
+@verb(app, "drain --status", "drain --nsqd-http-address 127.0.0.1:4151 --yes --watch")
 def drain(
     at: Http,
-    status: Annotated[bool, switch("--status", "only show what is left")] = False,
-    cancel: Annotated[bool, switch("--cancel", "call it off")] = False,
-    no_delayed: Annotated[
-        bool, switch("--no-delayed", "do not wait for delayed ones, which stay on disk")
-    ] = False,
-    topics: Annotated[bool, switch("--topics", "wait for topics without a channel")] = False,
-    goes_on: Annotated[bool, switch("--watch", "wait until it has stopped")] = False,
+    status: Annotated[bool, switch("only show what is left")] = False,
+    cancel: Annotated[bool, switch("call it off")] = False,
+    no_delayed: Annotated[bool, switch("do not wait for delayed ones, which stay on disk")] = False,
+    topics: Annotated[bool, switch("wait for topics without a channel")] = False,
+    goes_on: Annotated[bool, switch("wait until it has stopped", "--watch")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:

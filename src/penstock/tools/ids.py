@@ -21,7 +21,7 @@ from penstock.tools.output import DONE, Output, Row
 app = group("")
 
 
-@verb(app, "penstock id 0d2c6bf1a4c02000", name="id")
+@verb(app, "id 0d2c6bf1a4c02000", name="id")
 def read_ids(
     ids: Annotated[list[str] | None, arg("ID", "none: a line of the input each")] = None,
     as_json: Json = False,

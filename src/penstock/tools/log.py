@@ -42,7 +42,7 @@ OneTopic = Annotated[str | None, opt("T", "only this topic")]
 
 app = group(
     "Look at stored messages, without a daemon. Only repair writes anything.",
-    "penstock log verify /var/lib/penstock",
+    "log verify /var/lib/penstock",
 )
 
 
@@ -56,7 +56,7 @@ def _find(path: str, topic: str | None, partition: int | None) -> FoundFiles:
 # --- verify ---
 
 
-@verb(app, "penstock log verify /var/lib/penstock --topic orders --json", name="verify")
+@verb(app, "log verify /var/lib/penstock --topic orders --json", name="verify")
 def verify_all(path: Path, topic: OneTopic = None, partition: Partition = None) -> int | Output:
     """Check every byte; exit code 1 when something is wrong."""
     try:
@@ -110,14 +110,14 @@ def _finding_text(finding: VerifyFinding) -> str:
 # --- dump ---
 
 
-@verb(app, "penstock log dump /var/lib/penstock --topic orders --count 3 --bodies")
+@verb(app, "log dump /var/lib/penstock --topic orders --count 3 --bodies")
 def dump(
     path: Path,
     topic: OneTopic = None,
     partition: Partition = None,
     from_offset: Annotated[int, opt("N")] = 0,
     count: Annotated[int | None, opt("N", "at most this many rows")] = None,
-    bodies: Annotated[bool, switch("--bodies", "show the bodies too")] = False,
+    bodies: Annotated[bool, switch("show the bodies too")] = False,
     as_json: Json = False,
 ) -> int:
     """Show messages, or the content of another file."""
@@ -178,7 +178,7 @@ def _pairs(row: Row) -> str:
 # --- repair: list what is corrupt, ask, and give it up ---
 
 
-@verb(app, "penstock log repair /var/lib/penstock --topic orders")
+@verb(app, "log repair /var/lib/penstock --topic orders")
 def repair(
     path: Path, topic: OneTopic = None, partition: Partition = None, yes: Yes = False,
     as_json: Json = False,

@@ -34,18 +34,16 @@ app = group("")
 
 
 @verb(
-    app, "penstock migrate /var/lib/nsq --dry-run",
-    "penstock migrate /var/lib/nsq --to /var/lib/penstock",
+    app, "migrate /var/lib/nsq --dry-run",
+    "migrate /var/lib/nsq --to /var/lib/penstock",
 )  # fmt: skip
 def migrate(
     path: Annotated[str, arg("DATA_PATH", "where the messages are now")],
     to: Annotated[str, opt("NEW_PATH", "write there; DATA_PATH stays as it is")] = "",
-    in_place: Annotated[
-        bool, switch("--in-place", "into DATA_PATH; nsqd's files go to nsqd-old/")
-    ] = False,
-    write_back: Annotated[bool, switch("--write-back", "the way back (needs --to)")] = False,
-    dry_run: Annotated[bool, switch("--dry-run", "read all of it, write nothing")] = False,
-    all_bad: Annotated[bool, switch("--all-bad", "read .bad files from their beginning")] = False,
+    in_place: Annotated[bool, switch("into DATA_PATH; nsqd's files go to nsqd-old/")] = False,
+    write_back: Annotated[bool, switch("the way back (needs --to)")] = False,
+    dry_run: Annotated[bool, switch("read all of it, write nothing")] = False,
+    all_bad: Annotated[bool, switch("read .bad files from their beginning")] = False,
     node_id: Annotated[int | None, opt("N", "for new ids (default: as nsqd's)")] = None,
     max_bytes_per_file: Annotated[
         int, opt("N", "of --write-back: nsqd's flag of that name", min=1)

@@ -36,13 +36,11 @@ _TOPIC = {"depth": "backlog", "message_count": "messages", "in_rate": "in_rate",
 _SUMMED = ("topic_count", "channel_count", "client_count", *_NODE)
 
 app = group(
-    "The nsqds, and the nsqlookupds that know them.",
-    "penstock node list",
-    "penstock node show 127.0.0.1:4151",
+    "The nsqds, and the nsqlookupds that know them.", "node list", "node show 127.0.0.1:4151"
 )
 
 
-@verb(app, "penstock node list --watch --count 2", "penstock node list --json", name="list")
+@verb(app, "node list --watch --count 2", "node list --json", name="list")
 def list_nodes(at: Http, pace: Pace) -> int:
     """List the nsqds with their total."""
 
@@ -113,7 +111,7 @@ def _lookupd_lines(lookupds: dict[str, Row]) -> list[str]:
     return ["", *terminal.table(("NSQLOOKUPD", "VERSION", "NODES"), rows, left=2)]
 
 
-@verb(app, "penstock node show", "penstock node show 127.0.0.1:4151 --json")
+@verb(app, "node show", "node show 127.0.0.1:4151 --json")
 def show(
     at: Http,
     pace: Pace,

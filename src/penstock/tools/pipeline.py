@@ -14,14 +14,14 @@ from penstock.tools.output import DONE, Output, WrongUse
 
 app = group(
     "Work on the log with Spark.",
-    "penstock pipeline list",
-    "penstock pipeline run archive --topics orders --table /data/archive",
+    "pipeline list",
+    "pipeline run archive --topics orders --table /data/archive",
 )
 
 
 @verb(
     app,
-    "penstock pipeline run audit --topic orders --trace /data/trace --context prod",
+    "pipeline run audit --topic orders --trace /data/trace --context prod",
     ignore_unknown_options=True, allow_extra_args=True, allow_interspersed_args=False,
 )  # fmt: skip
 def run(
@@ -39,7 +39,7 @@ def run(
     return run_by_name(name, rest, place=place)
 
 
-@verb(app, "penstock pipeline list --json", name="list")
+@verb(app, "pipeline list --json", name="list")
 def list_pipelines() -> Output:
     """List the pipelines."""
     pipelines = [registry.load(name) for name in registry.PIPELINES]
@@ -47,7 +47,7 @@ def list_pipelines() -> Output:
     return Output(rows, [f"{each.name:<10} {each.summary}" for each in pipelines])
 
 
-@verb(app, "penstock pipeline example archive")
+@verb(app, "pipeline example archive")
 def example(names: Annotated[list[str] | None, arg("NAME", "all of them")] = None) -> int:
     """Print a TOML file with all settings."""
     for name in names or ():

@@ -25,10 +25,10 @@ app = group("")
 
 @verb(
     app,
-    "penstock pub orders 'a first one'",
-    "penstock pub orders later --delay 30s",
-    "penstock pub orders 'of one customer' --key customer-17",
-    "penstock pub orders 'from a shop' --header source=shop",
+    "pub orders 'a first one'",
+    "pub orders later --delay 30s",
+    "pub orders 'of one customer' --key customer-17",
+    "pub orders 'from a shop' --header source=shop",
 )
 def pub(
     topic: Topic,

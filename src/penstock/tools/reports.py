@@ -101,7 +101,7 @@ class Pace(Options):
     """How often a report comes, and in which form."""
 
     as_json: Json = False
-    goes_on: Annotated[bool, switch("--watch", "go on, until Ctrl-C")] = False
+    goes_on: Annotated[bool, switch("go on, until Ctrl-C", "--watch")] = False
     interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
     count: Annotated[int, opt("N", "stop after N reports")] = 0
 

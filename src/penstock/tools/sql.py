@@ -56,7 +56,7 @@ class Addresses(Options):
     context: ContextName = None
 
 
-@verb(app, "penstock sql 'show tables'", "penstock sql 'select count(*) from orders' --json")
+@verb(app, "sql 'show tables'", "sql 'select count(*) from orders' --json")
 def sql(
     at: Addresses,
     statement: Annotated[str | None, arg("SQL", "else it is read from stdin")] = None,
@@ -75,8 +75,8 @@ def sql(
         int, opt("N", "messages of each topic that are read; 0: all", min=0)
     ] = 1_000_000,
     limit: Annotated[int | None, opt("N", f"rows (a table: {TABLE_ROWS})", min=1)] = None,
-    wide: Annotated[bool, switch("--wide", "cut no value on a terminal")] = False,
-    as_csv: Annotated[bool, switch("--csv", "with a line of names")] = False,
+    wide: Annotated[bool, switch("cut no value on a terminal")] = False,
+    as_csv: Annotated[bool, switch("with a line of names", "--csv")] = False,
     as_json: Json = False,
 ) -> int:
     """Query topics and tables with SQL. Every topic is a view; 'show tables' lists them all."""

@@ -20,12 +20,12 @@ COLUMNS: tuple[Column, ...] = (
 
 app = group(
     "Staged blocks of Spark and other programs, which wait for their commit.",
-    "penstock stage list",
-    "penstock stage abort nightly --version 7 --yes",
+    "stage list",
+    "stage abort nightly --version 7 --yes",
 )
 
 
-@verb(app, "penstock stage list --json", name="list")
+@verb(app, "stage list --json", name="list")
 def list_stages(at: Http) -> Output:
     """List staged blocks, by app."""
     found = ask_each(at.members(), lambda node: node.document("/stage/list", None, "apps"))
@@ -40,7 +40,7 @@ def _lines(address: str, found: Row) -> Iterator[str]:
         yield f"and {found['apps_total'] - len(found['apps']):,} smaller apps"
 
 
-@verb(app, "penstock stage abort nightly --yes")
+@verb(app, "stage abort nightly --yes")
 def abort(
     name: Annotated[str, arg("APP", 'as listed; "" for writers that name no app')],
     at: Http,

@@ -36,7 +36,7 @@ Sort = Literal["name", "rate", "depth", "in-flight", "delayed", "messages", "req
 app = group("")
 
 
-@verb(app, "penstock stats orders", "penstock stats --watch --sort rate --limit 20")
+@verb(app, "stats orders", "stats --watch --sort rate --limit 20")
 def stats(
     at: Http,
     pace: Pace,

@@ -24,13 +24,13 @@ PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
 app = group("")
 
 
-@verb(app, "penstock tail orders", "penstock tail orders --count 1 --json")
+@verb(app, "tail orders", "tail orders --count 1 --json")
 def tail(
     topic: Topic,
     at: Tcp,
     count: Annotated[int, opt("N", "stop after N messages", min=0)] = 0,
     partition: Partition = None,
-    full: Annotated[bool, switch("--full", "whole bodies, however long")] = False,
+    full: Annotated[bool, switch("whole bodies, however long")] = False,
     as_json: Json = False,
 ) -> int:
     """Print the messages of a topic as they are published."""

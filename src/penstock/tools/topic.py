@@ -30,12 +30,10 @@ _LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 Settings = Annotated[list[str] | None, arg("NAME=VALUE", "an empty value sets the default")]
 Target = dict[str, Any]  # topic, channel and what else a request has
 
-app = group(
-    "Topics of the nodes.", "penstock topic list", "penstock topic create clicks --partitions 8"
-)
+app = group("Topics of the nodes.", "topic list", "topic create clicks --partitions 8")
 
 
-@verb(app, "penstock topic list --json", name="list")
+@verb(app, "topic list --json", name="list")
 def list_topics(at: Http) -> Output:
     """List the topics."""
     now = reports.look(at.members())
@@ -43,7 +41,7 @@ def list_topics(at: Http) -> Output:
     return reports.names_output(now, reports.document(now), sorted(now.topics))
 
 
-@verb(app, "penstock topic show orders", "penstock topic show orders --watch --count 2")
+@verb(app, "topic show orders", "topic show orders --watch --count 2")
 def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int:
     """Show its partitions, and how far each channel is behind."""
     members = at.members()
@@ -57,14 +55,14 @@ def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int
 
 
 verb(
-    app, "penstock topic peek orders --count 3",
-    "penstock topic peek orders --time 2026-11-21T06:00:00Z --json",
+    app, "topic peek orders --count 3",
+    "topic peek orders --time 2026-11-21T06:00:00Z --json",
 )(peek.peek)  # fmt: skip
 
 _COUNT = opt("N", "how many it shall have", min=1, max=limits.PARTITIONS_MAX)
 
 
-@verb(app, "penstock topic create clicks --partitions 8")
+@verb(app, "topic create clicks --partitions 8")
 def create(
     topic: Topic,
     at: Http,
@@ -72,7 +70,7 @@ def create(
     replicas: Annotated[
         int | None, opt("N", "copies, in a cluster", min=1, max=limits.MEMBERS_MAX)
     ] = None,
-    extended: Annotated[bool, switch("--extended", "messages may have headers")] = False,
+    extended: Annotated[bool, switch("messages may have headers")] = False,
 ) -> Output:
     """Create a topic, unless it exists.
 
@@ -80,12 +78,12 @@ def create(
     return act(at, "create", calls.create(topic, partitions, replicas, extended))
 
 
-@verb(app, "penstock topic expand orders --partitions 16")
+@verb(app, "topic expand orders --partitions 16")
 def expand(
     topic: Topic,
     at: Http,
     partitions: Annotated[int, _COUNT],
-    rehash: Annotated[bool, switch("--rehash", "spread keys over all of them")] = False,
+    rehash: Annotated[bool, switch("spread keys over all of them")] = False,
 ) -> Output:
     """Add partitions, while it is in use.
 
@@ -94,13 +92,13 @@ def expand(
     return act(at, "expand", calls.expand(topic, partitions, rehash))
 
 
-@verb(app, "penstock topic extend orders")
+@verb(app, "topic extend orders")
 def extend(topic: Topic, at: Http) -> Output:
     """Let its messages have headers from now on."""
     return act(at, "extend", calls.change("/topic/meta/update", topic=topic, upgradeext=True))
 
 
-@verb(app, "penstock topic concede orders --yes")
+@verb(app, "topic concede orders --yes")
 def concede(
     topic: Topic,
     at: Http,
@@ -130,7 +128,7 @@ def conceded(address: str, document: Row) -> Iterator[str]:
         yield f"{address}: partition {one['partition']}: {offsets} given up"
 
 
-@verb(app, "penstock topic config orders", "penstock topic config orders max_depth=100000")
+@verb(app, "topic config orders", "topic config orders max_depth=100000")
 def config(topic: Topic, at: Http, settings: Settings = None, yes: Yes = False) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
@@ -147,7 +145,7 @@ def add_change(
     """`penstock topic pause orders` and its like: one POST to each node. It asks for --yes unless
     that is among `without`."""
     without = (*without, "partition", "channel") if of == "topic" else without
-    example = f"penstock {of} {word} orders" + " billing" * (of == "channel")
+    example = f"{of} {word} orders" + " billing" * (of == "channel")
     ends = ["" if "yes" in without else " --yes"]
     ends += [] if "partition" in without else [f" --partition 0{ends[0]}"]
     about += "." if "yes" in without else "; asks for --yes."

@@ -31,7 +31,7 @@ SEARCH_BYTES_MAX = 1 << 30  # of one node's log
 app = group("")
 
 
-@verb(app, "penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json")
+@verb(app, "trace 0d2c6bf1a4c02000", "trace --trace-id 42 --json")
 def trace(
     at: Http,
     message_id: Annotated[str, arg("MESSAGE_ID", "16 hex digits")] = "",

@@ -54,7 +54,7 @@ app = group("")
 
 
 @verb(
-    app, "penstock up --nodes 3", "penstock up --nodes 1 --seconds 60 --data /tmp/up",
+    app, "up --nodes 3", "up --nodes 1 --seconds 60 --data /tmp/up",
     about="Start a cluster on this machine with publishers and consumers, and show what becomes of"
     f" every message. Keys: {HELP}.",
 )  # fmt: skip
