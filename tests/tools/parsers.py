@@ -7,11 +7,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from typer.main import get_command
-
 from penstock.command.flags import UsageError, resolve
 from penstock.errors import ConfigError
 from penstock.pipelines import registry, settings
+from penstock.tools.app import command_of
 from penstock.tools.main import DAEMONS, VERBS
 
 
@@ -31,7 +30,7 @@ class Found(NamedTuple):
 def all_verbs() -> Iterator[Found]:
     for verb, (module, _) in VERBS.items():
         if module:
-            yield from _below(Found((verb,), get_command(import_module(module).app)))
+            yield from _below(Found((verb,), command_of(verb, module)))
 
 
 def _below(found: Found) -> Iterator[Found]:
@@ -57,7 +56,7 @@ def parse(line: str) -> dict[str, Any]:
         if verb in DAEMONS:
             resolve(import_module(f"penstock.{verb}.main").FLAGS, words, {})
             return {}
-        command: Any = get_command(import_module(VERBS[verb][0]).app)
+        command: Any = command_of(verb, VERBS[verb][0])
         with redirect_stderr(said), redirect_stdout(said):
             context = command.make_context(verb, list(words))
             while hasattr(command, "commands"):

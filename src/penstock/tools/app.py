@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 import typer
 from typer.completion import get_completion_inspect_parameters, shell_complete
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+from typer.main import get_command, get_group
 
 from penstock.command.flags import Flag
 from penstock.tools import completion
@@ -121,7 +121,13 @@ def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> C
     return call
 
 
-app = group("")
+app = group("")  # has the verbs that are no groups
+
+
+def command_of(name: str, module: str) -> Any:
+    """A verb, or a group of verbs, as its module has it."""
+    found = import_module(module).app
+    return get_group(found).commands[name] if found is app else get_group(found)
 
 
 @verb(app, "completion bash", name="completion")
@@ -148,7 +154,7 @@ class _Root(TyperGroup):
         if name is None:  # a shell that completes goes on behind a verb that there is not
             return args[0], TyperCommand(args[0]), []
         if name in self.modules:
-            command = get_command(import_module(self.modules[name]).app)
+            command = command_of(name, self.modules[name])
         else:
             command = get_command(_flags_of(import_module(f"penstock.{name}.main").FLAGS))
         command.name = name

@@ -19,7 +19,7 @@ from penstock.client import Consumer, Message, Producer
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools.app import arg, group, opt, verb
+from penstock.tools.app import app, arg, opt, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.output import Output
 
@@ -28,8 +28,6 @@ CHANNEL = "bench"
 PENDING_MAX = 200  # publishes of a connection without an answer
 IDLE_S_MAX = 5.0  # a consumer waits no longer for the next message
 _STAMP_BYTES = 8  # the time at which a message of `latency` was published
-
-app = group("")
 
 
 class Plan(NamedTuple):

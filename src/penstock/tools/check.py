@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from penstock.command.terminal import span
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.app import OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.app import OnlyChannel, OnlyTopic, app, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
 from penstock.tools.output import Output, Row, WrongUse
@@ -30,8 +30,6 @@ _BOUNDED = {
     "in_flight": ("in_flight_count", "in flight"),
     "delayed": ("deferred_count", "delayed"),
 }
-
-app = group("")
 
 
 class Finding(NamedTuple):

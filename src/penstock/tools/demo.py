@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.listener import ListenAddress, parse_address
 from penstock.tools import programs
-from penstock.tools.app import group, opt, switch, verb
+from penstock.tools.app import app, opt, switch, verb
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, WrongUse
 from penstock.tools.programs import Program, Programs, check_free, daemon, lacks_web
@@ -33,8 +33,6 @@ _ANSWER_S_MAX = 0.5
 
 Listener = Annotated[str, opt("HOST:PORT")]
 Where = Literal["auto", "off"]
-
-app = group("")
 
 
 @verb(app, "demo", "demo --data-path /tmp/demo --archive off")

@@ -4,7 +4,7 @@ import time
 from typing import Annotated
 
 from penstock.command import terminal
-from penstock.tools.app import Json, Yes, group, switch, verb
+from penstock.tools.app import Json, Yes, app, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, Column, Output, Row, columns_table, confirm
@@ -14,8 +14,6 @@ COLUMNS: tuple[Column, ...] = (
     ("CHANNEL", "name", str), ("DEPTH", "depth", str), ("IN FLIGHT", "in_flight_count", str),
     ("DELAYED", "deferred_count", str), ("CONN", "client_count", str),
 )  # fmt: skip
-
-app = group("")
 
 
 @verb(app, "drain --status", "drain --nsqd-http-address 127.0.0.1:4151 --yes --watch")

@@ -15,10 +15,8 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
-from penstock.tools.app import Json, arg, group, verb
+from penstock.tools.app import Json, app, arg, verb
 from penstock.tools.output import DONE, Output, Row
-
-app = group("")
 
 
 @verb(app, "id 0d2c6bf1a4c02000", name="id")

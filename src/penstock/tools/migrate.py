@@ -27,10 +27,8 @@ from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count
 from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
-from penstock.tools.app import arg, group, opt, switch, verb
+from penstock.tools.app import app, arg, opt, switch, verb
 from penstock.tools.output import INTERRUPTED, Output, WrongUse
-
-app = group("")
 
 
 @verb(

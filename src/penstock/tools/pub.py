@@ -10,7 +10,7 @@ from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import completion
-from penstock.tools.app import Topic, arg, group, opt, verb
+from penstock.tools.app import Topic, app, arg, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.nodes import Node, NodeFailed
@@ -19,8 +19,6 @@ from penstock.tools.output import Output, Row, WrongUse
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
 _U32 = struct.Struct(">I")
-
-app = group("")
 
 
 @verb(

@@ -29,7 +29,7 @@ from penstock.command.terminal import printable
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.console import Query, Source, distinct, topics_of, within
 from penstock.pipelines import settings
-from penstock.tools.app import Json, arg, group, opt, switch, verb
+from penstock.tools.app import Json, app, arg, opt, switch, verb
 from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 
@@ -41,8 +41,6 @@ _AT_ONCE = 1000  # rows
 _NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")  # fmt: skip
 _PROMPT, _MORE = "sql> ", "...> "
-
-app = group("")
 
 
 class Addresses(Options):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from penstock.command import terminal
 from penstock.tools import reports
-from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, app, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.output import Output, Row, columns_table, figures, texts
 from penstock.tools.reports import Pace
@@ -32,8 +32,6 @@ _SORTS = {"rate": "rate", "depth": "depth", "in-flight": "in_flight_count",
           "timed-out": "timeout_count", "connections": "client_count"}  # fmt: skip
 Sort = Literal["name", "rate", "depth", "in-flight", "delayed", "messages", "requeued", "timed-out",
                "connections"]  # fmt: skip
-
-app = group("")
 
 
 @verb(app, "stats orders", "stats --watch --sort rate --limit 20")

@@ -12,7 +12,7 @@ from typing import Annotated
 from penstock.client import Consumer, ConsumerOptions, Message
 from penstock.command import terminal
 from penstock.command.run import run
-from penstock.tools.app import Json, Partition, Topic, group, opt, switch, verb
+from penstock.tools.app import Json, Partition, Topic, app, opt, switch, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.envelopes import as_json as row_of
 from penstock.tools.envelopes import as_text, carried
@@ -20,8 +20,6 @@ from penstock.tools.nsq_tail import print_messages
 from penstock.tools.utility import until_signal
 
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
-
-app = group("")
 
 
 @verb(app, "tail orders", "tail orders --count 1 --json")

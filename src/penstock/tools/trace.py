@@ -19,7 +19,7 @@ from penstock.log.inspect import find as find_in_data
 from penstock.nsqadmin import traces
 from penstock.nsqadmin.traces import IdInvalid, Seeker, TracedEvent, Wanted
 from penstock.tools import completion
-from penstock.tools.app import Partition, arg, group, opt, verb
+from penstock.tools.app import Partition, app, arg, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.definitions import NodeUpstream
 from penstock.tools.output import DONE, FAILED, Output, WrongUse, when
@@ -27,8 +27,6 @@ from penstock.trace.events import TOPIC, Event
 from penstock.trace.search import Only, Search, row_of
 
 SEARCH_BYTES_MAX = 1 << 30  # of one node's log
-
-app = group("")
 
 
 @verb(app, "trace 0d2c6bf1a4c02000", "trace --trace-id 42 --json")

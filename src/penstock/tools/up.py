@@ -24,7 +24,7 @@ from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.net.listener import parse_address
 from penstock.tools import cluster, programs
-from penstock.tools.app import group, opt, verb
+from penstock.tools.app import app, opt, verb
 from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
@@ -48,9 +48,6 @@ _LINE_EVERY_S = 3.0
 NODES_MAX = 9  # a key has one digit
 PORTS_PER_NODE = 100
 ANSWER_S_MAX = 0.9  # below the second between two pictures
-
-
-app = group("")
 
 
 @verb(
