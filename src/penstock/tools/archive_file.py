@@ -98,7 +98,6 @@ class ArchiveFile:
 
     def write(self, body: bytes) -> bool:
         """True: it is the first of its file, and should be made safe at once."""
-        self.rotate_if_due()
         file = self._file or self._open()
         if level := self._layout.gzip_level:
             made_s = self._now_ns() // limits.SECOND
@@ -122,19 +121,16 @@ class ArchiveFile:
 
     # --- the end of a file ---
 
-    def rotate_if_due(self) -> bool:
-        """Close the file when it has had its time or its size. Call it now and then, messages or
-        not."""
-        if not self.due:
-            return False
+    def rotate(self) -> None:
+        """Close the file, and begin the next one."""
         self.close()
         if not self._layout.skip_empty:
             self._open()
-        return True
 
     @property
     def due(self) -> bool:
-        """Whether the open file has had its time or its size."""
+        """The open file has had its time or its size: rotate it. Ask before each message, and now
+        and then without any."""
         layout = self._layout
         if self._file is None:
             return False

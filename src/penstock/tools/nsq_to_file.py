@@ -168,7 +168,7 @@ class Archiver:
 
     async def _rotate_if_due(self) -> None:
         if self._file.due:
-            await self._safely(self._file.rotate_if_due)
+            await self._safely(self._file.rotate)
 
     async def close_file(self) -> None:
         """Everything is safe and finished; the next message begins a new file."""
