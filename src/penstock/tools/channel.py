@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from penstock import limits
@@ -84,7 +83,6 @@ def report(
     """Report depth, age of the oldest, rates, time until empty.
 
     For one channel it lists partitions and consumers, too."""
-    members = at.members()
 
     def show(now: Snapshot, before: Snapshot | None) -> Output:
         found = chosen(now, sort, limit)
@@ -92,8 +90,7 @@ def report(
             raise PenstockError(f"no such channel: {' '.join(filter(None, (topic, channel)))}")
         return reports.channels_output(now, before, found, bool(channel))
 
-    take = partial(reports.look, members, topic, channel, bool(channel))
-    return pace.report(take, show)
+    return pace.report(at.members(), show, topic, channel, bool(channel))
 
 
 def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:

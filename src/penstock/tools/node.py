@@ -54,8 +54,7 @@ def list_nodes(at: Http, pace: Pace) -> int:
         document = {"nodes": rows, "lookupds": lookupds, "total": total}
         return Output(document, [*lines, *_lookupd_lines(lookupds)])
 
-    members = at.members()
-    return pace.watch(lambda: reports.look(members), output)
+    return pace.watch(at.members(), output)
 
 
 def _node_row(now: Snapshot, node: NodeState) -> Row:
@@ -133,7 +132,7 @@ def show(
         table = columns_table(_TOPIC_COLUMNS, shown) if shown else ["no topics"]
         return Output({"node": member.address, **row, "topics": topics}, [*lines, "", *table])
 
-    return pace.report(lambda: reports.look([member]), output)
+    return pace.report([member], output)
 
 
 def _topic_row(topic: TopicState) -> Row:

@@ -53,17 +53,13 @@ class Output(NamedTuple):
     def print(self, as_json: bool) -> int:
         """The exit code."""
         if as_json:
-            print_json(self.document, self.one_line)
+            indent = None if self.one_line else 2
+            print(json.dumps(self.document, indent=indent, ensure_ascii=False), flush=True)
         else:
             print("".join(f"{line}\n" for line in self.lines), end="", flush=True)
             for error in self.errors:
                 print(error, file=sys.stderr)
         return self.code
-
-
-def print_json(document: Any, one_line: bool = False) -> None:
-    indent = None if one_line else 2
-    print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
 
 
 def confirm(yes: bool, question: str, name: str) -> None:

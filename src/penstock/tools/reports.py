@@ -20,7 +20,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from penstock import limits
 from penstock.command import terminal
@@ -105,16 +105,20 @@ class Pace(Options):
     interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
     count: Annotated[int, opt("N", "stop after N reports")] = 0
 
-    def watch(self, take: Callable[[], Snapshot], show: Show, at_once: bool = False) -> int:
-        """Show what is taken, once or until Ctrl-C. Rates are between two looks, and the first is
-        not shown, unless `at_once`: then it has none. The exit code: 1 when a node did not answer,
-        0 after Ctrl-C."""
-        before = None if at_once else take()
+    def watch(
+        self, members: Sequence[Node], show: Show, *wanted: Any, at_once: bool = False
+    ) -> int:
+        """Show a `look` for what is wanted, once or until Ctrl-C. Rates are between two looks, and
+        the first is not shown, unless `at_once`: then it has none. The exit code: 1 when a node did
+        not answer, 0 after Ctrl-C."""
+        before = None if at_once else look(members, *wanted)
         try:
             for shown in itertools.count(1):
                 if before is not None:
                     time.sleep(self.interval)
-                now = take() if before is None else with_rates(take(), before)
+                now = look(members, *wanted)
+                if before is not None:
+                    now = with_rates(now, before)
                 self._print(show(now, before))
                 code = FAILED if failures(now) else DONE
                 if not self.goes_on or shown == self.count:
@@ -125,7 +129,7 @@ class Pace(Options):
                 raise
         return DONE  # it was meant to go on until then
 
-    def report(self, take: Callable[[], Snapshot], show: Show) -> int:
+    def report(self, members: Sequence[Node], show: Show, *wanted: Any) -> int:
         """With rates, and nodes that did not answer above what the others say."""
 
         def below(now: Snapshot, before: Snapshot | None) -> Output:
@@ -135,7 +139,7 @@ class Pace(Options):
                       for address, why in failures(now).items()]  # fmt: skip
             return output._replace(lines=[*errors, *output.lines])
 
-        return self.watch(take, below)
+        return self.watch(members, below, *wanted)
 
     def _print(self, output: Output) -> None:
         if self.goes_on and not self.as_json and terminal.is_watched(sys.stdout):
@@ -225,14 +229,10 @@ _CLIENT_COLUMNS = (
 
 
 def channels_output(
-    now: Snapshot, before: Snapshot | None, found: Sequence[ChannelState], is_one: bool
+    now: Snapshot, before: Snapshot | None, order: Sequence[ChannelState], is_one: bool
 ) -> Output:
-    shown = document(now, True, found) | {"consumers": consumers(now, before or now)}
-    return Output(shown, _channel_lines(shown, found, is_one))
-
-
-def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:
     """With one channel its partitions and its consumers follow."""
+    found = document(now, True, order) | {"consumers": consumers(now, before or now)}
     rows = []
     for one in order:
         row = found["topics"][one.topic]["channels"][one.name]
@@ -242,7 +242,7 @@ def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> l
         behind = _behind(row.get("partitions", ()))
         rows.append({**_aged(row), "name": name, "empty_in": empty_in, "behind": behind})
     if not rows:
-        return ["no channels"]
+        return Output(found, ["no channels"])
     parts = [_aged(part) for row in rows for part in row.get("partitions", ())]
     lines = columns_table((*_CHANNEL_COLUMNS, *(texts(behind="BEHIND IN") if parts else ())), rows)
     if is_one and parts:
@@ -252,7 +252,7 @@ def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> l
                     "remote_address": terminal.printable(one["remote_address"])}
                    for one in found["consumers"]]  # fmt: skip
         lines += ["", *columns_table(_CLIENT_COLUMNS, clients, left=3)]
-    return lines
+    return Output(found, lines)
 
 
 def _aged(row: Row) -> Row:

@@ -53,8 +53,7 @@ def stats(
         table = columns_table(COLUMNS, rows) if rows else ["no topics"]
         return Output(found, [*_node_lines(now), "", *table])
 
-    members = at.members()
-    return pace.watch(lambda: reports.look(members, topic, channel), show, at_once=True)
+    return pace.watch(at.members(), show, topic, channel, at_once=True)
 
 
 def _node_lines(now: Snapshot) -> Iterator[str]:

@@ -44,14 +44,13 @@ def list_topics(at: Http) -> Output:
 @verb(app, "topic show orders", "topic show orders --watch --count 2")
 def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int:
     """Show its partitions, and how far each channel is behind."""
-    members = at.members()
 
     def output(now: Snapshot, before: Snapshot | None) -> Output:
         if topic not in now.topics:
             raise PenstockError(f"no such topic: {topic}")
         return reports.topic_output(now.topics[topic], partition)
 
-    return pace.report(lambda: reports.look(members, topic), output)
+    return pace.report(at.members(), output, topic)
 
 
 verb(
