@@ -113,26 +113,23 @@ async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
     body = bytes(plan.size_bytes)
     taken: list[int] = []
     pending: deque[Awaitable[Any]] = deque()
-    left = count
-    while left:
-        batch = min(plan.batch, left)
-        left -= batch
+
+    def answered(sent_ns: int, _: object) -> None:
+        taken.append(time.perf_counter_ns() - sent_ns)
+
+    for first in range(0, count, plan.batch):
         sent_ns = time.perf_counter_ns()
         if plan.batch == 1:
             answer = producer.pub(plan.topic, body)
         else:
-            answer = producer.mpub(plan.topic, [body] * batch)
-        answer.add_done_callback(partial(_answered, taken, sent_ns))
+            answer = producer.mpub(plan.topic, [body] * min(plan.batch, count - first))
+        answer.add_done_callback(partial(answered, sent_ns))
         pending.append(answer)
         if len(pending) >= PENDING_MAX:
             await pending.popleft()
     for one in pending:
         await one
     return taken
-
-
-def _answered(taken: list[int], sent_ns: int, _: object) -> None:
-    taken.append(time.perf_counter_ns() - sent_ns)
 
 
 # --- consume ---
@@ -223,12 +220,6 @@ async def latency(plan: Plan) -> Result:
 # --- what is said of it ---
 
 
-def percentile(taken_ns: Sequence[int], share: float) -> float:
-    """In milliseconds. `taken_ns` is sorted."""
-    place = min(len(taken_ns) - 1, int(share * len(taken_ns)))
-    return taken_ns[place] / limits.MS
-
-
 def as_document(plan: Plan, result: Result) -> dict[str, Any]:
     document = {
         "what": plan.what, "topic": plan.topic, "messages": result.messages,
@@ -236,9 +227,10 @@ def as_document(plan: Plan, result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 6),
         "messages_per_second": round(result.messages / max(result.seconds, 1e-9), 1),
     }  # fmt: skip
-    if result.taken_ns:
+    if taken_ns := result.taken_ns:
         for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1)):
-            document[name] = round(percentile(result.taken_ns, share), 3)
+            place = min(len(taken_ns) - 1, int(share * len(taken_ns)))
+            document[name] = round(taken_ns[place] / limits.MS, 3)
     return document
 
 
