@@ -14,7 +14,7 @@ from penstock.client import Consumer, Message
 from penstock.command.flags import Flag, Kind
 from penstock.tools import utility
 from penstock.tools.envelopes import as_text, carried
-from penstock.tools.utility import Values
+from penstock.tools.utility import Stop, Values
 
 PROGRAM = "nsq_tail"
 
@@ -34,23 +34,22 @@ class Printer:
     """Writes lines, and flushes once a turn of the loop: what is printed is in the pipe before the
     loop waits again."""
 
-    def __init__(self, count_max: int, end: asyncio.Event) -> None:
+    def __init__(self, count_max: int, stop: Stop) -> None:
         self._out = sys.stdout.buffer
         self._left = count_max or -1
-        self._end = end
+        self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._flushing = False
-        self.error: OSError | None = None
 
     def write(self, line: bytes) -> bool:
         """False: enough has been printed, this one was not."""
-        if self._left == 0 or self.error is not None:
+        if self._left == 0 or self._stop.failure is not None:
             return False
         self._left -= 1
         self._out.write(line + b"\n")
         if self._left == 0:
             self._flush()
-            self._end.set()
+            self._stop.set()
         elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -61,16 +60,13 @@ class Printer:
         try:
             self._out.flush()
         except OSError as error:
-            self.error = error
-            self._end.set()
+            self._stop.fail(error)
 
 
 Lines = Callable[[Message], bytes]
 
 
-async def print_messages(
-    work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: asyncio.Event
-) -> int:
+async def print_messages(work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: Stop) -> int:
     """Each as a line, as they come, until the stop, or until so many are printed (0: no end)."""
     printer = Printer(count_max, stop)
     async with contextlib.AsyncExitStack() as stack:
@@ -82,9 +78,9 @@ async def print_messages(
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in (printer.error, *ends):
+    for error in ends:
         if isinstance(error, Exception):
-            raise error
+            stop.fail(error)
     return 0
 
 
@@ -104,7 +100,7 @@ def _check(values: Values) -> None:
     utility.check_consumers(PROGRAM, values, envelope=values["print_headers"])
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: Stop) -> int:
     def line_of(message: Message) -> bytes:
         head = f"{message.topic} | " if values["print_topic"] else ""
         head += f"{as_text(carried(message))} | " if values["print_headers"] else ""

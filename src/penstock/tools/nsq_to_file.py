@@ -27,7 +27,7 @@ from penstock.tools import utility
 from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
 from penstock.tools.envelopes import as_json, as_text
 from penstock.tools.output import WrongUse
-from penstock.tools.utility import Values
+from penstock.tools.utility import Stop, Values
 
 log = logging.getLogger("penstock.tools")
 
@@ -187,12 +187,11 @@ class Archiver:
 class Archive:
     """All topics. The first failure of one ends all."""
 
-    def __init__(self, values: Values, stop: asyncio.Event) -> None:
+    def __init__(self, values: Values, stop: Stop) -> None:
         self._values = values
         self._stop = stop
         self._archivers: dict[str, Archiver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.failure: BaseException | None = None
 
     async def add(self, topic: str) -> None:
         if topic in self._archivers:
@@ -213,9 +212,8 @@ class Archive:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.failure = self.failure or task.exception()
-            self._stop.set()
+        if not task.cancelled() and (error := task.exception()):
+            self._stop.fail(error)
 
     async def close(self) -> None:
         for archiver in self._archivers.values():
@@ -223,11 +221,11 @@ class Archive:
         if self._tasks:
             await asyncio.wait(self._tasks)
         # After a failure nothing in hand will ever be safe: there is nothing to wait for.
-        timeout_s = None if self.failure is None else 0.0
+        timeout_s = None if self._stop.failure is None else 0.0
         await asyncio.gather(*(one.consumer.close(timeout_s) for one in self._archivers.values()))
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: Stop) -> int:
     archive = Archive(values, stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, archive.reopen)
     try:
@@ -238,8 +236,6 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
         await stop.wait()
     finally:
         await archive.close()
-    if archive.failure is not None:
-        raise archive.failure
     return 0
 
 

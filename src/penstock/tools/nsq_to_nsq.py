@@ -10,14 +10,13 @@ Neither passes by itself, so such a refusal is the end of the work, unless heade
 then it is said once, and only once is it tried.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -29,7 +28,7 @@ from penstock.tools import utility
 from penstock.tools.envelopes import KEY, carried
 from penstock.tools.hostpool import MODES, HostPool, Status
 from penstock.tools.output import WrongUse
-from penstock.tools.utility import Values
+from penstock.tools.utility import Stop, Values
 
 log = logging.getLogger("penstock.tools")
 
@@ -187,18 +186,17 @@ class Carrier:
 
 
 class Forwarder:
-    """`refused`: a destination will not take the messages, whatever is done; the work ends."""
+    """Where a destination will not take the messages, whatever is done, the work ends."""
 
     def __init__(
         self, carriers: dict[str, Carrier], pool: HostPool, filter: Filter, status: Status,
-        end: Callable[[], None],
+        stop: Stop,
     ) -> None:  # fmt: skip
-        self.refused: Unfit | None = None
         self._carriers = carriers
         self._pool = pool
         self._filter = filter
         self._status = status
-        self._end = end
+        self._stop = stop
 
     async def __call__(self, message: Message) -> None:
         body = self._filter(message.body)
@@ -209,8 +207,7 @@ class Forwarder:
         try:
             await self._carriers[host.address].publish(message, body)
         except Unfit as error:
-            self.refused = self.refused or error
-            self._end()
+            self._stop.fail(error)
             raise Requeue(0, backoff=False) from error
         except ClientError as error:
             self._pool.failed(host)
@@ -221,7 +218,7 @@ class Forwarder:
         self._status.note(host.address, took_ns)
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: Stop) -> int:
     addresses = list(dict.fromkeys(values["destination_nsqd_tcp_address"]))
     pool = HostPool(addresses, values["mode"], time.monotonic_ns, random.Random())
     chosen = Filter(
@@ -244,12 +241,9 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
                 )
                 for address, producer in producers.items()
             }  # fmt: skip
-            forwarder = Forwarder(carriers, pool, chosen, status, stop.set)
+            forwarder = Forwarder(carriers, pool, chosen, status, stop)
             work.append((utility.consumer(topic, values), forwarder))
         await utility.consume_until(stop, work, values["max_in_flight"])
-    for _, forwarder in work:
-        if forwarder.refused is not None:
-            raise forwarder.refused
     return 0
 
 

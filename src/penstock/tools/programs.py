@@ -76,8 +76,7 @@ class Program:
     def end(self) -> None:
         if self.process is None:
             return
-        if self.process.poll() is None:
-            self.process.terminate()
+        self.process.terminate()
         try:
             self.process.wait(_STOP_S_MAX)
         except subprocess.TimeoutExpired:

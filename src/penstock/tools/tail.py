@@ -4,7 +4,6 @@ and headers.
 It reads through an ephemeral channel of its own, so nobody else misses a message by it.
 """
 
-import asyncio
 import json
 import random
 from typing import Annotated
@@ -17,7 +16,7 @@ from penstock.tools.connection import Tcp
 from penstock.tools.envelopes import as_json as row_of
 from penstock.tools.envelopes import as_text, carried
 from penstock.tools.nsq_tail import print_messages
-from penstock.tools.utility import until_signal
+from penstock.tools.utility import Stop, until_signal
 
 PREVIEW_CHARACTERS = 500  # of a body, unless --full asks for all of it
 
@@ -40,7 +39,7 @@ def tail(
         shown = json.dumps(row_of(message), ensure_ascii=False) if as_json else _line(message, full)
         return shown.encode("utf-8", "backslashreplace")
 
-    async def follow(stop: asyncio.Event) -> int:
+    async def follow(stop: Stop) -> int:
         consumer = Consumer(
             topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
         )

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock import limits
 from penstock.client import Producer
@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.tools import utility
 from penstock.tools.envelopes import read_headers
 from penstock.tools.output import WrongUse
-from penstock.tools.utility import Values
+from penstock.tools.utility import Stop, Values
 
 PROGRAM = "to_nsq"
 READ_BYTES = 64 * limits.KIB
@@ -102,27 +102,22 @@ class Input:
 
 
 class Publisher:
-    """One record to every nsqd. The first failure is kept, and ends the program."""
+    """One record to every nsqd."""
 
     def __init__(
-        self,
-        topic: str,
-        headers: Mapping[str, str],
-        producers: Sequence[Producer],
-        on_failure: Callable[[], None],
+        self, topic: str, headers: Mapping[str, str], producers: Sequence[Producer], stop: Stop
     ) -> None:
         self.published = 0  # records that every nsqd has said OK to
-        self.failure: BaseException | None = None
         self._topic = topic
         self._to: To = {"headers": headers} if headers else {}
         self._producers = producers
-        self._on_failure = on_failure
+        self._stop = stop
         self._unanswered = 0
         self._room = asyncio.Event()
 
     async def publish(self, record: bytes) -> None:
         await self.settle(UNANSWERED_MAX - 1)
-        if self.failure is not None:
+        if self._stop.failure is not None:
             return
         self._unanswered += 1
         left = len(self._producers)
@@ -130,10 +125,9 @@ class Publisher:
         def answered(done: asyncio.Future[None]) -> None:
             nonlocal left
             left -= 1
-            if not done.cancelled() and done.exception() is not None:
-                self.failure = self.failure or done.exception()
+            if not done.cancelled() and (error := done.exception()):
+                self._stop.fail(error)
                 self._room.set()
-                self._on_failure()
             if left == 0:
                 self._unanswered -= 1
                 self.published += 1
@@ -144,23 +138,22 @@ class Publisher:
 
     async def settle(self, left: int = 0) -> None:
         """Wait for the answers, but for so many."""
-        while self._unanswered > left and self.failure is None:
+        while self._unanswered > left and self._stop.failure is None:
             self._room.clear()
             await self._room.wait()
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: Stop) -> int:
     async with contextlib.AsyncExitStack() as stack:
         producers = [
             await stack.enter_async_context(Producer(address, **values["producer_changes"]))
             for address in dict.fromkeys(values["nsqd_tcp_address"])
         ]
-        publisher = Publisher(values["topic"], values["headers"], producers, stop.set)
+        publisher = Publisher(values["topic"], values["headers"], producers, stop)
         await _publish_input(values, publisher, stop)
-        if publisher.failure is not None:
-            raise PenstockError(
-                f"{publisher.failure} (published before that: {publisher.published})"
-            ) from publisher.failure
+        if stop.failure is not None:
+            text = f"{stop.failure} (published before that: {publisher.published})"
+            raise PenstockError(text) from stop.failure
     return 0
 
 

@@ -152,8 +152,20 @@ COMMON = (VERSION, LOG_LEVEL)
 SOURCE = (NSQD_TCP, LOOKUPD_HTTP, CONSUMER_OPT, CONNECT_TIMEOUT)  # where a consumer is
 
 Values = dict[str, Any]
-Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
-Live = Callable[[asyncio.Event], Coroutine[Any, Any, int]]  # until somebody wants an end
+
+
+class Stop(asyncio.Event):
+    """Somebody wants an end: by a signal, or because of a failure, the first of which is raised."""
+
+    failure: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.set()
+
+
+Main = Callable[[Values, Stop], Coroutine[Any, Any, int]]
+Live = Callable[[Stop], Coroutine[Any, Any, int]]
 
 
 def user_agent(program: str) -> str:
@@ -164,7 +176,7 @@ def entry(
     program: str, flags: Sequence[Flag], check: Callable[[Values], None], main: Main
 ) -> Callable[..., int]:
     """The `main` of a console script. `check` raises WrongUse; `main` gets the values of the flags
-    by attribute name, and an event that a signal sets."""
+    by attribute name, and what a signal sets."""
 
     def start(argv: Sequence[str] | None = None) -> int:
         try:  # they have never read the environment
@@ -200,11 +212,14 @@ def entry(
 
 
 async def until_signal(live: Live, *others: int) -> int:
-    """`live` gets an event that SIGINT, SIGTERM and these set."""
-    stop = asyncio.Event()
+    """`live` gets what SIGINT, SIGTERM and these set."""
+    stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM, *others):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return await live(stop)
+    code = await live(stop)
+    if stop.failure is not None:
+        raise stop.failure
+    return code
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:
