@@ -26,7 +26,7 @@ from penstock.tools.app import (
     opt,
     switch,
     verb,
-)  # fmt: skip
+)
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Answers, Node, ask_each
 from penstock.tools.output import Output, Row, confirm

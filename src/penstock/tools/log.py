@@ -27,7 +27,7 @@ from penstock.log.inspect import (
     dump_file,
     dump_partition,
     find,
-)  # fmt: skip
+)
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import PartitionSummary, VerifyFinding, VerifyReport, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb

@@ -31,10 +31,7 @@ from penstock.tools.app import app, arg, opt, switch, verb
 from penstock.tools.output import INTERRUPTED, Output, WrongUse
 
 
-@verb(
-    app, "migrate /var/lib/nsq --dry-run",
-    "migrate /var/lib/nsq --to /var/lib/penstock",
-)  # fmt: skip
+@verb(app, "migrate /var/lib/nsq --dry-run", "migrate /var/lib/nsq --to /var/lib/penstock")
 def migrate(
     path: Annotated[str, arg("DATA_PATH", "where the messages are now")],
     to: Annotated[str, opt("NEW_PATH", "write there; DATA_PATH stays as it is")] = "",

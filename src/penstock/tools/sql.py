@@ -47,9 +47,9 @@ class Addresses(Options):
     """One kind of address, under the names that pipelines have for it."""
 
     url: Annotated[
-        list[str] | None, opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url",
-                              "--http-address")
-    ] = None  # fmt: skip
+        list[str] | None,
+        opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url", "--http-address"),
+    ] = None
     ca_file: Annotated[str | None, opt("FILE", "authorities for https")] = None
     context: ContextName = None
 

@@ -53,10 +53,9 @@ def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int
     return pace.report(at.members(), output, topic)
 
 
-verb(
-    app, "topic peek orders --count 3",
-    "topic peek orders --time 2026-11-21T06:00:00Z --json",
-)(peek.peek)  # fmt: skip
+verb(app, "topic peek orders --count 3", "topic peek orders --time 2026-11-21T06:00:00Z --json")(
+    peek.peek
+)
 
 _COUNT = opt("N", "how many it shall have", min=1, max=limits.PARTITIONS_MAX)
 

@@ -29,15 +29,7 @@ from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
 from penstock.tools.output import DONE, FAILED, plain
-from penstock.tools.programs import (
-    ASKED,
-    Draw,
-    Program,
-    Programs,
-    check_free,
-    daemon,
-    lacks_web,
-)  # fmt: skip
+from penstock.tools.programs import ASKED, Draw, Program, Programs, check_free, daemon, lacks_web
 from penstock.tools.traffic import TOPIC, Traffic
 
 CHANNEL = "up"

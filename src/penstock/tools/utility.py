@@ -21,15 +21,7 @@ from typing import Any
 from penstock import __version__, limits
 from penstock.client import Consumer, ConsumerOptions, Message, ProducerOptions
 from penstock.command import logs
-from penstock.command.flags import (
-    LOG_LEVELS,
-    Flag,
-    HelpWanted,
-    Kind,
-    UsageError,
-    resolve,
-    usage,
-)  # fmt: skip
+from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, Kind, UsageError, resolve, usage
 from penstock.command.program import version_line
 from penstock.command.run import run
 from penstock.durations import parse_duration
