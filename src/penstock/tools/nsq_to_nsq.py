@@ -16,8 +16,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from enum import IntEnum
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.client import Message, Producer, Requeue
@@ -111,15 +110,8 @@ class Filter:
 # --- what a message brings beside its body ---
 
 
-class Takes(IntEnum):
-    NOTHING = 0
-    KEY = 1
-    ALL = 2
-
-
-_TAKEN_ANYWHERE = frozenset({KEY, "##trace_id"})  # of a topic that is not extended
-# What is left of it after a refusal of a publish with headers.
-_LESS = {"E_EXT_NOT_SUPPORT": Takes.KEY, "E_INVALID": Takes.NOTHING}
+# What may still be sent after a refusal of a publish with headers.
+_LESS = {"E_EXT_NOT_SUPPORT": {KEY, "##trace_id"}, "E_INVALID": set[str]()}
 
 
 class Unfit(PenstockError):
@@ -138,7 +130,7 @@ class Carrier:
         self._topic = topic
         self._drop_headers = drop_headers
         self._keep_place = keep_place
-        self._takes = Takes.ALL
+        self._taken: set[str] | None = None  # all
 
     async def publish(self, message: Message, body: bytes) -> None:
         """Raises ClientError, Unfit."""
@@ -149,9 +141,10 @@ class Carrier:
             to["partition"] = message.partition
         headers = carried(message)
         while True:
-            sent = self._fitting(headers)
-            if sent:
-                to["headers"] = sent
+            if self._taken is not None:
+                headers = {name: headers[name] for name in headers if name in self._taken}
+            if headers:
+                to["headers"] = headers
             try:
                 await self._producer.pub(self._topic, body, **to)
                 return
@@ -162,23 +155,17 @@ class Carrier:
                     raise
                 self._expect_less(refusal)
 
-    def _fitting(self, headers: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._takes is Takes.ALL:
-            return headers
-        taken = _TAKEN_ANYWHERE if self._takes is Takes.KEY else ()
-        return {name: headers[name] for name in headers if name in taken}
-
     def _expect_less(self, refusal: ServerRefused) -> None:
         """Several publishes may be refused for the same reason: only the first has news."""
-        takes = _LESS[refusal.code]
+        taken = _LESS[refusal.code]
         if not self._drop_headers:
             raise Unfit(
                 f"{self._address} does not take the headers of messages to {self._topic} "
                 f"({refusal.code}): extend the topic there, or give --drop-headers"
             ) from refusal
-        if takes < self._takes:
-            self._takes = takes
-            left = "but for key and trace id" if takes is Takes.KEY else "and keys"
+        if self._taken is None or taken < self._taken:
+            self._taken = taken
+            left = "but for key and trace id" if taken else "and keys"
             log.warning("%s: headers %s are dropped from now on: %s", self._address, left, refusal)
 
 
