@@ -279,7 +279,7 @@ S = limits.SECOND
 
 
 def archive(clock: Clock, out: Path, **settings: object) -> ArchiveFile:
-    work = settings.pop("work_dir", None)
+    work = settings.pop("work_dir", out)
     layout = Layout(out, work, host="box", **settings)  # type: ignore[arg-type]
     return ArchiveFile("orders", layout, clock)
 

@@ -37,7 +37,7 @@ class Layout:
     """Where files go and their names; the same for all topics."""
 
     output_dir: Path
-    work_dir: Path | None
+    work_dir: Path
     filename_format: str = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
     datetime_format: str = "%Y-%m-%d_%H"
     host: str = ""
@@ -54,12 +54,8 @@ class Layout:
             )  # fmt: skip
 
     @property
-    def write_dir(self) -> Path:
-        return self.work_dir or self.output_dir
-
-    @property
     def moves(self) -> bool:
-        return self.write_dir != self.output_dir
+        return self.work_dir != self.output_dir
 
     @property
     def is_exclusive(self) -> bool:
@@ -164,11 +160,9 @@ class ArchiveFile:
         for name in layout.names(self.topic, self._moment):
             if layout.moves and (layout.output_dir / name).exists():
                 continue
-            if file := self._opened(layout.write_dir / name):
+            if file := self._opened(layout.work_dir / name):
                 return file
-        raise FileExistsError(
-            f"{layout.write_dir}: all names of {layout.filename_format} are taken"
-        )
+        raise FileExistsError(f"{layout.work_dir}: all names of {layout.filename_format} are taken")
 
     def _opened(self, path: Path) -> BinaryIO | None:
         """None: another file has the name."""

@@ -89,8 +89,6 @@ def _need_directories(layout: Layout) -> None:
     """They are made when they are not there; what can't be written is told now, not at the first
     message."""
     for flag, path in (("output-dir", layout.output_dir), ("work-dir", layout.work_dir)):
-        if path is None:
-            continue
         try:
             path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
@@ -105,7 +103,7 @@ def _layout(values: Values) -> Layout:
     host = values["host_identifier"] or "<SHORT_HOST>"
     return Layout(
         output_dir=Path(values["output_dir"]),
-        work_dir=Path(values["work_dir"]) if values["work_dir"] else None,
+        work_dir=Path(values["work_dir"] or values["output_dir"]),
         filename_format=values["filename_format"],
         datetime_format=values["datetime_format"],
         host=host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname),

@@ -65,10 +65,6 @@ class Records:
         *whole, self._rest = (self._rest + data).split(self._delimiter)
         return [record for record in whole if record]
 
-    def end(self) -> list[bytes]:
-        rest, self._rest = self._rest, b""
-        return [rest] if rest else []
-
 
 class Input:
     """Reads a descriptor in a thread of its own: a read of a terminal, a pipe or a file may block
@@ -168,7 +164,7 @@ async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Eve
                 reading.cancel()
                 break
             data = reading.result()
-            found = records.feed(data) if data else records.end()
+            found = records.feed(data or values["delimiter_byte"])
             await _publish_all(values["rate"], found, publisher, stop)
             progress.show(publisher.published)
             if not data:
