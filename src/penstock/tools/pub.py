@@ -10,7 +10,7 @@ from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import completion
-from penstock.tools.app import Topic, app, arg, opt, verb
+from penstock.tools.app import Several, Topic, app, arg, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.nodes import Node, NodeFailed
@@ -34,9 +34,7 @@ def pub(
     body: Annotated[str | None, arg("BODY")] = None,
     delay: Annotated[str, opt("DURATION", "such as 30s, 1h30m")] = "0",
     key: Annotated[str | None, opt("KEY", "messages of one key go to one partition")] = None,
-    header: Annotated[
-        list[str] | None, opt("NAME=VALUE", "of an extended topic; may be repeated")
-    ] = None,
+    header: Annotated[Several, opt("NAME=VALUE", "of an extended topic; may be repeated")] = None,
     partition: Annotated[
         str | None, opt("N", "where they go", autocompletion=completion.partitions)
     ] = None,

@@ -29,7 +29,7 @@ from penstock.command.terminal import printable
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.console import Query, Source, distinct, topics_of, within
 from penstock.pipelines import settings
-from penstock.tools.app import Json, app, arg, opt, switch, verb
+from penstock.tools.app import Json, Several, app, arg, opt, switch, verb
 from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 
@@ -47,7 +47,7 @@ class Addresses(Options):
     """One kind of address, under the names that pipelines have for it."""
 
     url: Annotated[
-        list[str] | None,
+        Several,
         opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url", "--http-address"),
     ] = None
     ca_file: Annotated[str | None, opt("FILE", "authorities for https")] = None
@@ -58,17 +58,15 @@ class Addresses(Options):
 def sql(
     at: Addresses,
     statement: Annotated[str | None, arg("SQL", "else it is read from stdin")] = None,
-    lake: Annotated[
-        list[str] | None, opt("DIR", "each table in it is a view; may be repeated")
-    ] = None,
+    lake: Annotated[Several, opt("DIR", "each table in it is a view; may be repeated")] = None,
     table: Annotated[
-        list[str] | None, opt("NAME=PATH", "a Delta table, or Parquet; may be repeated")
+        Several, opt("NAME=PATH", "a Delta table, or Parquet; may be repeated")
     ] = None,
     storage_option: Annotated[
-        list[str] | None, opt("NAME=VALUE", "of delta-rs, as AWS_REGION=eu-west-1")
+        Several, opt("NAME=VALUE", "of delta-rs, as AWS_REGION=eu-west-1")
     ] = None,
     storage_options_file: Annotated[str | None, opt("FILE", "such options, one a line")] = None,
-    topic: Annotated[list[str] | None, opt("NAME=TOPIC", "a topic under another name")] = None,
+    topic: Annotated[Several, opt("NAME=TOPIC", "a topic under another name")] = None,
     newest: Annotated[
         int, opt("N", "messages of each topic that are read; 0: all", min=0)
     ] = 1_000_000,
