@@ -153,17 +153,10 @@ def _users(store: Store) -> Output:
 
 def _tokens(store: Store) -> Output:
     """With the last use of each: a token that nobody uses any more can go."""
-    rows = [
-        {"name": one.name, "role": one.role.name.lower(), "last_used": _moment(one.used_s)}
-        for one in store.tokens()
-    ]
-    lines = []
-    for row in rows:
-        used = f"last used {row['last_used']}" if row["last_used"] else "never used"
-        lines.append(f"{row['name']:<24} {row['role']:<8} {used}")
+    rows, lines = [], []
+    for one in store.tokens():
+        name, role, at_s = one.name, one.role.name.lower(), int(one.used_s)
+        used = datetime.fromtimestamp(at_s, UTC).isoformat() if one.used_s else None
+        rows.append({"name": name, "role": role, "last_used": used})
+        lines.append(f"{name:<24} {role:<8} {f'last used {used}' if used else 'never used'}")
     return Output(rows, lines or ["no tokens"])
-
-
-def _moment(time_s: float) -> str | None:
-    """None: there was none."""
-    return datetime.fromtimestamp(int(time_s), UTC).isoformat() if time_s else None

@@ -30,14 +30,6 @@ app = group(
 )
 
 
-class NoCluster(WrongUse):
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a node"
-            " of a cluster (docs/cluster.md)"
-        )
-
-
 class Cluster(NamedTuple):
     """What all nodes said, as one."""
 
@@ -55,11 +47,16 @@ class Cluster(NamedTuple):
 
 
 def gather(at: Http) -> Cluster:
-    """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
+    """Raises NodeFailed when nobody answers, WrongUse when who answers is in none."""
     try:
         node, answer = _first(at.nodes(), ask_cluster)
     except NodeFailed as error:
-        raise NoCluster(error.address) if error.code == "NO_CLUSTER" else error from None
+        if error.code != "NO_CLUSTER":
+            raise
+        raise WrongUse(
+            f"{error.address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a"
+            " node of a cluster (docs/cluster.md)"
+        ) from None
     others = {number: one for (_, number), one in at.others({node.address: answer}).items()}
     answers, failures = ask_numbered(others)
     return merge([answer, *answers], failures)
@@ -110,7 +107,8 @@ def findings(found: Cluster) -> Iterator[Finding]:
             since = max((one["since_seconds"] for one in found.partitions
                          if number in missing(one)), default=0.0)  # fmt: skip
             do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
-            if row["state"] == "draining" and not _holds(found, number):
+            holds = any(number in (*one["preferred"], *one["in_sync"]) for one in found.partitions)
+            if row["state"] == "draining" and not holds:
                 do = f"Nothing is left on it: penstock cluster remove {number}"
             where = f" at {_place(row)}" if _place(row) else ""
             yield Finding(WARNING, f"node {number}{where} is down", since, do)
@@ -165,10 +163,6 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
 
 def missing(row: Row) -> set[int]:
     return set(row["preferred"]) - set(row["in_sync"])
-
-
-def _holds(found: Cluster, number: int) -> bool:
-    return any(number in (*one["preferred"], *one["in_sync"]) for one in found.partitions)
 
 
 def title(row: Row) -> str:

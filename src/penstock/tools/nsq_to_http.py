@@ -20,7 +20,7 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 from penstock import limits
 from penstock.client import Message, Requeue
 from penstock.command.flags import Flag, Kind
-from penstock.errors import FetchFailed, PenstockError
+from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher, public
 from penstock.tools import utility
 from penstock.tools.envelopes import carried
@@ -55,10 +55,6 @@ FLAGS = (
     *utility.SOURCE,
     utility.REQUEST_TIMEOUT,
 )  # fmt: skip
-
-
-class NotTaken(PenstockError):
-    """The server did not take a message."""
 
 
 def _check(values: Values) -> None:
@@ -131,7 +127,7 @@ class Sender:
                 await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
             else:
                 await self._send(self._pool.take(), message)
-        except (FetchFailed, NotTaken) as error:
+        except FetchFailed as error:
             log.error("%r goes back: %s", message, error)
             raise Requeue from error
 
@@ -142,8 +138,8 @@ class Sender:
             took_ns = time.monotonic_ns() - began_ns
             self._status.note(public(host.address), took_ns)
             if status != 200 and (self._method == "GET" or not 200 <= status < 300):
-                raise NotTaken(f"{public(host.address)}: got response {status}")
-        except (FetchFailed, NotTaken):
+                raise FetchFailed(public(host.address), f"got response {status}", status)
+        except FetchFailed:
             self._pool.failed(host)
             raise
         self._pool.succeeded(host, took_ns)
