@@ -131,7 +131,7 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lacks = demo.missing_spark()
     assert "Java 17 or newer" in lacks
     here = [ListenAddress("127.0.0.1", port, "") for port in (4150, 4151, 4171)]
-    place = demo.Demo(Path("data"), *here, lacks_admin="off", lacks_spark=lacks)
+    place = demo.Demo(Path("data"), here, lacks_admin="off", lacks_spark=lacks)
     assert "No archive in a Delta table: JAVA_HOME" in place.intro()
 
 

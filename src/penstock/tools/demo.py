@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -55,10 +55,12 @@ def demo(
     if spark and lacks_spark:
         raise PenstockError(f"--spark: {lacks_spark}")
     lacks_admin = lacks_web() if admin == "auto" else "off"
-    tcp, http, web = map(_address, (tcp_address, http_address, admin_address))
-    place = Demo(Path(data_path), tcp, http, web, lacks_admin, lacks_spark)
-    wanted = (tcp, http) if lacks_admin else (tcp, http, web)
-    check_free(wanted, "--tcp-address, --http-address, --admin-address")
+    addresses = [_address(one) for one in (tcp_address, http_address, admin_address)]
+    place = Demo(Path(data_path), addresses, lacks_admin, lacks_spark)
+    check_free(
+        addresses[:2] if lacks_admin else addresses,
+        "--tcp-address, --http-address, --admin-address",
+    )
     place.path.mkdir(parents=True, exist_ok=True)
     try:
         return programs.run(place, lambda ended: _live(place, ended, rate, size, seconds))
@@ -117,15 +119,10 @@ class Demo(Programs):
     """nsqd, and beside it the web UI, and the archive as anybody starts it."""
 
     def __init__(
-        self,
-        path: Path,
-        tcp: ListenAddress,
-        http: ListenAddress,
-        admin: ListenAddress,
-        lacks_admin: str,
-        lacks_spark: str,
+        self, path: Path, addresses: Sequence[ListenAddress], lacks_admin: str, lacks_spark: str
     ) -> None:
-        """What is lacking is "off" where nobody wants it."""
+        """`addresses`: TCP, HTTP, the web UI's. What is lacking is "off" where nobody wants it."""
+        tcp, http, admin = addresses
         self.path, self.tcp, self._http, self._admin = path, tcp, http, admin
         self._lacks_admin, self._lacks_spark = lacks_admin, lacks_spark
         self.nsqd = daemon(
