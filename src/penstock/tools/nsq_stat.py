@@ -66,7 +66,7 @@ def _check(values: Values) -> None:
     utility.need_source(values, "nsqd_http_address")
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: asyncio.Event) -> None:
     rows = range(int(values["count"])) if values["count"] else itertools.count()
     interval_s = values["interval_ns"] / limits.SECOND
     async with utility.fetching(values) as fetcher:
@@ -80,7 +80,6 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
                 print(HEADING)
             print(row_text(now, before, interval_s), flush=True)
             before = now
-    return 0
 
 
 async def _sum(upstream: Upstream, values: Values) -> Mapping[str, int]:

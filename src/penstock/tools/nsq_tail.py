@@ -66,7 +66,9 @@ class Printer:
 Lines = Callable[[Message], bytes]
 
 
-async def print_messages(work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: Stop) -> int:
+async def print_messages(
+    work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: Stop
+) -> None:
     """Each as a line, as they come, until the stop, or until so many are printed (0: no end)."""
     printer = Printer(count_max, stop)
     async with contextlib.AsyncExitStack() as stack:
@@ -81,7 +83,6 @@ async def print_messages(work: Sequence[tuple[Consumer, Lines]], count_max: int,
     for error in ends:
         if isinstance(error, Exception):
             stop.fail(error)
-    return 0
 
 
 async def _print(consumer: Consumer, line_of: Lines, printer: Printer) -> None:
@@ -100,14 +101,14 @@ def _check(values: Values) -> None:
     utility.check_consumers(PROGRAM, values, envelope=values["print_headers"])
 
 
-async def _main(values: Values, stop: Stop) -> int:
+async def _main(values: Values, stop: Stop) -> None:
     def line_of(message: Message) -> bytes:
         head = f"{message.topic} | " if values["print_topic"] else ""
         head += f"{as_text(carried(message))} | " if values["print_headers"] else ""
         return head.encode("utf-8", "backslashreplace") + message.body
 
     work = [(utility.consumer(topic, values), line_of) for topic in values["topic"]]
-    return await print_messages(work, values["n"], stop)
+    await print_messages(work, values["n"], stop)
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)

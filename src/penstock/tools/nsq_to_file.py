@@ -223,7 +223,7 @@ class Archive:
         await asyncio.gather(*(one.consumer.close(timeout_s) for one in self._archivers.values()))
 
 
-async def _main(values: Values, stop: Stop) -> int:
+async def _main(values: Values, stop: Stop) -> None:
     archive = Archive(values, stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, archive.reopen)
     try:
@@ -234,7 +234,6 @@ async def _main(values: Values, stop: Stop) -> int:
         await stop.wait()
     finally:
         await archive.close()
-    return 0
 
 
 async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None:

@@ -153,12 +153,11 @@ class Sender:
         return (await self._fetcher.request(self._method, url, body, headers)).status
 
 
-async def _main(values: Values, stop: asyncio.Event) -> int:
+async def _main(values: Values, stop: asyncio.Event) -> None:
     async with utility.fetching(values, answer_bytes_max=limits.MIB) as fetcher:
         sender = Sender(values, fetcher, Status(values["status_every"]))
         consumer = utility.consumer(values["topic"], values)
         await utility.consume_until(stop, [(consumer, sender)], values["n"])
-    return 0
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)

@@ -205,7 +205,7 @@ class Forwarder:
         self._status.note(host.address, took_ns)
 
 
-async def _main(values: Values, stop: Stop) -> int:
+async def _main(values: Values, stop: Stop) -> None:
     addresses = list(dict.fromkeys(values["destination_nsqd_tcp_address"]))
     pool = HostPool(addresses, values["mode"], time.monotonic_ns, random.Random())
     chosen = Filter(
@@ -231,7 +231,6 @@ async def _main(values: Values, stop: Stop) -> int:
             forwarder = Forwarder(carriers, pool, chosen, status, stop)
             work.append((utility.consumer(topic, values), forwarder))
         await utility.consume_until(stop, work, values["max_in_flight"])
-    return 0
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)

@@ -39,11 +39,11 @@ def tail(
         shown = json.dumps(row_of(message), ensure_ascii=False) if as_json else _line(message, full)
         return shown.encode("utf-8", "backslashreplace")
 
-    async def follow(stop: Stop) -> int:
+    async def follow(stop: Stop) -> None:
         consumer = Consumer(
             topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
         )
-        return await print_messages([(consumer, line_of)], count, stop)
+        await print_messages([(consumer, line_of)], count, stop)
 
     return run(lambda: until_signal(follow))
 

@@ -139,7 +139,7 @@ class Publisher:
             await self._room.wait()
 
 
-async def _main(values: Values, stop: Stop) -> int:
+async def _main(values: Values, stop: Stop) -> None:
     async with contextlib.AsyncExitStack() as stack:
         producers = [
             await stack.enter_async_context(Producer(address, **values["producer_changes"]))
@@ -150,7 +150,6 @@ async def _main(values: Values, stop: Stop) -> int:
         if stop.failure is not None:
             text = f"{stop.failure} (published before that: {publisher.published})"
             raise PenstockError(text) from stop.failure
-    return 0
 
 
 async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Event) -> None:

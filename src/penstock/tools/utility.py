@@ -156,8 +156,8 @@ class Stop(asyncio.Event):
         self.set()
 
 
-Main = Callable[[Values, Stop], Coroutine[Any, Any, int]]
-Live = Callable[[Stop], Coroutine[Any, Any, int]]
+Main = Callable[[Values, Stop], Coroutine[Any, Any, None]]
+Live = Callable[[Stop], Coroutine[Any, Any, int | None]]  # the exit code, if it is not 0
 
 
 def user_agent(program: str) -> str:
@@ -179,26 +179,22 @@ def entry(
             for flag in flags:
                 flag.check(values[flag.attribute])
             check(values)
+            handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
+            try:
+                return run(lambda: until_signal(lambda stop: main(values, stop)))
+            finally:
+                logs.tear_down(handler)
         except HelpWanted:
             print(usage(program, flags), end="")
             return 0
-        except UsageError as error:
-            print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
-            return EXIT_FAILED
-        except (ConfigError, WrongUse) as error:
-            print(f"{program}: {error}", file=sys.stderr)
-            return EXIT_FAILED
-        handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
-        try:
-            return run(lambda: until_signal(lambda stop: main(values, stop)))
         except BrokenPipeError:
             sys.stderr.close()  # whoever read our output has seen enough
             return 0
+        except UsageError as error:
+            print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
         except (PenstockError, OSError) as error:
             print(f"{program}: {error}", file=sys.stderr)
-            return EXIT_FAILED
-        finally:
-            logs.tear_down(handler)
+        return EXIT_FAILED
 
     return start
 
@@ -211,7 +207,7 @@ async def until_signal(live: Live, *others: int) -> int:
     code = await live(stop)
     if stop.failure is not None:
         raise stop.failure
-    return code
+    return code or 0
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:
