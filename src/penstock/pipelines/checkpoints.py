@@ -1,7 +1,7 @@
 """What ties a checkpoint to a table, and what is known when one of the two is gone.
 
-In the checkpoint stands `penstock.json`, a `Record`. Its application is made anew with each
-checkpoint: a new one that counts its batches from 0 again under an old name would find them done.
+The checkpoint holds `penstock.json`, a `Record`. Each checkpoint has an application name of its
+own: one that counts its batches from 0 again under an old name would find them done.
 The beginning is written down in numbers, because Spark notes only where a batch ends: when its
 first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 

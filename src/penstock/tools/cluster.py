@@ -47,7 +47,7 @@ class Cluster(NamedTuple):
 
 
 def gather(at: Http) -> Cluster:
-    """Raises NodeFailed when nobody answers, WrongUse when who answers is in none."""
+    """Raises NodeFailed when no node answers, WrongUse when the one that does is in no cluster."""
     try:
         node, answer = _first(at.nodes(), ask_cluster)
     except NodeFailed as error:

@@ -121,7 +121,7 @@ class Demo(Programs):
     def __init__(
         self, path: Path, addresses: Sequence[ListenAddress], lacks_admin: str, lacks_spark: str
     ) -> None:
-        """`addresses`: TCP, HTTP, the web UI's. What is lacking is "off" where nobody wants it."""
+        """`addresses`: TCP, HTTP, the web UI's. `lacks_…` is "off" where it is not wanted."""
         tcp, http, admin = addresses
         self.path, self.tcp, self._http, self._admin = path, tcp, http, admin
         self._lacks_admin, self._lacks_spark = lacks_admin, lacks_spark
