@@ -27,7 +27,14 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, is_of_several, present_logs, subscription
-from penstock.pipelines.checkpoints import Checkpoint, Record, Starting, checkpoint_of, place_of
+from penstock.pipelines.checkpoints import (
+    Checkpoint,
+    Record,
+    Starting,
+    checkpoint_of,
+    place_of,
+    wanted_record,
+)
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
@@ -229,7 +236,7 @@ def _begin(
 ) -> StreamingQuery:
     place, checkpoint = place_of(settings), Checkpoint(session, checkpoint_of(settings))
     topics, pattern = settings.texts("topics"), settings.text("pattern")
-    wanted = Record(settings.text("table"), topics, pattern)
+    wanted = wanted_record(settings.text("table"), topics, pattern)
     record = checkpoint.load(wanted, place)
     place.create(shape, configuration(settings))
     beginning = Beginning(settings, place, progress, record is not None)

@@ -33,12 +33,17 @@ Starting = dict[str, Any]
 class Record(msgspec.Struct, frozen=True):
     """What a checkpoint is of, and where it began."""
 
+    version: int
     table: str
     topics: tuple[str, ...]
     pattern: str
-    application: str = ""  # the table counts the batches of this checkpoint under this name
-    starting: Starting = {}
-    version: int = _VERSION
+    application: str  # the table counts the batches of this checkpoint under this name
+    starting: Starting
+
+
+def wanted_record(table: str, topics: tuple[str, ...], pattern: str) -> Record:
+    """What a checkpoint should be of. A record in a file lacks nothing: none has a default."""
+    return Record(_VERSION, table, topics, pattern, "", {})
 
 
 def place_of(settings: Settings) -> TableLocation:
@@ -79,7 +84,7 @@ class Checkpoint:
             text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        record = _checked(self._path, text, wanted)
+        record = read_record(self._path, text, wanted)
         if place.open() is None:
             rule = (
                 f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
@@ -122,7 +127,7 @@ def name_of(application: str) -> str:
     return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
-def _checked(checkpoint: str, text: str, wanted: Record) -> Record:
+def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
     try:
         made = msgspec.json.decode(text, type=Record)
     except msgspec.DecodeError as error:

@@ -26,7 +26,7 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import Checkpoint, Record, checkpoint_of, place_of
+from penstock.pipelines.checkpoints import Checkpoint, checkpoint_of, place_of, wanted_record
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.lifecycles.engine import Engine
@@ -81,7 +81,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
             raise ConfigError("url", settings.text("url"), rule)
     path = checkpoint_of(settings, "trace")
     checkpoint = Checkpoint(session, path)
-    wanted = Record(place.root, (TOPIC,), "")
+    wanted = wanted_record(place.root, (TOPIC,), "")
     record = checkpoint.load(wanted, place)
     if record is None and there is not None and there.file_uris():
         rule = (

@@ -1,0 +1,29 @@
+"""The record of a checkpoint."""
+
+import json
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.pipelines.checkpoints import read_record, wanted_record
+
+WANTED = wanted_record("/table", ("orders",), "")
+WRITTEN = {
+    "version": 1, "table": "/table", "topics": ["orders"], "pattern": "",
+    "application": "penstock-archive-archive-1", "starting": {"orders": {"0": 7}},
+}  # fmt: skip
+
+
+def test_a_record_of_an_earlier_release_is_read() -> None:
+    record = read_record("/c", json.dumps(WRITTEN), WANTED)
+    assert (record.application, record.starting) == (
+        WRITTEN["application"], WRITTEN["starting"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("lacks", sorted(WRITTEN))
+def test_a_record_that_lacks_a_member_is_damaged(lacks: str) -> None:
+    """Without its application, or where it began, rows would come twice."""
+    left = {name: value for name, value in WRITTEN.items() if name != lacks}
+    with pytest.raises(ConfigError, match=rf"damaged.*`{lacks}`"):
+        read_record("/c", json.dumps(left), WANTED)
