@@ -253,10 +253,8 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun = offsets.relocated(known, found.have)
             left_out = self._left_out(brokers, begun, found)
             reachable = self._ends = offsets.ends(found.have)
-            if (
-                self._final is not None
-            ):  # what was not there when it began goes no further than it is
-                final = {**begun, **self._final}
+            if self._final is not None:
+                final = {**begun, **self._final}  # what came later goes no further than it is
                 reachable = {
                     log: min(end, final[log]) for log, end in reachable.items() if log in final
                 }
