@@ -105,6 +105,22 @@ def test_a_failed_batch_is_told_once(side: Side, conn: Any) -> None:
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
 
 
+def test_a_publish_in_doubt_waits_no_longer_and_may_be_stored_yet(
+    side: Side, tail: Any, window: Any
+) -> None:
+    conn, consumer = side.connect(), side.consumer(window, rdy=1)
+    conn.feed(pub(b"t", b"x"))
+    side.poll()
+    side.seal(tail)
+    for _ in range(2):
+        tail.doubt()
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail, True)]
+    assert (tail.sealed_batches, conn.pending) == (1, 0)
+    tail.commit()
+    assert side.settle() == []
+    assert [message.body for message in side.received(consumer)] == [b"x"]
+
+
 def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, conn: Any) -> None:
     assert side.said(conn, b"DPUB t 100\n" + size(1) + b"x") == [line(conn, b"DPUB", b"t", b"100")]
     conn.read_body(100)

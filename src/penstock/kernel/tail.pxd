@@ -39,7 +39,8 @@ cdef int check_label(int section, object value) except -1
 #
 #     list           holds      put there by                              worked off by
 #     dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
-#     settled        tuples     commit_to, fail_from (tail, serial, outcome, waiters)  Engine.flush
+#     settled        tuples     commit_to, fail_from, doubt: (tail, serial, outcome, waiters)
+#                                                                         Engine.flush
 #     handed         Tail       handed_end moved                          Engine.flush
 #     pumps          Window     RDY, FIN, commit, requeue, load, drained  Engine.flush
 #     unstalled      Conn       Tail.seal: there is room again            Engine.flush
@@ -56,7 +57,7 @@ cdef enum:  # what has become of a publish
     PENDING = 0
     STORED = 1
     FAILED = 2
-    IN_DOUBT = 3  # it may be stored, elsewhere
+    IN_DOUBT = 3  # it may be stored, elsewhere or later
 
 cdef struct membatch_t:
     i64 base_offset

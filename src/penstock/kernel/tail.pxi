@@ -501,6 +501,12 @@ cdef class Tail(Memory):
         if self.open_batch != NULL:
             self.mark_dirty()
 
+    def doubt(self):
+        cdef Sealed sealed
+        for sealed in self.sealed:
+            self.hub.settled.append((self, sealed.serial, IN_DOUBT, sealed.waiters))
+            sealed.waiters = []
+
     def commit(self):
         if not self.sealed:
             raise RuntimeError("there is no sealed batch to commit")

@@ -145,6 +145,10 @@ class Tail:
         back to `offset`, publishers get PUB_FAILED. `unknown`: other nodes may store it. ValueError
         when no sealed batch begins there, unless it is the end of all."""
 
+    def doubt(self) -> None:
+        """Publishers of what is sealed get PUB_FAILED, unknown, and wait no longer. It stays
+        sealed: `commit_to` or `fail_from` comes yet."""
+
     def commit(self) -> None:
         """`commit_to` the written end. RuntimeError when nothing is sealed."""
 

@@ -14,7 +14,8 @@ from penstock.broker.partition.commit_state import CommitMove, CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.rows import Stored, Whole
-from penstock.errors import PenstockError, WriteRefused
+from penstock.broker.replicas.forwarding import NO_PRODUCER
+from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.kernel import decode_bodies, encode_batch
 from penstock.replication.authority import Permits
 from penstock.replication.leader import PartitionLeader
@@ -158,11 +159,41 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     gathers = world.publish("t", b"gathers")
     world.pass_ns(limits.SECOND)
     world.pass_ns(limits.PUBLISH_WAIT_NS)
-    assert (first.told, len(gathers.told)) == ([], 1)
-    assert isinstance(gathers.told[0], WriteRefused)
+    assert [type(one) for one in first.told] == [PublishUnknown]
+    assert [type(one) for one in gathers.told] == [WriteRefused]
     assert "a write was not committed for 30 s" in str(gathers.told[0])
     world.release()
-    assert first.stored
+    assert (len(first.told), len(gathers.told)) == (1, 1)
+    assert batches(world) == [(0, 0, [b"in flight"])]  # it is stored nevertheless
+
+
+def test_nor_does_one_that_another_node_has_forwarded(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    answers: list[PenstockError | None] = []
+    group = world.broker.topic("t").leader().group
+    one = whole(group, answers, 1)
+    group.publish_whole(one.encode, 1, 1, one.done, NO_PRODUCER)
+    for _ in range(2):
+        world.pass_ns(limits.PUBLISH_WAIT_NS)
+    world.release()
+    assert [type(one) for one in answers] == [PublishUnknown]
+    assert batches(world) == [(0, 0, [b"w"])]
+
+
+def test_a_producer_with_numbers_waits_for_its_row_however_long_that_takes(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    first = stamped(world, 7, 0, b"seven")
+    for _ in range(2):
+        world.pass_ns(limits.PUBLISH_WAIT_NS)
+    again = stamped(world, 7, 0, b"seven")
+    assert first == again == []
+    world.release()
+    assert (first, again) == ([(None, Stored(0, first[0][1].id))], [(None, None)])
+    assert batches(world) == [(0, 7, [b"seven"])]
 
 
 def pub(topic: bytes, body: bytes) -> bytes:

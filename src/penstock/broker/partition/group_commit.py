@@ -289,7 +289,7 @@ class GroupCommit:
             base_id = self._ids.take(one.count, wall_ns)
             data = one.encode(row.end, base_id, wall_ns, row.agreed_end, self._epoch)
             row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
-            row.done.append(one.done)
+            (row.numbered_done if one.producer_id > 0 else row.done).append(one.done)
 
     def _store(self, row: Row, wall_ns: int) -> None:
         """A sealed row into the log, and on its way to its publishers."""
@@ -351,7 +351,7 @@ class GroupCommit:
         tail.commit_to(tail.written_end)
         if self.refused_bytes:
             self.note_writable()
-        if row.done:
+        if row.done or row.numbered_done:
             row.answer(None)
 
     def note_writable(self) -> None:
@@ -441,13 +441,17 @@ class GroupCommit:
         row.answer(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
-        """What has waited too long behind one row is refused, however many rows came before."""
+        """What has waited too long behind one row is refused, however many rows came before, and
+        the row's own publishers hear that it is in doubt: it may be committed yet. A producer that
+        numbers its messages goes on waiting, for its repeat would wait for the same row."""
         waits = self.uncommitted and not self.state.ready and self._gate is None
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self._fail_open(WriteRefused(self._label, reason))
+            self.tail.doubt()
+            self._row.doubt(PublishUnknown(self._label, reason))
 
     def _hand_on(self) -> None:
         host, tail = self._context.replica_host, self.tail

@@ -72,6 +72,7 @@ class Row:
         "end",
         "inner",
         "length",
+        "numbered_done",
     )
 
     def __init__(
@@ -93,6 +94,7 @@ class Row:
         self.buffers: list[Buffer] = [] if buffers is None else buffers
         self.inner: list[Inner] | None = None  # None: there is one batch, or none
         self.done: list[PublishDone] = []
+        self.numbered_done: list[PublishDone] = []  # of producers that number their messages
 
     def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
         """One batch, behind those that are there."""
@@ -110,6 +112,13 @@ class Row:
 
     def answer(self, error: PenstockError | None) -> None:
         """Answer each publisher, once."""
+        self.doubt(error)
+        waiting, self.numbered_done = self.numbered_done, []
+        for done in waiting:
+            done(error)
+
+    def doubt(self, error: PenstockError | None) -> None:
+        """Answer those who wait no longer."""
         waiting, self.done = self.done, []
         for done in waiting:
             done(error)
