@@ -141,7 +141,7 @@ class Gate:
             return True
         if host in self._allowed or ANY in self._allowed:
             return False
-        if self._is_loopback and _is_loopback_host(host):
+        if self._is_loopback and is_loopback_host(host):
             return False
         is_same = url.netloc.encode("latin-1") == (caller.host or b"").lower()
         return not (host and is_same and self._is_ours(host))
@@ -176,7 +176,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _is_loopback_host(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     address = _address(host)
     if address is not None:
         return address.is_loopback

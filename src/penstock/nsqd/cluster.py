@@ -58,6 +58,7 @@ from penstock.net.api import Route
 from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
+from penstock.net.gate import is_loopback_host
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerAddress, PeerLinks
@@ -100,7 +101,7 @@ class ClusterMember:
         self._address = ("", 0, 0)  # where clients reach it: host, TCP and HTTP port
         self._listen_host, self._listen_port = _listen_address(options.replication_address)
         self._replication_port = 0
-        self._secrets = _shared_secrets(options, self._listen_host)
+        self._secrets = shared_secrets(options, self._listen_host)
         self._tls = _peer_tls(options)
         self._task: asyncio.Task[None] | None = None
         self._uuid = 0
@@ -556,10 +557,9 @@ def _listen_address(text: str) -> tuple[str, int]:
     return found.host, found.port
 
 
-def _shared_secrets(options: Options, host: str) -> tuple[bytes, ...]:
+def shared_secrets(options: Options, host: str) -> tuple[bytes, ...]:
     found = read_secrets(options.cluster_secret_file, "cluster-secret-file")
-    is_loopback = host in ("127.0.0.1", "::1", "localhost")
-    if not (found or is_loopback or options.cluster_tls_cert):
+    if not (found or is_loopback_host(host) or options.cluster_tls_cert):
         rule = "outside of the loopback nodes need -cluster-secret-file or -cluster-tls-cert"
         raise ConfigError("replication-address", options.replication_address, rule)
     return found
