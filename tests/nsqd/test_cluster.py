@@ -16,7 +16,7 @@ from penstock.net.exchange import Response
 from penstock.nsqd.cluster import shared_secrets
 from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import join_answers
-from penstock.nsqd.options import Options
+from penstock.nsqd.options import read_options
 from penstock.replication.peer import UNMATCHED
 
 
@@ -121,11 +121,11 @@ def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.10", "::1", "localhost"])
 def test_nodes_of_one_machine_need_no_secret(host: str) -> None:
-    assert shared_secrets(Options(), host) == ()
+    assert shared_secrets(read_options([], {}), host) == ()
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "10.0.0.1", "nsqd-1.example"])
 def test_nodes_elsewhere_prove_that_they_know_the_secret_or_show_a_certificate(host: str) -> None:
     with pytest.raises(ConfigError, match="nodes need -cluster-secret-file or -cluster-tls-cert"):
-        shared_secrets(Options(), host)
-    assert shared_secrets(Options(cluster_tls_cert="node.pem"), host) == ()
+        shared_secrets(read_options([], {}), host)
+    assert shared_secrets(read_options(["--cluster-tls-cert=node.pem"], {}), host) == ()
