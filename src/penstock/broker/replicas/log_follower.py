@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 NO_NODE = -1
+_OF_LEADERS = (RowFrame, Hello, MatchAt, BeginAt)
 
 
 class Awaited(IntEnum):
@@ -147,8 +148,7 @@ class LogFollower:
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
-        receiver = _RECEIVERS.get(type(frame))
-        if receiver is None:  # for a leader, which this replica is no longer
+        if not isinstance(frame, _OF_LEADERS):  # for a leader, which this replica is no longer
             return
         if self._awaited is Awaited.ROOM:
             if not isinstance(frame, Hello):
@@ -161,7 +161,7 @@ class LogFollower:
         waits = self._working or self._awaited is not Awaited.NOTHING
         if isinstance(frame, RowFrame) and (waits or self._events or self._effects):
             frame = _kept(frame)
-        self._take(partial(receiver, self, node, frame))
+        self._take(partial(self._receive, node, frame))
         for index, (one, effect) in enumerate(self._effects):
             self._effects[index] = one, _kept(effect)
 
@@ -223,8 +223,7 @@ class LogFollower:
         """One effect, or, when there is none, one event. What the disk refuses stays where it
         is."""
         if queue is self._effects:
-            node, effect = queue[0]
-            _EFFECTS[type(effect)](self, node, effect)
+            self._do(*queue[0])
         else:
             queue[0]()
             self._collect()
@@ -239,6 +238,19 @@ class LogFollower:
 
     # --- frames of a leader ---
 
+    def _receive(self, node: int, frame: Frame) -> None:
+        if isinstance(frame, Hello):
+            self._on_hello(node, frame)
+        elif node == self.leader:
+            match frame:
+                case RowFrame():
+                    self._previous = frame.previous
+                    self.machine.row(*frame)
+                case MatchAt():
+                    self.machine.match_at(frame.session, frame.end, frame.chain)
+                case BeginAt():
+                    self.machine.begin_at(frame.session, frame.start)
+
     def _on_hello(self, node: int, frame: Hello) -> None:
         if not (self.listed or self._copies()):
             return
@@ -247,19 +259,6 @@ class LogFollower:
             self.leader = node
         self._collect(node)
 
-    def _on_match_at(self, node: int, frame: MatchAt) -> None:
-        if node == self.leader:
-            self.machine.match_at(frame.session, frame.end, frame.chain)
-
-    def _on_begin_at(self, node: int, frame: BeginAt) -> None:
-        if node == self.leader:
-            self.machine.begin_at(frame.session, frame.start)
-
-    def _on_row(self, node: int, frame: RowFrame) -> None:
-        if node == self.leader:
-            self._previous = frame.previous
-            self.machine.row(*frame)
-
     def _unlink(self, node: int) -> None:
         if node == self.leader:
             self.leader = NO_NODE
@@ -267,42 +266,57 @@ class LogFollower:
 
     # --- effects ---
 
-    def _acknowledge(self, node: int, frame: Acknowledge) -> None:
-        if frame != self._acknowledged:
-            self._acknowledged = frame
-            self._answer(node, frame)
+    def _do(self, node: int, effect: Any) -> None:
+        match effect:
+            case Append():
+                self._append(effect)
+            case Sync():
+                self._sync()
+            case Acknowledge():
+                if effect != self._acknowledged:
+                    self._acknowledged = effect
+                    self._answer(node, effect)
+            case ReportExtent() | Matched() | Refuse():
+                self._answer(node, effect)
+            case SaveEpoch(epoch):
+                self._awaited = Awaited.EPOCH
+                self._replication.epoch_ledger.save(self.files.key, epoch, self._promised)
+            case Truncate(end):
+                self._cut(end)
+            case Begin(start):
+                self._begin(start)
+            case Stop(reason):
+                self.stop(reason)
+            case _:
+                raise RuntimeError(f"{self.files.label}: unknown effect: {effect}")
 
     def _answer(self, node: int, frame: ReportExtent | Matched | Acknowledge | Refuse) -> None:
         self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
-
-    def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
-        self._awaited = Awaited.EPOCH
-        self._replication.epoch_ledger.save(self.files.key, effect.epoch, self._promised)
 
     def _promised(self) -> None:
         if self._awaited is Awaited.EPOCH:
             self._awaited = Awaited.NOTHING
             self._work()
 
-    def _cut(self, node: int, effect: Truncate) -> None:
+    def _cut(self, end: int) -> None:
         if self.log.busy:
             self._awaited = Awaited.SYNC
             return
-        self._note_cut(self.log.cut(effect.end, self.machine.is_unclean))
+        self._note_cut(self.log.cut(end, self.machine.is_unclean))
 
-    def _begin(self, node: int, effect: Begin) -> None:
+    def _begin(self, start: int) -> None:
         if self.log.busy:
             self._awaited = Awaited.SYNC
             return
         if not self._copies():
             return
-        self._note_cut(self.log.reset(effect.start, self.machine.is_unclean))
+        self._note_cut(self.log.reset(start, self.machine.is_unclean))
 
     def _note_cut(self, removed: Removed) -> None:
         if self._watch is not None:
             self._watch.cut(removed)
 
-    def _append(self, node: int, effect: Append) -> None:
+    def _append(self, effect: Append) -> None:
         log, batches = self.log, effect.batches
         own = self.own
         believes = own.believes_headers or own.busy
@@ -351,7 +365,7 @@ class LogFollower:
         else:
             self._syncs.sync(self.log, self._synced, self.machine.waits)
 
-    def _sync(self, node: int, effect: Sync) -> None:
+    def _sync(self) -> None:
         self.sync()
         if not self.log.busy:  # a cut has synced all there is
             self.machine.synced()
@@ -382,9 +396,6 @@ class LogFollower:
             self._health.report(self.files.label, Trouble.WRITE, reason)
 
     # --- the end ---
-
-    def _stop(self, node: int, effect: Stop) -> None:
-        self.stop(effect.reason)
 
     def stop(self, reason: str) -> None:
         """The replica is in doubt. That is written down before anything else happens: the next
@@ -432,23 +443,3 @@ def _promised_end(batches: Buffer) -> int:
         promised = max(promised, header.synced_end)
         position += max(header.length, 1)
     return promised
-
-
-_RECEIVERS: dict[type, Any] = {
-    Hello: LogFollower._on_hello,
-    MatchAt: LogFollower._on_match_at,
-    BeginAt: LogFollower._on_begin_at,
-    RowFrame: LogFollower._on_row,
-}
-_EFFECTS: dict[type, Any] = {
-    SaveEpoch: LogFollower._save_epoch,
-    ReportExtent: LogFollower._answer,
-    Truncate: LogFollower._cut,
-    Begin: LogFollower._begin,
-    Matched: LogFollower._answer,
-    Append: LogFollower._append,
-    Sync: LogFollower._sync,
-    Acknowledge: LogFollower._acknowledge,
-    Refuse: LogFollower._answer,
-    Stop: LogFollower._stop,
-}
