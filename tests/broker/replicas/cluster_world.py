@@ -274,15 +274,22 @@ class Cluster:
                 node.replica_host.receive(source, at, frame)
 
     def _answer(self, node: Node, at: Target, proposal: Propose | None) -> None:
-        known = self.known[at]
+        known, replicated = self.known[at], node.replica_host.replica(at)
+        leadership = replicated.leadership if replicated is not None else None
         if proposal is None:
-            node.replica_host.read(at, known.revision, known.record)
-        elif proposal.revision != known.revision:
-            node.replica_host.outcome(at, proposal.number, Settled.REFUSED, 0)
-        else:
+            if leadership is not None:
+                leadership.machine.read(known.revision, known.record)
+                node.replica_host.worked(at)
+            return
+        is_done = proposal.revision == known.revision
+        if is_done:
             self._revision += 1
             self.known[at] = Known(self._revision, proposal.record)
-            node.replica_host.outcome(at, proposal.number, Settled.DONE, self._revision)
+        if leadership is not None:
+            outcome = (Settled.DONE, self._revision) if is_done else (Settled.REFUSED, 0)
+            leadership.machine.outcome(proposal.number, *outcome)
+            node.replica_host.worked(at)
+        if is_done:
             self.write(at, proposal.record)
 
     def pass_ns(self, ns: int) -> None:

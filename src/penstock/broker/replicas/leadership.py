@@ -40,7 +40,7 @@ from penstock.replication.effects import (
     ReportExtent,
 )
 from penstock.replication.frames import Frame, RowFrame, Target, encode
-from penstock.replication.leader import Outcome, PartitionLeader
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain
 from penstock.replication.peer import UNMATCHED
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Records(Protocol):
-    """The way to the coordinator, for one node. Answers come to `Leadership.outcome` and `read`."""
+    """The way to the coordinator, for one node. Answers go to the machine."""
 
     def propose(self, target: Target, proposal: Propose) -> None: ...
     def read(self, target: Target) -> None: ...
@@ -174,40 +174,17 @@ class Leadership:
 
     def linked(self, node: int) -> None:
         self.machine.linked(node)
-        self._changed()
+        self.moved()
 
     def unlinked(self, node: int) -> None:
         self._leave_bulk(node)
         self._announced.pop(node, None)
         self.machine.unlinked(node)
-        self._changed()
+        self.moved()
 
     def seen(self, revision: int, record: PartitionRecord) -> None:
         self.machine.seen(revision, record)
-        self._changed()
-
-    def read(self, revision: int, record: PartitionRecord) -> None:
-        self.machine.read(revision, record)
-        self._changed()
-
-    def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
-        self.machine.outcome(number, outcome, revision)
-        self._changed()
-
-    def moved(self) -> None:
-        """Its machine was told something by others: what it wants is done."""
-        self._changed()
-
-    def withdraw(self, nodes: tuple[int, ...]) -> int | None:
-        """Commits wait no longer for a learner among these. Returns its node."""
-        node = self.machine.withdraw(nodes)
-        self._changed()
-        return node
-
-    def drop(self, nodes: tuple[int, ...]) -> bool:
-        dropped = self.machine.drop(nodes)
-        self._changed()
-        return dropped
+        self.moved()
 
     def receive(self, node: int, frame: Frame) -> None:
         machine = self.machine
@@ -227,7 +204,7 @@ class Leadership:
                     return  # for a follower, which this replica is no longer
         except StorageError as error:
             machine.leave(f"the log cannot be read: {error.reason}")
-        self._changed()
+        self.moved()
 
     def acknowledged(self, node: int, frame: Acknowledge) -> None:
         """Two or more come for each row: what is not due is not asked for."""
@@ -239,7 +216,7 @@ class Leadership:
         if node in self._in_turn:
             self._note_progress(node, frame.written == machine.end)
         if machine.out:
-            self._changed()
+            self.moved()
 
     def _note_progress(self, node: int, has_all: bool) -> None:
         if self._ports is None:
@@ -261,7 +238,8 @@ class Leadership:
         self.machine.feed(node)
         self.work()
 
-    def _changed(self) -> None:
+    def moved(self) -> None:
+        """Its machine was told something, here or by others: what it wants is done."""
         self.work()
         self.on_change()
 
@@ -275,11 +253,32 @@ class Leadership:
         while machine.out:
             effects, machine.out = machine.out, []
             for effect in effects:
-                _EFFECTS[type(effect)](self, self._ports, effect)
+                self._do(self._ports, effect)
+
+    def _do(self, ports: LeadershipPorts, effect: Any) -> None:
+        match effect:
+            case Feed():
+                self._feed(ports, effect)
+            case CommitTo():
+                self._has_news = True
+            case Hello() | MatchAt() | BeginAt():
+                ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
+            case Authority():  # `PartitionLeader.permits` says it: rows that gathered may go now
+                self.on_change()
+            case Propose():
+                ports.records.propose(ports.target, effect)
+            case ReadRecord():
+                ports.records.read(ports.target)
+            case Leave(reason):
+                self.reason = reason
+                ports.catch_up.leave_all(ports.target)
+                self.on_over()
+            case _:
+                raise RuntimeError(f"unknown effect: {effect}")
 
     def note_beside(self, node: int, session: int, complete: bool) -> None:
         self.machine.note_beside(node, session, complete)
-        self._changed()
+        self.moved()
 
     def announce_committed(self) -> None:
         """To those that have heard nothing since the committed end has moved."""
@@ -300,9 +299,6 @@ class Leadership:
                 )
                 self._announced[node] = peer.session, machine.committed
                 ports.peers.send(node, PeerLane.LIVE, encode(ports.target, row))
-
-    def _send_handshake(self, ports: LeadershipPorts, effect: Hello | MatchAt | BeginAt) -> None:
-        ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
 
     def _feed(self, ports: LeadershipPorts, effect: Feed) -> None:
         node, session, start, committed = effect
@@ -362,24 +358,6 @@ class Leadership:
         self._in_turn.add(node)
         return ports.catch_up.request(node, ports.target, spare, missing_bytes, again)
 
-    def _commit_to(self, ports: LeadershipPorts, effect: CommitTo) -> None:
-        self._has_news = True
-
-    def _permit(self, ports: LeadershipPorts, effect: Authority) -> None:
-        """`PartitionLeader.permits` says it to whoever asks; rows that gathered may go now."""
-        self.on_change()
-
-    def _propose(self, ports: LeadershipPorts, effect: Propose) -> None:
-        ports.records.propose(ports.target, effect)
-
-    def _read(self, ports: LeadershipPorts, effect: ReadRecord) -> None:
-        ports.records.read(ports.target)
-
-    def _leave(self, ports: LeadershipPorts, effect: Leave) -> None:
-        self.reason = effect.reason
-        ports.catch_up.leave_all(ports.target)
-        self.on_over()
-
 
 def end_of(batches: bytes) -> int:
     """The offset behind the last of these batches."""
@@ -388,16 +366,3 @@ def end_of(batches: bytes) -> int:
 
 def _nothing() -> None:
     """Whoever has the leadership looks for itself."""
-
-
-_EFFECTS: dict[type, Any] = {
-    Hello: Leadership._send_handshake,
-    MatchAt: Leadership._send_handshake,
-    BeginAt: Leadership._send_handshake,
-    Feed: Leadership._feed,
-    CommitTo: Leadership._commit_to,
-    Authority: Leadership._permit,
-    Propose: Leadership._propose,
-    ReadRecord: Leadership._read,
-    Leave: Leadership._leave,
-}

@@ -6,7 +6,7 @@
 | has a new record | `assign` |
 | has, or has lost, a link to a node | `linked`, `unlinked` |
 | has a frame of a node | `receive` |
-| has an answer of the coordinator | `outcome`, `read` |
+| has told a leadership's machine what the coordinator answered | `worked` |
 | has handled everything that arrived in a turn | `turn` |
 | checks the clock, some ten times a second | `tick` |
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
     from penstock.log.partition import PartitionLog
     from penstock.replication.frames import Frame
-    from penstock.replication.leader import Outcome, PartitionLeader
+    from penstock.replication.leader import PartitionLeader
     from penstock.replication.record import PartitionRecord
 
 STEADY_FRAMES = (RowFrame, Acknowledge)  # of publishes, where nothing else changes
@@ -403,22 +403,8 @@ class ReplicaHost:
             return
         self._look(replicated)
 
-    def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
-        """Of what the leadership proposed."""
-        replicated = self._replicas.get(target)
-        if replicated is not None and replicated.leadership is not None:
-            replicated.leadership.outcome(number, outcome, revision)
-            self._came(replicated)
-
-    def read(self, target: Target, revision: int, record: PartitionRecord) -> None:
-        """The record that the leadership wanted to be read."""
-        replicated = self._replicas.get(target)
-        if replicated is not None and replicated.leadership is not None:
-            replicated.leadership.read(revision, record)
-            self._came(replicated)
-
     def worked(self, target: Target) -> None:
-        """The machine of its leadership was called from outside: what it wants is done."""
+        """The machine of its leadership was told something: what it wants is done."""
         replicated = self._replicas.get(target)
         if replicated is not None and replicated.leadership is not None:
             replicated.leadership.moved()
