@@ -108,7 +108,7 @@ class JoinedNode(Process):
 
     def leader(self, name: PartitionName) -> Leader | None:
         replicated = self.cluster_node.reconciler.replicated(name)
-        return replicated.leader if replicated is not None else None
+        return replicated.replica.led if replicated is not None else None
 
     def put(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:
         outcome = Outcome()

@@ -1,13 +1,12 @@
 """What one partition of a topic has on this node: its files, and the role it plays with them.
 
-    Replica: log, channel journal, table of producers, epoch; one role
-      Unassigned   the files are open and nothing is served
-      Leader       publishers and consumers are served; the only role with objects of the kernel
+    Replica: log, channel journal, table of producers, epoch: open files, and nothing is served
+      led        by a `Leader` publishers and consumers are served, with objects of the kernel
 
 A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
 places some partitions are here, and `replicas/` says what they are when they are not led.
 
-A role is an object that is replaced as a whole, so that nothing of one is left in another.
+A leader is an object that goes as a whole, so that nothing of one is left in another.
 """
 
 from __future__ import annotations
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 
-class Unassigned:
-    """The files are open, and nothing is served."""
-
-
 class Replica:
     """`kept` False: of an ephemeral topic, of which nothing outlives the process. Raises
     TopicDamaged and StorageError, and then the kernel knows nothing of it."""
@@ -62,7 +57,7 @@ class Replica:
         self.path = log.path
         self.kept = kept
         self.epoch = 0  # of the leader that is followed
-        self.role: Unassigned | Leader = Unassigned()
+        self.led: Leader | None = None
         self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
@@ -91,14 +86,14 @@ class Replica:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
     def lead(self, leadership: Leadership | None = None) -> Leader:
-        """The role of the leader: a tail that continues the log, and no windows yet."""
-        leader = self.role = Leader(self._context, self, leadership)
-        return leader
+        """A tail that continues the log, and no windows yet."""
+        self.led = Leader(self._context, self, leadership)
+        return self.led
 
     def step_down(self) -> None:
         """Its leadership is over, and the topic has nothing of it any more."""
         self._marks = self.marks
-        self.role = Unassigned()
+        self.led = None
         self.topic.leaderships_ended += 1
         self.journal = self.folded = None
 
@@ -108,18 +103,18 @@ class Replica:
 
     @property
     def marks(self) -> Marks:
-        role = self.role
-        if isinstance(role, Leader):
-            return Marks(role.age_marks.marks, role.retain_marks.marks)
-        return self._marks
+        leader = self.led
+        if leader is None:
+            return self._marks
+        return Marks(leader.age_marks.marks, leader.retain_marks.marks)
 
     @property
     def leader(self) -> Leader:
-        if not isinstance(self.role, Leader):
+        if self.led is None:
             raise PartitionElsewhere(self.topic.name, self.number)
-        return self.role
+        return self.led
 
-    # --- files, in any role ---
+    # --- files, led or not ---
 
     def mark(self, wall_ns: int) -> None:
         """A mark that could not be written is tried again, and shown until it was."""

@@ -515,7 +515,7 @@ class ReplicaHost:
     def leader(self, target: Target) -> Leader | None:
         """It serves."""
         replicated = self._replicas.get(target)
-        return replicated.leader if replicated is not None else None
+        return replicated.replica.led if replicated is not None else None
 
     # --- publishes for other nodes, and from them ---
 

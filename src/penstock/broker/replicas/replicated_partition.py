@@ -110,12 +110,6 @@ class ReplicatedPartition:
     def leadership(self) -> Leadership | None:
         return self.assignment.leadership
 
-    @property
-    def leader(self) -> Leader | None:
-        """It serves."""
-        role = self.replica.role
-        return role if isinstance(role, Leader) else None
-
     def mark_due(self) -> None:
         self._replica_host.mark_due(self)
 
@@ -196,7 +190,7 @@ class ReplicatedPartition:
 
     def confirm_starts(self, started: Callable[[int, int], None]) -> None:
         """Of each channel that is kept, when the set has it; once in a leadership."""
-        leader = self.leader
+        leader = self.replica.led
         if leader is None:
             return
         for channel in self.topic.channels.values():
@@ -337,7 +331,7 @@ class ReplicatedPartition:
 
     def _concede(self) -> None:
         """What all that should have the partition lack is not waited for any more."""
-        leader, leadership = self.leader, self.leadership
+        leader, leadership = self.replica.led, self.leadership
         if leader is None or leadership is None or leadership.machine.over:
             return
         record = leadership.machine.record
@@ -423,7 +417,7 @@ class ReplicatedPartition:
         tables = self._tables
         if tables is None or tables.has(node, session):
             return True
-        leader = self.leader  # whose publishes are noted when its own writer has committed them
+        leader = self.replica.led  # its publishes are noted when its own writer has committed them
         noted = leadership.machine.committed if leader is None else leader.tail.committed_end
         tables.ship(node, session, noted)
         return False
@@ -503,7 +497,7 @@ class ReplicatedPartition:
 
     def close(self) -> None:
         """The process stops. A leader's files are closed with the topic's others."""
-        if self.leader is None:
+        if self.replica.led is None:
             self.let_go("the process stops")
 
     def rest(self) -> None:
@@ -512,7 +506,7 @@ class ReplicatedPartition:
 
     def validate(self) -> None:
         self.assignment.validate()
-        is_led = isinstance(self.replica.role, Leader)
+        is_led = self.replica.led is not None
         if is_led != (self.led is not None):
             raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
         if not is_led:

@@ -89,9 +89,8 @@ class TopicPublishing:
 
     @property
     def leaders(self) -> list[Leader]:
-        """The roles of the partitions that are led here, by number."""
-        roles = (replica.role for replica in self.replicas.values())
-        return [role for role in roles if isinstance(role, Leader)]
+        """Of the partitions that are led here, by number."""
+        return [replica.led for replica in self.replicas.values() if replica.led is not None]
 
     def leader(self, number: int = PARTITION) -> Leader:
         """Raises PartitionElsewhere."""
@@ -109,7 +108,7 @@ class TopicPublishing:
     def leads(self, number: int) -> bool:
         """Is this partition led here?"""
         replica = self.replicas.get(number)
-        return replica is not None and isinstance(replica.role, Leader)
+        return replica is not None and replica.led is not None
 
     def taker(self, number: int) -> Leader | Outbox:
         """Who takes publishes to it here: its leader, or the outbox to that. Raises

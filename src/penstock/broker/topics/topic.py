@@ -528,10 +528,7 @@ class Topic(TopicPublishing):
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished
         there."""
         for replica in self.replicas.values():
-            if isinstance(replica.role, Leader):
-                replica.role.close()
-            else:
-                replica.close()
+            (replica.led or replica).close()
 
     def close_cursors(self) -> None:
         for leader in self.leaders:
