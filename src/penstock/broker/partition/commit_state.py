@@ -39,13 +39,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.kernel import LogEnd
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
+    from penstock.broker.partition.group_commit import GroupCommit
     from penstock.broker.topics.topic import Topic
     from penstock.kernel import Tail
     from penstock.log.partition import PartitionLog
@@ -239,19 +240,8 @@ class DirectPublish:
             self._pace.look(unsynced_count, end.last_timestamp_ns)
 
 
-class Synced(Protocol):
-    """A partition, as `GroupCommit` sees it."""
-
-    @property
-    def busy(self) -> bool: ...
-    @property
-    def unsynced_count(self) -> int: ...
-
-    def sync(self) -> bool: ...
-
-
 class SyncPace:
-    def __init__(self, partitions: Callable[[], Iterable[Synced]], every_count: int) -> None:
+    def __init__(self, partitions: Callable[[], Iterable[GroupCommit]], every_count: int) -> None:
         self._partitions = partitions
         self.every_count = every_count
         self._due_ns = 0

@@ -28,7 +28,7 @@ is matched again: it was level.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
@@ -44,29 +44,14 @@ from penstock.replication.record import LeaderId, PartitionRecord
 
 if TYPE_CHECKING:
     from penstock.broker.health import Health
+    from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import Syncs
-
-
-class AssignmentOwner(Protocol):
-    """The replica, with the state that it keeps beside its log."""
-
-    @property
-    def is_free(self) -> bool:
-        """No thread has the files of that state: a leadership may begin to serve."""
-        ...
-
-    def mark_due(self) -> None:
-        """`turn` is to be called."""
-
-    def serve(self, leadership: Leadership) -> Served:
-        """Make what the leadership serves with."""
-        ...
-
-    def cease(self, served: Served) -> None:
-        """Take that away."""
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 
 class Assignment:
+    """Of `owner`, which keeps more than the log."""
+
     def __init__(
         self,
         replication: ReplicationContext,
@@ -76,7 +61,7 @@ class Assignment:
         health: Health,
         waits: bool,
         watch: LogWatch,
-        owner: AssignmentOwner,
+        owner: ReplicatedPartition,
     ) -> None:
         self.files = files
         self._watch = watch
@@ -336,7 +321,7 @@ class Assignment:
         self._is_over = False
         self.role = Unassigned()
         if isinstance(role, Leading) and role.served is not None:
-            self._owner.cease(role.served)
+            self._owner.cease()
 
     def _is_busy(self, role: Role) -> bool:
         served = role.served if isinstance(role, Leading) else None
@@ -409,15 +394,6 @@ class Assignment:
             self.leadership.machine.validate()
 
 
-class Served(Protocol):
-    """What a leadership serves publishers and consumers with."""
-
-    @property
-    def busy(self) -> bool:
-        """A sync thread holds the log's files."""
-        ...
-
-
 class Unassigned:
     """The files are open, and nothing is served."""
 
@@ -438,7 +414,7 @@ class Following:
 class Leading:
     """`served` None: elected, and what its log had before is not known to be committed."""
 
-    def __init__(self, leadership: Leadership, served: Served | None = None) -> None:
+    def __init__(self, leadership: Leadership, served: Leader | None = None) -> None:
         self.leadership = leadership
         self.served = served
 

@@ -26,7 +26,7 @@ from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
-from penstock.broker.replicas.assignment import Assignment, Following, Leading, Served, Stopped
+from penstock.broker.replicas.assignment import Assignment, Following, Leading, Stopped
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
 from penstock.broker.replicas.log_follower import Files, LogWatch
@@ -111,6 +111,7 @@ class ReplicatedPartition:
         return self.assignment.leadership
 
     def mark_due(self) -> None:
+        """`Assignment.turn` is to be called."""
         self._replica_host.mark_due(self)
 
     # --- what is kept beside the log, of a follower ---
@@ -134,6 +135,7 @@ class ReplicatedPartition:
 
     @property
     def is_free(self) -> bool:
+        """A leadership may begin to serve."""
         return not self.channels.busy
 
     def _cut(self, removed: Removed) -> None:
@@ -262,7 +264,7 @@ class ReplicatedPartition:
 
     # --- and ends ---
 
-    def cease(self, served: Served) -> None:
+    def cease(self) -> None:
         replica = self.replica
         leader = replica.leader
         self.held_starts.clear()
