@@ -72,7 +72,7 @@ class ClientChanges:
         held, shape = self._view.topics.get(topic), self.shape(topic)
         if held is None or shape is None:
             return None
-        return cluster_topic(topic, held.document, shape.partitions).file()
+        return cluster_topic(topic, held.document, shape.partitions)
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         held = self._view.partitions_of(topic)

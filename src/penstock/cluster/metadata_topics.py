@@ -2,7 +2,7 @@
 
 | the metadata's document | the broker's |
 |---|---|
-| `Topic`: identity, `created_ns` and `extended` among the settings | `ClusterTopic` |
+| `Topic`: identity, `created_ns` and `extended` among the settings | `TopicFile` |
 | `Channel`: number, `created_ns` and `partitions` among the settings | `ClusterChannel` |
 | identity | its text (`identity_text`), in `topic.json`, segments and frames |
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.broker.changes import EXTENDED, SKIPPED, SKIPPED_PARTITIONS, SKIPS_TESTS
-from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopic
+from penstock.broker.replicas.clustered_topic import ClusterChannel
 from penstock.broker.replicas.context import identity_number
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
@@ -35,18 +35,19 @@ def target_for(identity: int, partition: int) -> Target:
     return Target(identity_number(identity_text(identity)), partition)
 
 
-def cluster_topic(name: str, topic: Topic, partitions: int) -> ClusterTopic:
+def cluster_topic(name: str, topic: Topic, partitions: int) -> TopicFile:
     """Raises DocumentBroken."""
     settings = dict(topic.settings)
-    return ClusterTopic(
+    return TopicFile(
         name=name,
         identity=identity_text(topic.identity),
         partitions=partitions,
         hash_partitions=min(topic.hash_partitions, partitions),
         created_ns=_number(name, settings, CREATED),
-        extended=settings.get(EXTENDED) is True,
+        extended=settings.get(EXTENDED) is True or msgspec.UNSET,
         paused=topic.paused,
         settings=_settings(name, settings, TopicSettings),
+        replicated=True,
     )
 
 

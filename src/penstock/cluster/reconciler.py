@@ -284,6 +284,8 @@ class Reconciler:
 
     def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
         """False: no partition of it is here."""
+        if not partitions:
+            return False
         clustered = cluster_topic(name, topic, partitions)
         channels = [
             cluster_channel(one.channel, held)

@@ -12,9 +12,9 @@ from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopic
+from penstock.broker.replicas.clustered_topic import ClusterChannel
 from penstock.broker.replicas.context import Membership, identity_number
-from penstock.broker.topics.topic_file import ChannelEntry
+from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger, LedgerNode
 from penstock.replication.authority import Evidence
@@ -28,7 +28,7 @@ from sim.disk import SimDisk
 from ..world import Consumer, Outcome, World
 
 IDENTITY = "005-18a26f9ac7a69000"
-ORDERS = ClusterTopic("orders", IDENTITY, 1, 1, 1)
+ORDERS = TopicFile("orders", IDENTITY, 1, hash_partitions=1, replicated=True)
 BILLING = ClusterChannel(ChannelEntry("billing", 1, 5), 1)
 PATH = Path("/data")
 NODES = 3
@@ -142,7 +142,7 @@ class Node(World):
 class Cluster:
     def __init__(
         self,
-        clustered: ClusterTopic = ORDERS,
+        clustered: TopicFile = ORDERS,
         channels: Sequence[ClusterChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,
         segment_bytes_max: int = 1 << 20,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock import limits
 from penstock.broker.replicas.aside import Aside
@@ -17,7 +18,7 @@ from sim.disk import Fault, SimDisk
 from ..world import World
 from .cluster_world import ORDERS, PATH, Cluster, target
 
-TWO = ORDERS._replace(partitions=2, hash_partitions=2)
+TWO = replace(ORDERS, partitions=2, hash_partitions=2)
 
 
 def of_two(cluster: Cluster) -> Any:
@@ -39,7 +40,7 @@ def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
     with pytest.raises(Refused, match="another replica of orders is here"):
         replica_host.host(ORDERS, 0, 8)
     with pytest.raises(Refused, match="another topic orders is here"):
-        replica_host.host(ORDERS._replace(identity="another"), 0, 8)
+        replica_host.host(replace(ORDERS, identity="another"), 0, 8)
     with pytest.raises(NotFound):
         replica_host.adopt_channels("another", [])
 
@@ -140,7 +141,7 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
     assert [again.replica_host.is_set_aside(target(number)) for number in range(2)] == [True, False]
     with pytest.raises(Refused, match="orders/0 is set aside"):
         again.replica_host.host(TWO, 0, 9)
-    again.replica_host.host(TWO._replace(partitions=3), 2, 9)
+    again.replica_host.host(replace(TWO, partitions=3), 2, 9)
     assert again.replica_host.targets() == [target(1), target(2)]
     again.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)  # it is repaired
     cluster.kill(0)

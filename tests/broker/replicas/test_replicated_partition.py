@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from msgspec.structs import replace
 
 from penstock import limits
 from penstock.broker.replicas.clustered_topic import when_held
@@ -353,7 +354,7 @@ def test_without_authority_a_gap_is_none(small: Cluster) -> None:
 
 
 def test_messages_do_not_grow_too_old_without_authority() -> None:
-    aging = ORDERS._replace(settings=TopicSettings(max_age_ns=HOUR_NS))
+    aging = replace(ORDERS, settings=TopicSettings(max_age_ns=HOUR_NS))
     cluster = Cluster(aging)
     cluster.place([0])
     cluster.publish(0, b"old")

@@ -4,6 +4,7 @@ operator has turned publishes off."""
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.rows import Traced
@@ -30,7 +31,7 @@ class TestOfACluster:
 
     @pytest.fixture
     def cluster(self) -> Cluster:
-        cluster = Cluster(ORDERS._replace(partitions=2, hash_partitions=2))
+        cluster = Cluster(replace(ORDERS, partitions=2, hash_partitions=2))
         cluster.place([0, 1])
         return cluster
 

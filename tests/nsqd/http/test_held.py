@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from broker.replicas.cluster_world import ORDERS, Cluster, Node
 from broker.world import bodies
@@ -98,7 +99,7 @@ def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb
 
 
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
-    cluster = Cluster(ORDERS._replace(partitions=2, hash_partitions=2))
+    cluster = Cluster(replace(ORDERS, partitions=2, hash_partitions=2))
     cluster.place([0, 0])
     leaders = cluster.nodes[0].topic.leaders
     asked = Asked(cluster.nodes[0], f"/channel/empty?{BILLING}")

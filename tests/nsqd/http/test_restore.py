@@ -158,7 +158,7 @@ def test_what_cannot_be_understood_is_refused(query: str, body: bytes | None, re
 def test_what_the_view_lacks_is_told_from_the_files() -> None:
     """As where the node was started after etcd had lost everything."""
     desk = Desk()
-    file = cluster_topic("orders", ORDERS, 1).file()
+    file = cluster_topic("orders", ORDERS, 1)
     file.channels.append(ChannelEntry("work", 4, 6))
     records = {PLACE: desk.view.partitions[PLACE]}
     memory = memory_of(memory_document(1, View(desk.view.remembered, records), [file]))

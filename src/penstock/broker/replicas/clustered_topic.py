@@ -13,11 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from penstock.broker.channels.channel import NOT_KEPT, Channel
-from penstock.broker.topics.settings import TopicSettings, sample_below
-from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
+from penstock.broker.topics.settings import sample_below
 from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
@@ -28,34 +25,9 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
 
 
-class ClusterTopic(NamedTuple):
-    """What the metadata says of a topic."""
-
-    name: str
-    identity: str
-    partitions: int
-    hash_partitions: int
-    created_ns: int
-    extended: bool = False
-    paused: bool = False
-    settings: TopicSettings = TopicSettings()
-
-    def file(self) -> TopicFile:
-        return TopicFile(
-            name=self.name,
-            identity=self.identity,
-            created_ns=self.created_ns,
-            paused=self.paused,
-            partitions=self.partitions,
-            hash_partitions=self.hash_partitions,
-            settings=self.settings,
-            extended=self.extended or msgspec.UNSET,
-            replicated=True,
-        )
-
-
 class ClusterChannel(NamedTuple):
-    """What it says of a channel. `partitions_then`: how many its topic had when it was made."""
+    """What the metadata says of a channel. `partitions_then`: how many its topic had when it was
+    made."""
 
     entry: ChannelEntry
     partitions_then: int = PARTITIONS_MAX
@@ -78,9 +50,9 @@ def _set(topic: Topic, file: TopicFile) -> None:
     topic.extended = file.extended is True
 
 
-def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> None:
-    """All channels that are kept, and how many partitions the topic had when each was made. Raises
-    StorageError: then the next start may find them as they were."""
+def adopt_channels(topic: Topic, found: Sequence[ClusterChannel]) -> None:
+    """All channels that are kept. Raises StorageError: then the next start may find them as they
+    were."""
     before = topic.file()
     numbers = {entry.name: entry.number for entry, _ in found}
     for channel in list(topic.channels.values()):

@@ -35,12 +35,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.producers import encode_table
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.aside import Aside
-from penstock.broker.replicas.clustered_topic import (
-    ClusterChannel,
-    ClusterTopic,
-    adopt,
-    adopt_channels,
-)
+from penstock.broker.replicas.clustered_topic import ClusterChannel, adopt, adopt_channels
 from penstock.broker.replicas.context import (
     EpochLedger,
     Membership,
@@ -176,7 +171,7 @@ class ReplicaHost:
         raise NotFound("topic", identity)
 
     def host(
-        self, clustered: ClusterTopic, partition: int, replica: int, state: State = "copying"
+        self, clustered: TopicFile, partition: int, replica: int, state: State = "copying"
     ) -> None:
         """A new, empty replica of a partition; nothing happens where it is here already. `state`:
         "in_sync" for the first members of a partition that was just made. Durable on return. Raises
@@ -203,11 +198,10 @@ class ReplicaHost:
             self._host_more(topic, partition, file)
         self._files.note_made(clustered.name)
 
-    def _host_first(self, clustered: ClusterTopic, partition: int, file: ReplicaFile) -> None:
-        content = clustered.file()
-        (log,) = self._files.make(content, (partition,), _new_replica(file))
+    def _host_first(self, clustered: TopicFile, partition: int, file: ReplicaFile) -> None:
+        (log,) = self._files.make(clustered, (partition,), _new_replica(file))
         own = ReplicaFileStore(self._context.disk, log.path, file)
-        self.add(self._open_topic(content, {partition: log}, {partition: own}))
+        self.add(self._open_topic(clustered, {partition: log}, {partition: own}))
 
     def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         """Of a topic whose clients are here."""
@@ -318,10 +312,10 @@ class ReplicaHost:
 
     # --- what the metadata says ---
 
-    def adopt_topic(self, clustered: ClusterTopic) -> None:
+    def adopt_topic(self, clustered: TopicFile) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
         topic = self.topic(clustered.identity)
-        adopt(topic, clustered.file())
+        adopt(topic, clustered)
         for replica in topic.replicas.values():
             if replica.replicated is not None:
                 self._wake(replica.replicated)
@@ -336,7 +330,7 @@ class ReplicaHost:
         topic = self.topic(identity)
         if started is not None:
             self._started[identity] = started
-        adopt_channels(topic, [(one.entry, one.partitions_then) for one in channels])
+        adopt_channels(topic, channels)
         for replica in topic.replicas.values():
             if replica.replicated is not None:
                 self.confirm_starts(replica.replicated)
