@@ -29,7 +29,8 @@ from penstock.broker.node_state import ClockAhead, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Syncer, Syncs
-from penstock.broker.replicas.context import Membership
+from penstock.broker.replicas.context import ReplicationContext
+from penstock.broker.replicas.leadership import Records
 from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.broker.replicas.replica_host import ReplicaHost
@@ -268,10 +269,10 @@ class Broker:
     def replica_host(self) -> ReplicaHost | None:
         return self.context.replica_host
 
-    def join(self, membership: Membership) -> ReplicaHost:
+    def join(self, replication: ReplicationContext, records: Records) -> ReplicaHost:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         replica_host = ReplicaHost(
-            membership, self.context, self.topics, self.directories, self.ended,
+            replication, records, self.context, self.topics, self.directories, self.ended,
             self._make_known, self._delete, self._add_remote, self._drop,
         )  # fmt: skip
         self.context.replica_host = replica_host

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
 from penstock.broker.replicas.assignment import Stopped
-from penstock.broker.replicas.context import Membership as BrokerMembership
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
@@ -79,12 +79,12 @@ class ClusterNode:
             own, membership, describe, coordinator, self._local, self._assign, mono_ns,
             remembered or Remembered(), records, self._noticed, replica_timeout_ns,
         )  # fmt: skip
-        self.replica_host: ReplicaHost = broker.join(
-            BrokerMembership(
-                own, membership.incarnation, membership.generation, ledger, peers, self,
-                self.participant.proposals.evidence, isolation,
-            )
+        replication = ReplicationContext(
+            own, membership.incarnation, membership.generation,
+            EpochLedger(ledger, broker.context.syncs), peers,
+            self.participant.proposals.evidence, isolation,
         )  # fmt: skip
+        self.replica_host: ReplicaHost = broker.join(replication, self)
         self.reconciler = Reconciler(
             own, broker, self.replica_host, self.participant.view, coordinator, send,
             self.participant.registration, new_replica, self._report, self._start_held,

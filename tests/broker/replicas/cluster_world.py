@@ -13,7 +13,7 @@ from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.clustered_topic import ClusterChannel
-from penstock.broker.replicas.context import Membership, identity_number
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext, identity_number
 from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger, LedgerNode
@@ -67,10 +67,11 @@ class Node(World):
         ledger.set_node(ledger.node._replace(generation=self.generation, incarnation=incarnation))
         ledger.sync()
         self.evidence = Evidence()
-        membership = Membership(
-            number, incarnation, self.generation, ledger, self, self, self.evidence
+        epoch_ledger = EpochLedger(ledger, self.broker.context.syncs)
+        replication = ReplicationContext(
+            number, incarnation, self.generation, epoch_ledger, self, self.evidence
         )
-        self.replica_host = self.broker.join(membership)
+        self.replica_host = self.broker.join(replication, self)
         self.broker.open()
         self.is_up = True
 

@@ -32,10 +32,10 @@ class Node:
         self.stamps: list[tuple[int, int, int]] = []
         self.refusal: PenstockError | None = None
         self.leads = True
+        own: Any = SimpleNamespace(node=number, incarnation=incarnation or 500 + number, peers=self)
         self.forwarding = Forwarding(
-            number, incarnation or 500 + number, self, lambda *_: led, self.links.__contains__,
-            self._leader, lambda: None,
-        )  # fmt: skip
+            own, lambda *_: led, self.links.__contains__, self._leader, lambda: None
+        )
         self.heard: list[ForwardAnswer] = []
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:

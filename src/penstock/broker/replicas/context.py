@@ -39,7 +39,6 @@ from penstock.replication.frames import Target
 
 if TYPE_CHECKING:
     from penstock.broker.ports import Syncs
-    from penstock.broker.replicas.leadership import Records
     from penstock.log.ledger import Ledger
 
 
@@ -223,27 +222,14 @@ class EpochLedger:
 _IDENTITY_BYTES = 8
 
 
-class Membership(NamedTuple):
-    """Of this node in a cluster, in this incarnation of its process."""
-
-    node: int
-    incarnation: int
-    generation: int  # durable in the ledger, and in the coordinator
-    ledger: Ledger
-    peers: Peers
-    records: Records
-    evidence: Evidence  # shared with the cluster's `Proposals`
-    isolation: Isolation = Isolation()
-
-
 @dataclass(slots=True)
 class ReplicationContext:
     node: int
     incarnation: int  # a random number of this process
-    generation: int  # of its start, durable
+    generation: int  # of its start, durable in the ledger, and in the coordinator
     epoch_ledger: EpochLedger
     peers: Peers
-    # By it leaderships know that they are in force.
+    # By it leaderships know that they are in force. Shared with the cluster's `Proposals`.
     evidence: Evidence = field(default_factory=Evidence)
     isolation: Isolation = field(default_factory=Isolation)
     catch_up: CatchUp = field(default_factory=CatchUp)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import put_in_place, sound_header
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.ports import Led, MetadataDone, PeerLane, Peers
+from penstock.broker.ports import Led, MetadataDone, PeerLane
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
 from penstock.replication.frames import Target, encode
@@ -29,6 +29,7 @@ from penstock.replication.side_frames import BatchAnswered, Ending, ForwardFrame
 
 if TYPE_CHECKING:
     from penstock.broker.partition.leader import Leader
+    from penstock.broker.replicas.context import ReplicationContext
     from penstock.broker.replicas.outbox import Outbox
 
 NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
@@ -62,17 +63,15 @@ class Forwarding:
 
     def __init__(
         self,
-        node: int,
-        incarnation: int,
-        peers: Peers,
+        replication: ReplicationContext,
         led: Callable[[str, int | None], Sequence[Led]],
         is_linked: Callable[[int], bool],
         leader: Callable[[Target], Leader | None],
         wake: Callable[[], None],
     ) -> None:
-        self._node = node
-        self._incarnation = incarnation
-        self._peers = peers
+        self._node = replication.node
+        self._incarnation = replication.incarnation
+        self._peers = replication.peers
         self._led = led
         self._is_linked = is_linked
         self._leader = leader

@@ -36,12 +36,7 @@ from penstock.broker.partition.producers import encode_table
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.aside import Aside
 from penstock.broker.replicas.clustered_topic import ClusterChannel, adopt, adopt_channels
-from penstock.broker.replicas.context import (
-    EpochLedger,
-    Membership,
-    ReplicationContext,
-    identity_number,
-)
+from penstock.broker.replicas.context import ReplicationContext, identity_number
 from penstock.broker.replicas.forwarding import Forwarding
 from penstock.broker.replicas.outbox import renew_outboxes
 from penstock.broker.replicas.replica_file import ReplicaFileStore, owns_in
@@ -59,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
+    from penstock.broker.replicas.leadership import Records
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.broker.topics.deleted import EndedTopics
     from penstock.broker.topics.directories import TopicDirectories
@@ -83,7 +79,8 @@ class LeadershipChange(NamedTuple):
 class ReplicaHost:
     def __init__(
         self,
-        membership: Membership,
+        replication: ReplicationContext,
+        records: Records,
         context: Context,
         topics: Mapping[str, Topic],
         files: TopicDirectories,
@@ -95,15 +92,11 @@ class ReplicaHost:
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
         `drop_remote`: of one without a replica here."""
-        node, incarnation, generation, ledger, peers, records, evidence, isolation = membership
-        epoch_ledger = EpochLedger(ledger, context.syncs)
-        self.replication = ReplicationContext(
-            node, incarnation, generation, epoch_ledger, peers, evidence, isolation
-        )
+        self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self.forwarding = Forwarding(
-            node, incarnation, peers, self._led, self._is_linked, self.leader, context.engine.wake
+            replication, self._led, self._is_linked, self.leader, context.engine.wake
         )
         self._context = context
         self._topics = topics
