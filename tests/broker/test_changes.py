@@ -81,7 +81,7 @@ def topic_and_channel(world: World) -> tuple[Topic, Channel]:
 def state(topic: Topic, channel: Channel) -> tuple[Any, ...]:
     return (
         topic.paused, topic.settings.max_depth, topic.extended, channel.paused,
-        channel.settings.max_attempts, channel.skips.tests, channel.skips.on,
+        channel.settings.max_attempts, channel.skips.state.tests, channel.skips.state.whole,
         sorted(topic.channels),
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def test_one_node_alone_changes_nothing_of_a_clusters_topic(cluster: Cluster) ->
         topic.extend,
         channel.pause,
         lambda: channel.configure({"max_attempts": 4}),
-        lambda: channel.skips.change(channel.skips.begun()),
+        lambda: channel.skips.change(channel.skips.state.begun(ANY, 1)),
     ]
     for change in alone:
         with pytest.raises(Refused, match="topic orders is changed by the cluster"):

@@ -74,11 +74,11 @@ def _delivered(channel: Channel) -> Row:
 
 def _skipped(channel: Channel) -> Row:
     """Of those that are: most are not."""
-    skips = channel.skips
-    row: Row = {"skipped": True} if skips.on else {}
-    if skips.chosen:
-        row["skipped_partitions"] = skips.chosen
-    return row | ({"zan_test_skipped": True} if skips.tests else {})
+    state = channel.skips.state
+    row: Row = {"skipped": True} if state.whole else {}
+    if state.chosen:
+        row["skipped_partitions"] = sorted(state.chosen)
+    return row | ({"zan_test_skipped": True} if state.tests else {})
 
 
 def _dead_letter_topic(channel: Channel) -> Row:

@@ -92,7 +92,7 @@ CHANNEL_METRICS: tuple[Metric[Channel], ...] = (
     Metric("channel_clients", "Consumers.", lambda channel: len(channel.consumers)),
     Metric("channel_paused", "1 while the channel is paused.", lambda channel: int(channel.paused)),
     Metric("channel_skipped", "1 while the whole channel is skipped.",
-           lambda channel: int(channel.skips.on)),
+           lambda channel: int(channel.skips.state.whole)),
     Metric("channel_oldest_age_seconds", "Oldest unfinished message.",
            lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.skips import ANY
 from penstock.errors import Refused
 from penstock.log.sealed import unseal
 
@@ -83,7 +84,7 @@ def channel_of(world: World) -> Channel:
 
 def skipped(world: World, partitions: int) -> Channel:
     channel = world.broker.topic("t", partitions).channel("ch")
-    channel.skips.change(channel.skips.begun())
+    channel.skips.change(channel.skips.state.begun(ANY, partitions))
     return channel
 
 
@@ -93,13 +94,13 @@ def test_a_skip_is_kept(partitions: int, ending: str, world: World) -> None:
     fill(world, b"a")
     world = getattr(world, ending)()
     channel = channel_of(world)
-    assert channel.skips.on
+    assert channel.skips.state.whole
     consumer = world.consumer("t", "ch")
     fill(world, b"b", b"c")
     assert (consumer.take(), channel.depth) == ([], 0)
-    channel.skips.change(channel.skips.ended())
+    channel.skips.change(channel.skips.state.ended(ANY, partitions))
     world = getattr(world, ending)()
-    assert not channel_of(world).skips.on
+    assert not channel_of(world).skips.state.whole
     fill(world, b"d")
     assert bodies(world.consumer("t", "ch").take()) == [b"d"]
 
@@ -122,10 +123,10 @@ def publish_to(world: World, partition: int, *given: bytes) -> None:
 def test_one_partition_is_skipped_by_itself(ending: str, world: World) -> None:
     channel = world.broker.topic("t", 3).channel("ch")
     publish_to(world, 1, b"gone")
-    channel.skips.change(channel.skips.begun(1))
+    channel.skips.change(channel.skips.state.begun(1, 3))
     publish_to(world, 1, b"gone, too")
     publish_to(world, 2, b"stays")
-    assert (channel.depth, channel.skips.count, channel.skips.on) == (1, 2, False)
+    assert (channel.depth, channel.skips.count, channel.skips.state.whole) == (1, 2, False)
     assert entry_of(world)["skipped_partitions"] == [1]
     world = getattr(world, ending)()
     channel = channel_of(world)
@@ -133,7 +134,7 @@ def test_one_partition_is_skipped_by_itself(ending: str, world: World) -> None:
     assert bodies(consumer.take()) == [b"stays"]
     publish_to(world, 1, b"gone")
     assert consumer.take() == []
-    channel.skips.change(channel.skips.ended(1))
+    channel.skips.change(channel.skips.state.ended(1, 3))
     publish_to(world, 1, b"comes")
     assert bodies(consumer.take()) == [b"comes"]
     assert "skipped_partitions" not in entry_of(world)

@@ -37,7 +37,7 @@ def channel_of(world: World) -> Channel:
 
 def state(world: World) -> tuple[Any, ...]:
     topic = world.broker.find_topic("t")
-    channels = [(one.name, one.paused, one.skips.on) for one in topic.channels.values()]
+    channels = [(one.name, one.paused, one.skips.state.whole) for one in topic.channels.values()]
     return topic.paused, topic.settings, topic.leader().group.durability, channels
 
 

@@ -73,7 +73,7 @@ class Channel:
         window.owner = self
         self._set_bounds(window)
         window.paused = self.holds(partition)
-        window.skips_tests = self.skips.tests
+        window.skips_tests = self.skips.state.tests
         window.touch_max_ns = self.topic.message_timeout_max_ns
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
@@ -259,12 +259,12 @@ class Channel:
     @property
     def is_held(self) -> bool:
         """Is nothing delivered, be it of one partition?"""
-        return self.paused or self.skips.some
+        return self.paused or self.skips.state.some
 
     def holds(self, partition: int) -> bool:
         is_silent = partition in self.topic.silent
         is_gated = partition in self._gated
-        return self.paused or is_silent or is_gated or self.skips.covers(partition)
+        return self.paused or is_silent or is_gated or self.skips.state.covers(partition)
 
     def close_gate(self, partition: int) -> None:
         """The next message of its order waits for other replicas."""
@@ -280,7 +280,7 @@ class Channel:
     def refresh_held(self) -> None:
         for partition, window in self.windows.items():
             window.paused = self.holds(partition)
-            window.skips_tests = self.skips.tests
+            window.skips_tests = self.skips.state.tests
 
     def empty(self) -> None:
         self.topic.set_time()

@@ -36,6 +36,11 @@ class Skipped(NamedTuple):
     chosen: frozenset[int] = frozenset()  # partitions, where it is not the whole
     tests: bool = False  # messages of load tests
 
+    @property
+    def some(self) -> bool:
+        """Is a partition skipped, or all?"""
+        return self.whole or bool(self.chosen)
+
     def covers(self, partition: int) -> bool:
         return self.whole or partition in self.chosen
 
@@ -55,49 +60,19 @@ class Skipped(NamedTuple):
 
 class Skips:
     def __init__(self, channel: Channel) -> None:
-        self._state = Skipped()
+        self.state = Skipped()
         self._channel = channel
         self._counted = 0  # before the present skipping
         self._dropped_before: dict[int, int] = {}  # by partition, when that began
 
     @property
-    def on(self) -> bool:
-        """Is the whole channel skipped?"""
-        return self._state.whole
-
-    @property
-    def chosen(self) -> list[int]:
-        """The partitions that are skipped, where it is not the whole channel."""
-        return sorted(self._state.chosen)
-
-    @property
-    def tests(self) -> bool:
-        return self._state.tests
-
-    @property
-    def state(self) -> Skipped:
-        return self._state
-
-    @property
-    def some(self) -> bool:
-        """Is a partition skipped, or all?"""
-        return self._state.whole or bool(self._state.chosen)
-
-    def covers(self, partition: int) -> bool:
-        return self._state.covers(partition)
-
-    @property
     def count(self) -> int:
         """Messages that were skipped, since the start of the daemon. Those of load tests are
         counted as what filters leave out is: not at all."""
-        return self._counted + self._counting
-
-    @property
-    def _counting(self) -> int:
-        return sum(
+        return self._counted + sum(
             window.expired_count - self._dropped_before.get(number, 0)
             for number, window in self._channel.windows.items()
-            if self.covers(number)
+            if self.state.covers(number)
         )
 
     # --- as it is kept ---
@@ -108,28 +83,12 @@ class Skips:
 
     def follow(self, entry: ChannelEntry) -> None:
         """As a cluster has it."""
-        if (state := skipped_of(entry)) != self._state:
+        if (state := skipped_of(entry)) != self.state:
             self._pass_to(state)
 
-    # --- what operators do ---
-
-    def begun(self, partition: int = ANY) -> Skipped:
-        """What would be skipped, with this partition too."""
-        return self._state.begun(partition, self._channel.topic.partition_count)
-
-    def ended(self, partition: int = ANY) -> Skipped:
-        """Without it, or without any."""
-        return self._state.ended(partition, self._channel.topic.partition_count)
-
-    def begin(self, partition: int = ANY) -> None:
-        self.change(self.begun(partition))
-
-    def end(self, partition: int = ANY) -> None:
-        self.change(self.ended(partition))
-
     def change(self, state: Skipped) -> None:
-        """Raises StorageError, and then nothing has changed."""
-        before, channel = self._state, self._channel
+        """By an operator. Raises StorageError, and then nothing has changed."""
+        before, channel = self.state, self._channel
         if state == before:
             return
         channel.check_own()
@@ -147,11 +106,11 @@ class Skips:
     def _set(self, state: Skipped) -> None:
         channel = self._channel
         self._counted = self.count
-        self._state = state
+        self.state = state
         self._dropped_before = {
             number: window.expired_count for number, window in channel.windows.items()
         }
-        if self.some:
+        if state.some:
             channel.topic.skipping[channel] = None
         else:
             channel.topic.skipping.pop(channel, None)
@@ -164,7 +123,7 @@ class Skips:
             channel.topic.skipping.pop(channel, None)
             return
         for number, window in channel.windows.items():
-            if self.covers(number):
+            if self.state.covers(number):
                 window.outdate(window.tail.handed_end)
 
 

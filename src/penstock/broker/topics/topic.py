@@ -451,9 +451,9 @@ class Topic(TopicPublishing):
                     channel.created_ns,
                     channel.paused,
                     channel.settings,
-                    channel.skips.on or msgspec.UNSET,
-                    channel.skips.chosen or msgspec.UNSET,
-                    channel.skips.tests or msgspec.UNSET,
+                    channel.skips.state.whole or msgspec.UNSET,
+                    sorted(channel.skips.state.chosen) or msgspec.UNSET,
+                    channel.skips.state.tests or msgspec.UNSET,
                 )
                 for channel in self.channels.values()
                 if channel.number != NOT_KEPT
