@@ -109,7 +109,7 @@ def channel_row(channel: Channel, clients: list[Row] | None) -> Row:
         "max_attempts": channel.settings.max_attempts,
         "dead_letter_count": channel.dead_letter_count,
         **_dead_letter_topic(channel),
-        "oldest_age_seconds": channel.oldest.age_s(channel.topic.wall_ns),
+        "oldest_age_seconds": channel.oldest_age_s,
         "trace_rate": channel.trace_rate,
         "low": sum(window.low for window in windows),
         "next": sum(window.next for window in windows),
@@ -216,7 +216,7 @@ def channel_part(channel: Channel, partition: int) -> Row:
         "timeout_count": window.timeout_count,
         "client_count": channel.consumer_count_of(partition),
         "expired_count": window.expired_count,
-        "oldest_age_seconds": channel.oldest.of(partition).age_s(channel.topic.wall_ns),
+        "oldest_age_seconds": channel.oldest[partition].age_s(channel.topic.wall_ns),
         "low": window.low,
         "next": window.next,
     }

@@ -94,7 +94,7 @@ CHANNEL_METRICS: tuple[Metric[Channel], ...] = (
     Metric("channel_skipped", "1 while the whole channel is skipped.",
            lambda channel: int(channel.skips.state.whole)),
     Metric("channel_oldest_age_seconds", "Oldest unfinished message.",
-           lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
+           lambda channel: channel.oldest_age_s or 0),
 )  # fmt: skip
 AUTO_ACKS = "channel_auto_acks_total"
 AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (

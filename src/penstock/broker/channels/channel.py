@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 NOT_KEPT = 0  # the number of a channel that no file knows
 
 
+class _Sum:
+    """A figure of all windows of a channel."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, channel: Channel, kind: type[Channel]) -> int:
+        return sum(getattr(window, self._name) for window in channel.windows.values())
+
+
 class Channel:
     def __init__(self, topic: Topic, name: str, number: int, created_ns: int) -> None:
         self.topic = topic
@@ -64,7 +74,7 @@ class Channel:
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
         self.latency = Latency(topic.latency_quantiles)
-        self.oldest = Oldest()
+        self.oldest: dict[int, Oldest] = {}  # by partition
         self.dead_letter_count = 0  # since the start
         self._trim_ends: dict[int, int] = {}
 
@@ -78,7 +88,7 @@ class Channel:
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
         self.latency.measure(window)
-        self.oldest.watch(partition, window)
+        self.oldest[partition] = Oldest(window)
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     def detach(self, partition: int) -> None:
@@ -87,7 +97,7 @@ class Channel:
         del self._trim_ends[partition]
         self._gated.discard(partition)
         self.latency.forget(window)
-        self.oldest.forget(partition)
+        del self.oldest[partition]
 
     def has(self, window: Window) -> bool:
         """Is the partition of this window led here, by the same leader?"""
@@ -349,13 +359,14 @@ class Channel:
         """Messages sent to consumers since the start, those sent again counted again."""
         return self._delivered_to_gone + sum(conn.message_count for conn in self.consumers)
 
-    @property
-    def in_flight(self) -> int:
-        return sum(window.in_flight for window in self.windows.values())
-
-    @property
-    def delayed(self) -> int:
-        return sum(window.delayed for window in self.windows.values())
+    in_flight = _Sum("in_flight")
+    delayed = _Sum("delayed")
+    requeue_count = _Sum("requeue_count")
+    timeout_count = _Sum("timeout_count")
+    message_count = _Sum("message_count")
+    finish_count = _Sum("finish_count")
+    auto_ack_count = _Sum("auto_ack_count")  # done because sent too often, and too old
+    dropped_count = _Sum("expired_count")  # grew too old, or were skipped
 
     @property
     def unfinished(self) -> int:
@@ -369,30 +380,11 @@ class Channel:
         return self.dropped_count - self.skips.count
 
     @property
-    def dropped_count(self) -> int:
-        """The same, and those that were skipped."""
-        return sum(window.expired_count for window in self.windows.values())
-
-    @property
-    def auto_ack_count(self) -> int:
-        """Messages that were done because they had been sent too often and were too old."""
-        return sum(window.auto_ack_count for window in self.windows.values())
-
-    @property
-    def requeue_count(self) -> int:
-        return sum(window.requeue_count for window in self.windows.values())
-
-    @property
-    def timeout_count(self) -> int:
-        return sum(window.timeout_count for window in self.windows.values())
-
-    @property
-    def message_count(self) -> int:
-        return sum(window.message_count for window in self.windows.values())
-
-    @property
-    def finish_count(self) -> int:
-        return sum(window.finish_count for window in self.windows.values())
+    def oldest_age_s(self) -> float | None:
+        """Of its oldest message; None when all is finished, or the logs can't tell."""
+        wall_ns = self.topic.wall_ns
+        ages = [one.age_s(wall_ns) for one in self.oldest.values()]
+        return max((age for age in ages if age is not None), default=None)
 
     def validate(self) -> None:
         for partition, window in self.windows.items():

@@ -156,25 +156,6 @@ _DUE = (Stray.WAITING, Stray.IN_FLIGHT, Stray.EXHAUSTED, Stray.BEHIND)
 
 
 class Oldest:
-    def __init__(self) -> None:
-        self._windows: dict[int, OldestOf] = {}
-
-    def watch(self, partition: int, window: Window) -> None:
-        self._windows[partition] = OldestOf(window)
-
-    def forget(self, partition: int) -> None:
-        del self._windows[partition]
-
-    def of(self, partition: int) -> OldestOf:
-        return self._windows[partition]
-
-    def age_s(self, wall_ns: int) -> float | None:
-        """Seconds; None when all is finished, or the logs can't tell."""
-        ages = [one.age_s(wall_ns) for one in self._windows.values()]
-        return max((age for age in ages if age is not None), default=None)
-
-
-class OldestOf:
     """Of one window."""
 
     def __init__(self, window: Window) -> None:
