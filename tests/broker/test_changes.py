@@ -45,14 +45,21 @@ def metadata_of(node: Any) -> Any:
 
 
 SEVEN, FOUR = {"max_depth": 7}, {"max_attempts": 4}
+PAUSED, GOES_ON = {"paused": True}, {"paused": False}
 # What is called, of what and with what; what the metadata are asked for, and with what.
 CHANGES: dict[str, tuple[Callable[..., None], type, list[Any], str, Any]] = {
-    "pause topic": (changes.pause_topic, Topic, [], "change_topic", {"paused": True}),
-    "unpause topic": (changes.unpause_topic, Topic, [], "change_topic", {"paused": False}),
+    "pause topic": (changes.pause_topic, Topic, [True], "change_topic", PAUSED),
+    "unpause topic": (changes.pause_topic, Topic, [False], "change_topic", GOES_ON),
     "configure topic": (changes.configure_topic, Topic, [SEVEN], "change_topic", SEVEN),
     "extend topic": (changes.extend_topic, Topic, [], "change_topic", {"extended": True}),
-    "pause channel": (changes.pause_channel, Channel, [], "change_channel", {"paused": True}),
-    "unpause channel": (changes.unpause_channel, Channel, [], "change_channel", {"paused": False}),
+    "pause channel": (changes.pause_channel, Channel, [True], "change_channel", PAUSED),
+    "unpause channel": (
+        changes.pause_channel,
+        Channel,
+        [False],
+        "change_channel",
+        {"paused": False},
+    ),
     "configure channel": (changes.configure_channel, Channel, [FOUR], "change_channel", FOUR),
     "skip tests": (changes.skip, Channel, [skips_tests], "skip", skips_tests),
     "skip": (changes.skip, Channel, [skips_all], "skip", skips_all),
@@ -92,9 +99,9 @@ def test_a_topic_of_this_node_has_changed_when_the_function_returns(
 ) -> None:
     topic, channel = topic_and_channel(own)
     if change == "unpause topic":
-        topic.pause()
+        topic.set_paused(True)
     if change == "unpause channel":
-        channel.pause()
+        channel.set_paused(True)
     before = state(topic, channel)
     answers = Outcome()
     make(change, own, answers)
@@ -167,10 +174,10 @@ def test_one_node_alone_changes_nothing_of_a_clusters_topic(cluster: Cluster) ->
     topic, channel = topic_and_channel(cluster.nodes[0])
     before = state(topic, channel)
     alone: list[Callable[[], object]] = [
-        topic.pause,
+        lambda: topic.set_paused(True),
         lambda: topic.configure({"max_depth": 7}),
         topic.extend,
-        channel.pause,
+        lambda: channel.set_paused(True),
         lambda: channel.configure({"max_attempts": 4}),
         lambda: channel.skips.change(channel.skips.state.begun(ANY, 1)),
     ]

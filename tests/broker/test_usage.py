@@ -58,8 +58,8 @@ def test_what_is_paused_stays(start: Start) -> None:
         idle_channel_delete_ns=10 * SECOND,
         idle_delete_backlog=True,
     )
-    world.broker.topic("paused").pause()
-    world.broker.topic("t").channel("paused").pause()
+    world.broker.topic("paused").set_paused(True)
+    world.broker.topic("t").channel("paused").set_paused(True)
     world.pass_seconds(30)
     assert set(world.broker.topics) == {"paused", "t"}
     assert set(world.broker.topics["t"].channels) == {"paused"}

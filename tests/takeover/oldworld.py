@@ -24,8 +24,8 @@ def open_world(disk: Any, path: str = PATH, **options: Any) -> World:
 def received(world: World, topic: str, channel: str) -> list[Record]:
     """All that the channel has, finished; attempts as they were before this delivery."""
     found = world.broker.find_topic(topic)
-    found.unpause()
-    found.find_channel(channel).unpause()
+    found.set_paused(False)
+    found.find_channel(channel).set_paused(False)
     consumer = world.consumer(topic, channel, rdy=2500)
     got: list[Record] = []
     while True:

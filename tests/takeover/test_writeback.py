@@ -58,7 +58,7 @@ def bodies_and_attempts(given_records: list[Record]) -> list[tuple[bytes, int]]:
 def test_each_channel_gets_what_it_still_wants(world: World) -> None:
     topic = world.broker.topic("t")
     topic.channel("a")
-    topic.channel("b").pause()
+    topic.channel("b").set_paused(True)
     world.publish("t", b"0", b"1", b"2", b"3", b"4")
     consumer = world.consumer("t", "a", rdy=4)
     first = consumer.take()
@@ -87,7 +87,7 @@ def test_a_paused_topic_keeps_its_queue(world: World) -> None:
     topic = world.broker.topic("t")
     topic.channel("a")
     world.publish("t", b"before")
-    topic.pause()
+    topic.set_paused(True)
     world.publish("t", b"after")
     world.close()
     write_back(world.disk)

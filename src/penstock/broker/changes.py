@@ -53,12 +53,8 @@ def _change_topic(
         metadata.change_topic(topic.name, changes, done)
 
 
-def pause_topic(topic: Topic, done: MetadataDone) -> None:
-    _change_topic(topic, {PAUSED: True}, topic.pause, done)
-
-
-def unpause_topic(topic: Topic, done: MetadataDone) -> None:
-    _change_topic(topic, {PAUSED: False}, topic.unpause, done)
+def pause_topic(topic: Topic, paused: bool, done: MetadataDone) -> None:
+    _change_topic(topic, {PAUSED: paused}, lambda: topic.set_paused(paused), done)
 
 
 def configure_topic(topic: Topic, changes: Mapping[str, Any], done: MetadataDone) -> None:
@@ -137,12 +133,8 @@ def _change_channel(
         metadata.change_channel(channel.topic.name, channel.name, changes, done)
 
 
-def pause_channel(channel: Channel, done: MetadataDone) -> None:
-    _change_channel(channel, {PAUSED: True}, channel.pause, done)
-
-
-def unpause_channel(channel: Channel, done: MetadataDone) -> None:
-    _change_channel(channel, {PAUSED: False}, channel.unpause, done)
+def pause_channel(channel: Channel, paused: bool, done: MetadataDone) -> None:
+    _change_channel(channel, {PAUSED: paused}, lambda: channel.set_paused(paused), done)
 
 
 def configure_channel(channel: Channel, changes: Mapping[str, Any], done: MetadataDone) -> None:

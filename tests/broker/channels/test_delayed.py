@@ -43,7 +43,7 @@ def check_the_rest(world: World, count: int) -> None:
     listed = channel.windows[0].stray_records(Stray.DELAYED, 2)
     operator.finish(channel, listed[0].id)
     operator.requeue(channel, listed[1].id, 0, world.clock.wall_ns())
-    channel.unpause()
+    channel.set_paused(False)
     consumer = world.consumer("news", "a")
     now = take(world, consumer, SECOND)
     assert bodies(now).count(b"later 1") == 1
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_just_now_is_tried_again(
     world.broker.topic("news")
     schedule(world, 10)
     channel = world.broker.find_topic("news").channel("a")
-    channel.pause()
+    channel.set_paused(True)
     world.disk.fail.add(("read", ".log"))
     world.pass_seconds(3)
     assert counts(channel) == (19, 1)
@@ -85,8 +85,8 @@ def test_what_cannot_be_read_just_now_is_tried_again(
 
 def test_what_is_corrupt_is_passed_over(start: Start) -> None:
     world = start(tail_memory_bytes_max=0)
-    world.broker.topic("news").channel("a").pause()
-    world.broker.find_topic("news").pause()
+    world.broker.topic("news").channel("a").set_paused(True)
+    world.broker.find_topic("news").set_paused(True)
     schedule(world, 10)
     topic = world.broker.find_topic("news")
     (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
@@ -94,11 +94,11 @@ def test_what_is_corrupt_is_passed_over(start: Start) -> None:
     data[data.index(b"later 3")] ^= 1
     data[data.index(b"now 5") - 8] ^= 1
     path.write_bytes(data)
-    topic.unpause()
+    topic.set_paused(False)
     world.pass_ns(SECOND)
     assert counts(channel_of(world)) == (11, 9)  # the cursor will find out that two are lost
     assert [start for start, _, _ in topic.leader().replica.damaged] == [7]
-    channel_of(world).unpause()
+    channel_of(world).set_paused(False)
     consumer = world.consumer("news", "a")
     assert len(take(world, consumer, SECOND)) == 9
     assert len(take(world, consumer, 600 * SECOND)) == 9
@@ -150,11 +150,11 @@ class Story:
 
     def pause_topic(self) -> None:
         topic = self.world.broker.find_topic("news")
-        topic.unpause() if topic.paused else topic.pause()
+        topic.set_paused(not topic.paused)
 
     def pause_channel(self) -> None:
         channel = channel_of(self.world)
-        channel.unpause() if channel.paused else channel.pause()
+        channel.set_paused(not channel.paused)
 
     def consume(self) -> None:
         if self.consumer is None:
@@ -207,8 +207,8 @@ class Story:
 
     def drain(self) -> None:
         """In the end everything has come."""
-        self.world.broker.find_topic("news").unpause()
-        channel_of(self.world).unpause()
+        self.world.broker.find_topic("news").set_paused(False)
+        channel_of(self.world).set_paused(False)
         for _ in range(400):
             self.consume()
             self.consumer.ready(50) if self.consumer else None

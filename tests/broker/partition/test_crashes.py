@@ -155,7 +155,7 @@ class History:
             self.pass_seconds(value)
         elif kind == "pause":
             topic = self.world.broker.topic("t")
-            topic.unpause() if topic.paused else topic.pause()
+            topic.set_paused(not topic.paused)
         elif kind == "switch":
             self.switch()
         elif kind == "bad write":
@@ -176,7 +176,7 @@ class History:
     def drain(self) -> None:
         """Let everything come that is owed."""
         self.disk.faults.clear()
-        self.world.broker.topic("t").unpause()
+        self.world.broker.topic("t").set_paused(False)
         for _ in range(40):
             self.take()
             for value in range(len(CHANNELS)):

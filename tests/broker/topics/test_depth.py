@@ -65,7 +65,7 @@ def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
         consumer.ready(0)
         consumer.requeue(message, 3600 * SECOND if how == "delayed" else 0)
         if how == "requeued":
-            consumer.channel.pause()
+            consumer.channel.set_paused(True)
     consumer.ready(100)
     for number in range(20 if how != "requeued" else 0):
         assert world.publish("t", b"%d" % number, b"and").stored

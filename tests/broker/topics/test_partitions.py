@@ -83,13 +83,13 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     topic = several(world)
     channel = topic.channel("a")
     fill(world, *(b"%d" % number for number in range(6)))
-    channel.pause()
+    channel.set_paused(True)
     assert [window.paused for window in channel.windows.values()] == [True] * 3
     again = world.restart()
     channel = again.broker.find_topic("t").find_channel("a")
     assert channel.paused
     assert [window.paused for window in channel.windows.values()] == [True] * 3
-    channel.unpause()
+    channel.set_paused(False)
     channel.empty()
     assert (channel.depth, channel.backend_depth, channel.unfinished) == (0, 0, 0)
     channel.seek(0, 2)

@@ -46,8 +46,8 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "durability": lambda world: world.broker.topic("t").configure({"durability": "os"}),
     "a channel": lambda world: world.broker.topic("t").channel("new"),
     "a channel's end": lambda world: world.broker.topic("t").delete_channel("c"),
-    "a pause": lambda world: world.broker.topic("t").pause(),
-    "a channel's pause": lambda world: channel_of(world).pause(),
+    "a pause": lambda world: world.broker.topic("t").set_paused(True),
+    "a channel's pause": lambda world: channel_of(world).set_paused(True),
     "a channel's skip": lambda world: channel_of(world).skips.change(Skipped().begun(ANY, 1)),
     "a deletion": lambda world: world.broker.delete_topic("t"),
 }

@@ -249,13 +249,7 @@ class Channel:
 
     # --- what operators do ---
 
-    def pause(self) -> None:
-        self._set_paused(True)
-
-    def unpause(self) -> None:
-        self._set_paused(False)
-
-    def _set_paused(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         if paused == self.paused:
             return
         self.check_own()

@@ -297,13 +297,7 @@ class Topic(TopicPublishing):
         for leader in self.leaders:
             leader.update_handing(self.hands_over)
 
-    def pause(self) -> None:
-        self._set_paused(True)
-
-    def unpause(self) -> None:
-        self._set_paused(False)
-
-    def _set_paused(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         if paused == self.paused:
             return
         self.check_own()

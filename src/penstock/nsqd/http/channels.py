@@ -20,7 +20,6 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
-from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import Skipped
 from penstock.broker.ports import MetadataDone
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Poison
@@ -76,8 +75,8 @@ def empty(call: Call) -> Response:
     return EMPTY
 
 
-def pausing(change: Callable[[Channel, MetadataDone], None]) -> Ask:
-    return lambda call, done: change(find_channel(call, checks_names=True), done)
+def pause(paused: bool, call: Call, done: MetadataDone) -> None:
+    changes.pause_channel(find_channel(call, checks_names=True), paused, done)
 
 
 def skip(change: Callable[[Skipped, int, int], Skipped], call: Call, done: MetadataDone) -> None:

@@ -8,7 +8,6 @@ import logging
 from functools import partial
 
 from penstock import limits
-from penstock.broker import changes
 from penstock.broker.channels import operator
 from penstock.broker.channels.skips import Skipped
 from penstock.errors import PenstockError
@@ -56,8 +55,8 @@ ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     "/topic/create": (POST, topics.create),
     "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
     "/topic/empty": (POST, keeping(topics.empty)),
-    "/topic/pause": (POST, agreeing(topics.pausing(changes.pause_topic))),
-    "/topic/unpause": (POST, agreeing(topics.pausing(changes.unpause_topic))),
+    "/topic/pause": (POST, agreeing(partial(topics.pause, True))),
+    "/topic/unpause": (POST, agreeing(partial(topics.pause, False))),
     "/topic/partition/expand": (POST, agreeing(topics.expand)),
     "/topic/meta/update": (POST, agreeing(topics.update)),
     "/topic/config": (GET_POST, agreeing(topics.configure, topics.configuration, reads=True)),
@@ -68,8 +67,8 @@ ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     "/channel/create": (POST, channels.create),
     "/channel/delete": (POST, agreeing(channels.delete)),
     "/channel/empty": (POST, keeping(channels.empty)),
-    "/channel/pause": (POST, agreeing(channels.pausing(changes.pause_channel))),
-    "/channel/unpause": (POST, agreeing(channels.pausing(changes.unpause_channel))),
+    "/channel/pause": (POST, agreeing(partial(channels.pause, True))),
+    "/channel/unpause": (POST, agreeing(partial(channels.pause, False))),
     "/channel/skip": (POST, agreeing(partial(channels.skip, Skipped.begun))),
     "/channel/unskip": (POST, agreeing(partial(channels.skip, Skipped.ended))),
     "/channel/skipZanTest": (POST, agreeing(channels.skip_tests(True))),

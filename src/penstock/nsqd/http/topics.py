@@ -51,7 +51,7 @@ from penstock.nsqd.http.arguments import (
     read_settings,
     read_truth,
 )
-from penstock.nsqd.http.deps import Ask, Call, answer_when_held
+from penstock.nsqd.http.deps import Call, answer_when_held
 from penstock.wire.names import is_ephemeral
 
 PARTITION_NUM = "partition_num"
@@ -69,8 +69,8 @@ def empty(call: Call) -> Response:
     return EMPTY
 
 
-def pausing(change: Callable[[Topic, MetadataDone], None]) -> Ask:
-    return lambda call, done: change(find_topic(call), done)
+def pause(paused: bool, call: Call, done: MetadataDone) -> None:
+    changes.pause_topic(find_topic(call), paused, done)
 
 
 def clean(call: Call) -> Response:
