@@ -105,7 +105,7 @@ class Leader:
     def add(self, number: int, offset: int) -> Position:
         """A channel; and the position that has to be held before it is confirmed."""
         self.cursors.add(number, self.engine.window(self.tail, offset), offset)
-        return self.cursors.written
+        return self.cursors.files.written
 
 
 @pytest.fixture

@@ -141,14 +141,14 @@ def test_what_several_turns_finish_is_one_record(cluster: Cluster, order: str) -
     cluster.pass_ns(limits.SECOND)
     cursors = node.leader().cursors
     assert cursors is not None
-    before, given = cursors.written.sequence, []
+    before, given = cursors.files.written.sequence, []
     for _ in range(3):
         given += consumer.take()
         finish(cluster, consumer, given.pop(0).body)
-    assert (cursors.written.sequence == before) == (order == "none")
+    assert (cursors.files.written.sequence == before) == (order == "none")
     cluster.clock.pass_ns(limits.JOURNAL_GATHER_NS)
     cluster.run()
-    assert (cursors.written.sequence == before + 1) == (order == "none")
+    assert (cursors.files.written.sequence == before + 1) == (order == "none")
 
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:

@@ -35,7 +35,6 @@ from penstock.log.fold import (
     EntryKind,
     Folded,
     Group,
-    Position,
     clamped,
     cursor_entry,
     searched_entry,
@@ -69,9 +68,11 @@ class Cursors:
         )
         self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
         self._writing_about: set[int] = set()  # channels that the record in hand is about
+        self.files = journal.files
         self._journal = journal
         self._folded = folded
-        self._start_offset = folded.start_offset if folded is not None else 0
+        # Of the log, as it was decided for all replicas; 0: it never was.
+        self.start_offset = folded.start_offset if folded is not None else 0
         self._must_replace = False
         self._refresh_corrupt()
 
@@ -97,7 +98,7 @@ class Cursors:
         """What the journal knows about a channel. `unknown_start`: where one begins that a sound
         journal does not know; None: on a node by itself, where that is a loss."""
         known = self._folded.channels.get(number) if self._folded is not None else None
-        is_whole = self._folded is not None and not self._journal.files.corrupt
+        is_whole = self._folded is not None and not self.files.corrupt
         if known is None and is_whole and unknown_start is not None:
             return ChannelState(unknown_start, unknown_start, (), ())
         if known is None:
@@ -129,7 +130,7 @@ class Cursors:
             return
         try:
             record = self._journal.begin(self._snapshot)
-            self._journal.files.sync()
+            self.files.sync()
         except OSError as error:
             raise StorageError(
                 self._topic_name, f"the channel journal cannot be replaced: {error}"
@@ -190,31 +191,16 @@ class Cursors:
         if self.on_record is not None:
             self.on_record(record)
 
-    @property
-    def written(self) -> Position:
-        """The position of the last record."""
-        return self._journal.files.written
-
-    @property
-    def synced(self) -> Position:
-        """The position of the last record that is on the disk for certain."""
-        return self._journal.files.synced
-
-    @property
-    def start_offset(self) -> int:
-        """Of the log, as it was decided for all replicas; 0: it never was."""
-        return self._start_offset
-
     def decide_start(self, offset: int) -> None:
         """Of a leader with other replicas: all below `offset` may go, once this is held."""
-        if offset > self._start_offset:
-            self._start_offset = offset
+        if offset > self.start_offset:
+            self.start_offset = offset
             self.append([Group(PARTITION, start_entry(offset))])
 
     @property
     def is_behind(self) -> bool:
         """Something could not be written: the next record says all that there is to say."""
-        return self._lost or self._journal.files.broken
+        return self._lost or self.files.broken
 
     def append_changes(self, searched: bool = False) -> None:
         """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
@@ -242,8 +228,8 @@ class Cursors:
 
     def _snapshot(self) -> tuple[int, list[Group]]:
         groups: list[Group] = []
-        if self._start_offset:
-            groups.append(Group(PARTITION, start_entry(self._start_offset)))
+        if self.start_offset:
+            groups.append(Group(PARTITION, start_entry(self.start_offset)))
         if self._folded is not None:  # the channels are not back: as it was found
             found = self._folded.channels.items()
             groups += [Group(number, state_entries(state)) for number, state in found]
@@ -277,7 +263,7 @@ class Cursors:
             self._context.health.clear(self._topic_name, Trouble.MISSING)
 
     def _refresh_corrupt(self) -> None:
-        reason = self._journal.files.corrupt
+        reason = self.files.corrupt
         self._context.health.show(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
 
     def _report(self, error: OSError) -> None:
@@ -287,17 +273,13 @@ class Cursors:
 
     # --- housekeeping ---
 
-    @property
-    def busy(self) -> bool:
-        return self._journal.files.busy
-
     def settle(self, sync: bool) -> bool:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
         self._append_rest()
         self._refresh_missing()
         if sync:
             self.sync()
-        return not self._lost and not self.busy and not self._journal.files.unsynced
+        return not self._lost and not self.files.busy and not self.files.unsynced
 
     def sync(self) -> None:
         """As soon as there are threads for it; one that is under way comes first."""
@@ -305,13 +287,13 @@ class Cursors:
 
     def _sync(self) -> None:
         try:
-            is_begun = self._context.syncs.sync(self._journal.files, self._synced)
+            is_begun = self._context.syncs.sync(self.files, self._synced)
         except OSError as error:
             self._report(error)
             return
         if is_begun:
             self._floor_syncing = self._floor()
-        elif not (self._lost or self.busy or self._journal.files.unsynced):
+        elif not (self._lost or self.files.busy or self.files.unsynced):
             self._note_synced(self._floor())
 
     @property
@@ -337,33 +319,35 @@ class Cursors:
     def _synced(self, error: OSError | None) -> None:
         if error is not None:
             self._report(error)
-        elif not self._journal.files.broken:
+        elif not self.files.broken:
             self._note_synced(self._floor_syncing)
         if self.on_synced is not None:
             self.on_synced(error)
 
     def close(self) -> None:
         """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""
-        self._context.syncs.forget(self._sync)
-        self._context.syncs.wait_for(lambda: self.busy)
+        self._wait()
         self._append_rest()
         try:
-            self._journal.files.sync()
+            self.files.sync()
         except OSError as error:
             self._report(error)
         self._journal.close()
 
+    def _wait(self) -> None:
+        self._context.syncs.forget(self._sync)
+        self._context.syncs.wait_for(lambda: self.files.busy)
+
     def discard(self) -> None:
         """The topic is being deleted, or others go on with the files: they find out for themselves
         whether the disk takes anything."""
-        self._context.syncs.forget(self._sync)
-        self._context.syncs.wait_for(lambda: self.busy)
+        self._wait()
         self._journal.close()
         if self._failed:
             self._context.health.clear(self._topic_name, Trouble.JOURNAL)
 
     def validate(self) -> None:
-        self._journal.files.validate()
+        self.files.validate()
         for window in self._windows.values():
             window.validate()
 

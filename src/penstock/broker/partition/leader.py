@@ -155,7 +155,7 @@ class Leader:
     @property
     def busy(self) -> bool:
         """A sync thread holds its files."""
-        is_saving = self.cursors is not None and self.cursors.busy
+        is_saving = self.cursors is not None and self.cursors.files.busy
         return self.group.busy or is_saving or self.replica.producers.busy
 
     @property
@@ -341,7 +341,7 @@ class Leader:
         if cursors is not None:
             cursors.settle(sync=True)
         self._context.syncs.wait_for(
-            lambda: self.group.busy or (cursors is not None and cursors.busy)
+            lambda: self.group.busy or (cursors is not None and cursors.files.busy)
         )
         age_ns = DURATION_NS_MAX if kept_bytes else 0
         return self._retain(wall_ns, age_ns, kept_bytes, 0)

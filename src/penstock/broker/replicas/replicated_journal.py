@@ -80,7 +80,9 @@ class JournalSender:
         on_leave: Callable[[str], None],
     ) -> None:
         self.epoch = epoch
-        self.machine = JournalLeader(replication.node, epoch, cursors.written, cursors.start_offset)
+        self.machine = JournalLeader(
+            replication.node, epoch, cursors.files.written, cursors.start_offset
+        )
         self._replication = replication
         self._target = target_of(key)
         self._cursors = cursors
@@ -96,15 +98,15 @@ class JournalSender:
     # --- what is said here ---
 
     def _wrote(self, record: bytes) -> None:
-        self.machine.wrote(self._cursors.written, record, self._cursors.start_offset)
+        self.machine.wrote(self._cursors.files.written, record, self._cursors.start_offset)
         for waits in self._unwritten:
-            self.machine.when_held(self._cursors.written, waits)
+            self.machine.when_held(self._cursors.files.written, waits)
         self._unwritten.clear()
         self._carry_out()
 
     def _synced(self, error: OSError | None) -> None:
         if error is None:
-            self.machine.synced(self._cursors.synced)
+            self.machine.synced(self._cursors.files.synced)
         else:
             self.machine.sync_failed()
         self._carry_out()
@@ -117,7 +119,7 @@ class JournalSender:
         elif self._cursors.is_behind:
             self._unwritten.append((then, lost))  # the next record says all of it
         else:
-            self.machine.when_held(self._cursors.written, (then, lost))
+            self.machine.when_held(self._cursors.files.written, (then, lost))
             self._carry_out()
 
     def settle(self) -> None:
