@@ -32,7 +32,6 @@ from penstock import limits
 from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.commits.commit import CommitRun, Steps
-from penstock.broker.commits.record import RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import CommitUnfinished, Refused
 from penstock.replication.side_frames import Ending
@@ -65,11 +64,8 @@ class ClusterCommitRun(CommitRun):
         for part in parts:
             yield from self._store_part(part)
         self.file.messages = sum(stage.head.count for stage in self._pinned)
-        self.decided, self.file.state = True, "done"
-        try:
-            yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
-        except OSError as error:  # it is written later: a repeat would store nothing again
-            self.record_error = error
+        self.decided = True
+        yield from self._note_done()  # written or not: a repeat would store nothing again
         self.shown = True
         self._on_change(self)
         yield from self._remove([name for part in parts for name, _ in part.stages])

@@ -276,23 +276,13 @@ class CommitRun:
     def _check(self) -> Steps:
         """Every stage is what was staged. Raises StageDamaged."""
         for stage in self._pinned:
-            path = stage.path
             position, count = stage.body_at, 0
             while position < stage.body_at + stage.head.bytes:
-                job = ReadJob(self._context.disk, path, position)
-                try:
-                    yield from self._run(job)
-                except OSError as error:
-                    self._stages.note_unread(stage, error)
-                    raise StageDamaged(path, f"cannot be read: {error}") from error
-                if job.damage is not None:
-                    raise job.damage
-                if job.next_position == position:
-                    raise StageDamaged(path, "it is shorter than it says")
+                job = yield from self._read(stage.path, position, stage)
                 position = job.next_position
                 count += sum(sound.messages for sound in job.sound)
             if count != stage.head.count:
-                raise StageDamaged(path, f"{count} messages, not {stage.head.count}")
+                raise StageDamaged(stage.path, f"{count} messages, not {stage.head.count}")
 
     def _hold(self, held: list[_Target]) -> None:
         for target in self._targets:
@@ -396,12 +386,16 @@ class CommitRun:
             target.stage_index += 1
             target.position = 0
 
-    def _read(self, path: str, position: int) -> Generator[None, None, ReadJob]:
-        """A slice, of one batch at least."""
+    def _read(
+        self, path: str, position: int, checked: Stage | None = None
+    ) -> Generator[None, None, ReadJob]:
+        """A slice, of one batch at least. `checked`: the commit is refused if it cannot be read."""
         job = ReadJob(self._context.disk, path, position)
         try:
             yield from self._run(job)
         except OSError as error:
+            if checked is not None:
+                self._stages.note_unread(checked, error)
             raise StageDamaged(path, f"cannot be read: {error}") from error
         if job.damage is not None:
             raise job.damage
@@ -451,8 +445,12 @@ class CommitRun:
         (`retry.py`, `commits.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
         yield from self._remove([*names, *(n for part in self.file.parts for n in part.stages)])
-        self.file.state = "done"
         self.file.parts = []
+        yield from self._note_done()
+
+    def _note_done(self) -> Steps:
+        """What cannot be written is written later (`Commits`)."""
+        self.file.state = "done"
         try:
             yield from self._run(RecordJob(self._context.disk, self._directory, self.file))
         except OSError as error:

@@ -126,7 +126,7 @@ class Stages:
                 self._number_next = max(self._number_next, number + 1)
                 self._bring_back(name, name in needed)
             elif name.endswith(".stage.tmp"):
-                self._remove_files([name])
+                self.remove_files([name])
             else:
                 _log.warning("%s: not a stage, left alone", os.path.join(self.path, name))
         self.discard(self.apps.superseded())
@@ -142,13 +142,13 @@ class Stages:
         except ValueError as error:
             _log.warning("%s: a stage that is damaged: %s", path, error)
             if not needed:
-                self._remove_files([name])
+                self.remove_files([name])
             return
         stage = Stage(head, self.path, name, body_at)
         stage.pinned = needed
         other = self._found.get(stage.ref)
         if other is not None and name < other.file_name and not needed:
-            self._remove_files([name])  # its client has sent it again meanwhile
+            self.remove_files([name])  # its client has sent it again meanwhile
             return
         if other is not None and not other.pinned:
             # its removal was not durable when the name was used again
@@ -283,7 +283,7 @@ class Stages:
                 longest = max([stage.length, *self._unwritten.failed])
                 self._unwritten.failed.clear()
                 self._unwritten.note(longest, error)
-                self._remove_files([stage.file_name, stage.file_name + ".tmp"])
+                self.remove_files([stage.file_name, stage.file_name + ".tmp"])
                 done(WriteRefused(stage.path, f"cannot be written: {error}"))
 
         self._row.submit(WriteJob(self._context.disk, stage.path, line, body), ended)
@@ -343,21 +343,18 @@ class Stages:
     def discard(self, stages: list[Stage]) -> None:
         """Forget them, and remove the files soon."""
         self.forget(stages)
-        self._remove_files([stage.file_name for stage in stages])
+        self.remove_files([stage.file_name for stage in stages])
 
     def forget(self, stages: list[Stage]) -> None:
         for stage in stages:
             self._forget(stage)
 
-    def remove_files(self, names: list[str], done: Callable[[], None]) -> None:
+    def remove_files(self, names: list[str], done: Callable[[], None] = lambda: None) -> None:
         """What cannot be removed is removed later (`settle`), or expires after the next start."""
         if names:
             self._left.run(dict.fromkeys(names), done)
         else:
             done()
-
-    def _remove_files(self, names: list[str]) -> None:
-        self.remove_files(names, lambda: None)
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
         """A request was refused since it could not be read. One that is gone is no trouble of the

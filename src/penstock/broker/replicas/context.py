@@ -161,10 +161,7 @@ class EpochLedger:
         """`then` is called when the promise is durable, which may be at once. Raises ValueError
         where a higher one was given."""
         entry = self.ledger.replica(key)
-        if entry is None or entry.epoch != epoch:
-            record = b"" if entry is None else entry.record
-            self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
-        self._when_durable(key, then)
+        self._put(key, ReplicaEntry(epoch, b"" if entry is None else entry.record), then)
 
     def note_revision(self, revision: int, restorations: int) -> None:
         """The newest of the metadata that this node acts on; durable with what is saved later."""
@@ -174,11 +171,7 @@ class EpochLedger:
 
     def remember(self, key: ReplicaKey, record: bytes, then: Callable[[], None]) -> None:
         """`then` is called when this record of the replica's partition is durable."""
-        entry = self.ledger.replica(key)
-        if entry is None or entry.record != record:
-            epoch = 0 if entry is None else entry.epoch
-            self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
-        self._when_durable(key, then)
+        self._put(key, ReplicaEntry(self.epoch(key), record), then)
 
     def forget(self, key: ReplicaKey) -> None:
         """The topic was deleted: its identity never comes again."""
@@ -186,7 +179,9 @@ class EpochLedger:
             self._numbers.pop(key, None)
             self.ledger.drop(key)
 
-    def _when_durable(self, key: ReplicaKey, then: Callable[[], None]) -> None:
+    def _put(self, key: ReplicaKey, entry: ReplicaEntry, then: Callable[[], None]) -> None:
+        if self.ledger.replica(key) != entry:
+            self._numbers[key] = self.ledger.put(key, entry)
         number = self._numbers.get(key, 0)
         if number <= self.ledger.synced_number:
             then()

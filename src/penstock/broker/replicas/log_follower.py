@@ -119,7 +119,7 @@ class LogFollower:
         self._on_stop = on_stop
         self._sync_wanted = False
         self._previous: Chain = NO_BATCH  # of the row that is being taken
-        self._awaited = Awaited.NOTHING
+        self.awaited = Awaited.NOTHING
         self._working = False
         self._ended = self._missed = False  # missed: frames of the leader, for want of room
         self._acknowledged: Acknowledge | None = None  # the last one: an equal one is no news
@@ -141,24 +141,20 @@ class LogFollower:
         """A sync thread holds the log's files, or the replica's own."""
         return self.log.busy or self.own.busy
 
-    @property
-    def awaited(self) -> Awaited:
-        return self._awaited
-
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
         if not isinstance(frame, _OF_LEADERS):  # for a leader, which this replica is no longer
             return
-        if self._awaited is Awaited.ROOM:
+        if self.awaited is Awaited.ROOM:
             if not isinstance(frame, Hello):
                 self._missed = True
                 return
             self._missed = False
             self._events.clear()
             self._effects.clear()
-            self._awaited = Awaited.NOTHING
-        waits = self._working or self._awaited is not Awaited.NOTHING
+            self.awaited = Awaited.NOTHING
+        waits = self._working or self.awaited is not Awaited.NOTHING
         if isinstance(frame, RowFrame) and (waits or self._events or self._effects):
             frame = _kept(frame)
         self._take(partial(self._receive, node, frame))
@@ -173,8 +169,8 @@ class LogFollower:
         leader wanted and is not done yet is dropped."""
         self._events.clear()
         self._effects.clear()
-        if self._awaited is Awaited.ROOM:
-            self._awaited = Awaited.NOTHING
+        if self.awaited is Awaited.ROOM:
+            self.awaited = Awaited.NOTHING
         self.leader, self._missed = NO_NODE, False
         self.machine.unlinked()
         self.machine.epoch = max(self.machine.epoch, epoch)
@@ -187,8 +183,8 @@ class LogFollower:
 
     def settle(self) -> None:
         """Housekeeping: what the disk refused is tried again."""
-        if self._awaited is Awaited.ROOM:
-            self._awaited = Awaited.NOTHING
+        if self.awaited is Awaited.ROOM:
+            self.awaited = Awaited.NOTHING
             if self._missed:
                 self._missed = False
                 self._events.append(self.machine.missed)
@@ -203,7 +199,7 @@ class LogFollower:
             return
         self._working = True
         try:
-            while self._awaited is Awaited.NOTHING and not self._ended:
+            while self.awaited is Awaited.NOTHING and not self._ended:
                 queue: deque[Any] = self._effects or self._events
                 if not queue:
                     return
@@ -211,10 +207,10 @@ class LogFollower:
                     self._step(queue)
                 except WriteRefused as error:
                     self._health.report(self.files.label, Trouble.WRITE, error.reason)
-                    self._awaited = Awaited.ROOM
+                    self.awaited = Awaited.ROOM
                 except StorageError as error:
                     self.stop(error.reason)
-                if self._awaited in (Awaited.NOTHING, Awaited.EPOCH) and queue:
+                if self.awaited in (Awaited.NOTHING, Awaited.EPOCH) and queue:
                     queue.popleft()
         finally:
             self._working = False
@@ -279,7 +275,7 @@ class LogFollower:
             case ReportExtent() | Matched() | Refuse():
                 self._answer(node, effect)
             case SaveEpoch(epoch):
-                self._awaited = Awaited.EPOCH
+                self.awaited = Awaited.EPOCH
                 self._replication.epoch_ledger.save(self.files.key, epoch, self._promised)
             case Truncate(end):
                 self._cut(end)
@@ -294,19 +290,19 @@ class LogFollower:
         self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
 
     def _promised(self) -> None:
-        if self._awaited is Awaited.EPOCH:
-            self._awaited = Awaited.NOTHING
+        if self.awaited is Awaited.EPOCH:
+            self.awaited = Awaited.NOTHING
             self._work()
 
     def _cut(self, end: int) -> None:
         if self.log.busy:
-            self._awaited = Awaited.SYNC
+            self.awaited = Awaited.SYNC
             return
         self._note_cut(self.log.cut(end, self.machine.is_unclean))
 
     def _begin(self, start: int) -> None:
         if self.log.busy:
-            self._awaited = Awaited.SYNC
+            self.awaited = Awaited.SYNC
             return
         if not self._copies():
             return
@@ -341,7 +337,7 @@ class LogFollower:
         own = self.own
         if not (own.believes_headers or own.busy):
             return True
-        self._awaited = Awaited.STATE
+        self.awaited = Awaited.STATE
         if own.busy:
             own.when_free(self._state_written)
         else:
@@ -352,8 +348,8 @@ class LogFollower:
         if error is not None:
             reason = f"the replica does not become 'copying': {error}"
             self._health.report(self.files.label, Trouble.WRITE, reason)
-        if self._awaited is Awaited.STATE:
-            self._awaited = Awaited.NOTHING if error is None else Awaited.ROOM
+        if self.awaited is Awaited.STATE:
+            self.awaited = Awaited.NOTHING if error is None else Awaited.ROOM
             self._work()
 
     # --- syncs ---
@@ -378,8 +374,8 @@ class LogFollower:
         if self._sync_wanted:
             self._sync_wanted = False
             self.sync()
-        if self._awaited is Awaited.SYNC and not self.log.busy:
-            self._awaited = Awaited.NOTHING
+        if self.awaited is Awaited.SYNC and not self.log.busy:
+            self.awaited = Awaited.NOTHING
         self._take(self.machine.synced)
         self._note_in_sync()
 
