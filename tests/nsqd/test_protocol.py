@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.replicas.cluster_world import Cluster
+from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
@@ -117,9 +119,8 @@ class Client:
     def wait(self, cluster: Cluster) -> None:
         session: Any = self
         leaders = cluster.nodes[0].topic.leaders
-        self.commands.until_held(
-            session, leaders, Fault.SUB_FAILED, lambda: self.told.append("held")
-        )
+        ask, held = partial(when_held, leaders), partial(self.told.append, "held")
+        self.commands.until(session, Fault.SUB_FAILED, ask, held)
 
 
 def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:

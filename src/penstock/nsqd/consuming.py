@@ -19,7 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.changes import configure_channel
 from penstock.broker.channels.reading import OF_ONE, Offsets, Position, parse_position, resolve
+from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
@@ -137,9 +139,8 @@ class Consuming:
             if channel.settings.order == ChannelOrder.STRICT:
                 ordered(topic)
                 return
-            order = {"order": ChannelOrder.STRICT}
-            act = partial(ordered, topic)
-            self._waits.until_configured(session, channel, order, Fault.SUB_FAILED, act)
+            ask = partial(configure_channel, channel, {"order": ChannelOrder.STRICT})
+            self._waits.until(session, Fault.SUB_FAILED, ask, partial(ordered, topic))
 
         def ordered(topic: Topic) -> None:
             session.conn.detailed = True
@@ -227,7 +228,7 @@ class Consuming:
         if begins:
             channel.seek_all(begins)
         answer = partial(session.conn.reply, FrameType.RESPONSE, frames.OK)
-        self._waits.until_held(session, leaders, Fault.SUB_FAILED, answer)
+        self._waits.until(session, Fault.SUB_FAILED, partial(when_held, leaders), answer)
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"

@@ -7,12 +7,12 @@ The connection stands still meanwhile: no command is read before the one in hand
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.broker.changes import ask_for_channel, configure_channel
-from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.changes import ask_for_channel
+from penstock.broker.ports import MetadataDone
 from penstock.errors import AuthFailed, ChannelUnconfirmed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
@@ -20,8 +20,6 @@ from penstock.wire.errors import Fault, WireFault, failed
 from penstock.wire.names import quote
 
 if TYPE_CHECKING:
-    from penstock.broker.channels.channel import Channel
-    from penstock.broker.partition.leader import Leader
     from penstock.broker.topics.topic import Topic
     from penstock.nsqd.auth import Auth
     from penstock.nsqd.topics import Found, TopicMaker
@@ -30,6 +28,7 @@ log = logging.getLogger("penstock.nsqd")
 
 
 Guard = Callable[..., None]  # session, act, *arguments: runs `act`, and answers with its error
+Ask = Callable[[MetadataDone], None]  # it is given what it is to call: at once, or later
 
 
 class Waits:
@@ -80,13 +79,6 @@ class Waits:
         go_on = self.pause(session)
         self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
 
-    def until_held(
-        self, session: Session, leaders: Sequence[Leader], fault: Fault, act: Callable[[], None]
-    ) -> None:
-        """Call `act` when all that need it have what was just said of these partitions: now, on a
-        node by itself."""
-        self._until(session, partial(when_held, leaders), partial(_act_or_fail, fault, act))
-
     def with_channel(
         self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
     ) -> None:
@@ -103,25 +95,19 @@ class Waits:
 
         self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
 
-    def until_configured(
-        self,
-        session: Session,
-        channel: Channel,
-        changes: Mapping[str, Any],
-        fault: Fault,
-        act: Callable[[], None],
-    ) -> None:
-        """Call `act` when the channel has these settings: now, but in a cluster."""
-        ask = partial(configure_channel, channel, changes)
-        self._until(session, ask, partial(_act_or_fail, fault, act))
+    def until(self, session: Session, fault: Fault, ask: Ask, act: Callable[[], None]) -> None:
+        """Call `act` when what is asked for is done: at once, on a node by itself."""
+
+        def act_or_fail(error: PenstockError | None) -> None:
+            if error is not None:
+                raise failed(fault, error) from error
+            act()
+
+        self._until(session, ask, act_or_fail)
 
     def _until(
-        self,
-        session: Session,
-        ask: Callable[[Callable[[PenstockError | None], None]], None],
-        act_or_fail: Callable[[PenstockError | None], None],
+        self, session: Session, ask: Ask, act_or_fail: Callable[[PenstockError | None], None]
     ) -> None:
-        """`ask` is given what it is to call: at once, or later."""
         outcomes: list[PenstockError | None] = []
         report: Callable[[PenstockError | None], None] = outcomes.append
         ask(lambda error: report(error))
@@ -192,9 +178,3 @@ def _act(fault: Fault, act: Callable[[], None]) -> None:
         raise
     except PenstockError as error:
         raise failed(fault, error) from error
-
-
-def _act_or_fail(fault: Fault, act: Callable[[], None], error: PenstockError | None) -> None:
-    if error is not None:
-        raise failed(fault, error) from error
-    act()
