@@ -88,10 +88,11 @@ def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
     damage(world, 0, "t")
     assert age_s(world) is None
     assert "offsets 0 to 0 are corrupt" in world.broker.health
-    world.broker.topic("t").channel("ch").seek(1)
+    channel = world.broker.topic("t").channel("ch")
+    channel.seek({0: 1})
     world.pass_ns(SECOND + limits.OLDEST_LOOK_NS)
     assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
-    world.broker.topic("t").channel("ch").seek(0)  # back: what is known of a later batch is no use
+    channel.seek({0: 0})  # back: what is known of a later batch is no use
     assert age_s(world) is None
 
 

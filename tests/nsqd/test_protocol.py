@@ -136,7 +136,7 @@ def test_no_command_is_read_until_the_set_has_it(cluster: Cluster) -> None:
     cluster.nodes[0].topic.find_channel("billing").empty()
     cluster.publish(0, b"a")
     cluster.cut.add(2)
-    cluster.nodes[0].topic.find_channel("billing").seek(0)
+    cluster.nodes[0].topic.find_channel("billing").seek({0: 0})
     client.wait(cluster)
     cluster.run()
     assert (client.told, client.waits) == ([], True)

@@ -226,7 +226,7 @@ class Consuming:
         session.state = State.SUBSCRIBED
         leaders = [topic.leader(number) for number in begins]
         if begins:
-            channel.seek_all(begins)
+            channel.seek(begins)
         answer = partial(session.conn.reply, FrameType.RESPONSE, frames.OK)
         self._waits.until(session, Fault.SUB_FAILED, partial(when_held, leaders), answer)
 

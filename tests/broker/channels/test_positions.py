@@ -62,21 +62,21 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
     consumer = world.consumer("news", "a", rdy=0)
     for _ in range(4):
         world.publish("news", bytes(40_000))
-    consumer.channel.seek(4)
-    consumer.channel.seek(0)
+    consumer.channel.seek({0: 4})
+    consumer.channel.seek({0: 0})
     world.pass_ns(limits.SECOND)
     log = world.broker.find_topic("news").leader().log
     assert log.start_offset == 0
-    consumer.channel.seek(4)
+    consumer.channel.seek({0: 4})
     world.pass_seconds(3)  # until the journal is synced
     assert log.start_offset > 0
-    for call in (lambda: consumer.channel.seek(0), lambda: find(consumer, "offset:0")):
+    for call in (lambda: consumer.channel.seek({0: 0}), lambda: find(consumer, "offset:0")):
         with pytest.raises(OffsetGone) as refused:
             call()
         assert refused.value.edge == log.start_offset
     assert find(consumer, "earliest") == find(consumer, "back:100") == log.start_offset
     with pytest.raises(OffsetBeyondEnd):
-        consumer.channel.seek(5)
+        consumer.channel.seek({0: 5})
 
 
 def test_where_they_are(world: World) -> None:

@@ -164,12 +164,12 @@ def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
     assert stretch is not None
     data = os.pread(stretch.descriptor, stretch.end, stretch.position)
     assert decode_header(data, 0).base_offset == stretch.expected <= 4
-    read.remember(stretch, 4, stretch.position + 2 * decode_header(data, 0).length)
+    read.log.remember(stretch, 4, stretch.position + 2 * decode_header(data, 0).length)
     again = read.stretch(4)
     assert again is not None
     assert again.expected == 4  # it begins where the caller said
-    read.release(stretch)
-    read.release(again)
+    read.log.release(stretch)
+    read.log.release(again)
     assert read.stretch(10) is None
     with pytest.raises(OffsetBeyondEnd):
         read.stretch(11)

@@ -394,7 +394,7 @@ def test_what_must_survive_is_answered_when_the_set_has_it(small: Cluster) -> No
     consumer.take()
     finish(small, consumer, b"a", b"b")
     told: list[object] = []
-    node.topic.find_channel("billing").seek(1)
+    node.topic.find_channel("billing").seek({0: 1})
     when_held(node.topic.leaders, told.append)
     node.turn()
     assert told == []

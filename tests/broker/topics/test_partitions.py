@@ -92,7 +92,7 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     channel.set_paused(False)
     channel.empty()
     assert (channel.depth, channel.backend_depth, channel.unfinished) == (0, 0, 0)
-    channel.seek(0, 2)
+    channel.seek({2: 0})
     assert channel.depth == 2
     again = again.killed()
     assert again.broker.find_topic("t").find_channel("a").depth == 2

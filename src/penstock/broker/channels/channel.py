@@ -21,6 +21,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.channels.latency import Latency, Oldest, unfinished_of
+from penstock.broker.channels.reading import check_offset
 from penstock.broker.channels.skips import ANY, Skips
 from penstock.broker.topics.settings import (
     ORDERS,
@@ -31,7 +32,7 @@ from penstock.broker.topics.settings import (
     auto_ack,
     sample_below,
 )
-from penstock.errors import OffsetBeyondEnd, OffsetGone, PartitionElsewhere, Refused
+from penstock.errors import PartitionElsewhere, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -292,22 +293,14 @@ class Channel:
             window.empty()
         self.topic.store_cursors()
 
-    def seek(self, offset: int, partition: int = 0) -> None:
-        """Deliver a partition from `offset` on, whatever was finished. What is in flight, requeued
-        or delayed is forgotten: it comes again if it lies above. Raises OffsetGone and
-        OffsetBeyondEnd."""
-        self.seek_all({partition: offset})
-
-    def seek_all(self, offsets: Mapping[int, int]) -> None:
-        """The same in several partitions; all of them or none."""
+    def seek(self, offsets: Mapping[int, int]) -> None:
+        """Deliver these partitions from their offsets on, whatever was finished; all of them or
+        none. What is in flight, requeued or delayed is forgotten: it comes again if it lies above.
+        Raises OffsetGone and OffsetBeyondEnd."""
         topic = self.topic
         for partition, offset in offsets.items():
             leader = topic.leader(partition)
-            handed_end, start_offset = leader.tail.handed_end, leader.log.start_offset
-            if offset < start_offset:
-                raise OffsetGone(offset, start_offset)
-            if offset > handed_end:
-                raise OffsetBeyondEnd(offset, handed_end)
+            check_offset(offset, leader.log.start_offset, leader.tail.handed_end)
         topic.set_time()
         for partition, offset in offsets.items():
             self.windows[partition].seek(offset)

@@ -40,6 +40,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
+from penstock.broker.partition.rows import MessagePosition
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone, StorageError
 from penstock.kernel import Section, decode_sections
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
@@ -64,17 +65,17 @@ class TopicReader:
         self.partition = partition
         self._topic = topic
         self._leader = topic.leader(partition)
-        self._log = self._leader.log
+        self.log = self._leader.log
 
     @property
     def earliest(self) -> int:
-        return self._log.start_offset
+        return self.log.start_offset
 
     @property
     def end(self) -> int:
         """Nothing below it can be taken back by a crash."""
         committed = self.committed
-        return committed if self._topic.ephemeral else min(committed, self._log.synced_end)
+        return committed if self._topic.ephemeral else min(committed, self.log.synced_end)
 
     @property
     def committed(self) -> int:
@@ -88,7 +89,7 @@ class TopicReader:
         """The batches that hold [from, to), as far as they are below the end and fit; at least the
         first. What is damaged or gone further on ends the range before it. Raises OffsetGone,
         OffsetBeyondEnd, NotFound, LogDamaged, StorageError."""
-        self._check(from_offset, self.end)
+        check_offset(from_offset, self.earliest, self.end)
         blocks: list[memoryview] = []
         base_offset = offset = from_offset
         left = bytes_max
@@ -118,51 +119,38 @@ class TopicReader:
         """The segment file that holds `from_offset`, for a thread that reads it; None where `fetch`
         has to do it: at the end, where damage is known, and on disks without descriptors. Raises
         as `fetch` does. To be released."""
-        self._check(from_offset, self.end)
-        if from_offset == self.end or self._log.damage.holds(from_offset):
+        check_offset(from_offset, self.earliest, self.end)
+        if from_offset == self.end or self.log.damage.holds(from_offset):
             return None
         self._topic.was_read()
-        return self._log.stretch(from_offset)
-
-    def release(self, stretch: Stretch) -> None:
-        self._log.release(stretch)
-
-    def remember(self, stretch: Stretch, next_offset: int, position: int) -> None:
-        """A stretch was read up to here: the next one is likely to begin here."""
-        self._log.remember(stretch, next_offset, position)
-
-    def _check(self, offset: int, end: int) -> None:
-        if offset < self.earliest:
-            raise OffsetGone(offset, self.earliest)
-        if offset > end:
-            raise OffsetBeyondEnd(offset, end)
+        return self.log.stretch(from_offset)
 
     def _read(self, offset: int, bytes_max: int) -> memoryview:
         if self._topic.deleted:
             raise NotFound("topic", self._topic.name)
-        self._check(offset, self.committed)
+        check_offset(offset, self.earliest, self.committed)
         self._topic.was_read()
-        return self._log.read(offset, bytes_max)
+        return self.log.read(offset, bytes_max)
 
     # --- one message ---
 
     def message(self, offset: int) -> Message:
         """Raises as `fetch` does, but also serves what is committed and not on the disk yet."""
-        self._check(offset, self.committed - 1)
+        check_offset(offset, self.earliest, self.committed - 1)
         self._topic.was_read()
-        return self._log.message(offset)
+        return self.log.message(offset)
 
     def find_time(self, timestamp_ns: int, end: int) -> int:
         """The first offset whose batch was written then or later; `end` if that is beyond it."""
         self._topic.was_read()
-        return min(self._log.find_time(timestamp_ns), end)
+        return min(self.log.find_time(timestamp_ns), end)
 
     def after_bytes(self, offset: int, length: int, end: int) -> int:
         """About the offset that stands `length` bytes of log behind `offset`; `end` if that is
         beyond it. Raises OffsetGone, OffsetBeyondEnd."""
-        self._check(offset, end)
+        check_offset(offset, self.earliest, end)
         self._topic.was_read()
-        return offset if offset == end else min(self._log.after_bytes(offset, length), end)
+        return offset if offset == end else min(self.log.after_bytes(offset, length), end)
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes of log there are from `offset` on, to the end of all."""
@@ -170,7 +158,7 @@ class TopicReader:
         if offset >= self.end:
             return 0
         self._topic.was_read()
-        return self._log.bytes_from(offset)
+        return self.log.bytes_from(offset)
 
     def find_id(self, id: int) -> Generator[None, None, int | None]:
         """The offset of the message with this id. By search for ids that were given out here; the
@@ -183,7 +171,7 @@ class TopicReader:
     def find_own_id(self, id: int) -> int | None:
         """The same for an id that was given out here: no walk."""
         self._topic.was_read()
-        offset = self._log.find_id(id)
+        offset = self.log.find_id(id)
         return None if offset is None or offset >= self.committed else offset
 
     def find_value(self, section: Section, value: int) -> Generator[None, None, int | None]:
@@ -201,6 +189,14 @@ class TopicReader:
                 return found if found < end else None
             yield
         return None
+
+
+def check_offset(offset: int, earliest: int, end: int) -> None:
+    """Raises OffsetGone and OffsetBeyondEnd."""
+    if offset < earliest:
+        raise OffsetGone(offset, earliest)
+    if offset > end:
+        raise OffsetBeyondEnd(offset, end)
 
 
 def _until(block: memoryview, end_offset: int) -> tuple[int, int, int]:
@@ -305,10 +301,7 @@ def _resolve(topic: Topic, position: Position, partition: int) -> int:
         return max(end - value, earliest)
     if kind == "timestamp":
         return TopicReader(topic, partition).find_time(value, end)
-    if value < earliest:
-        raise OffsetGone(value, earliest)
-    if value > end:
-        raise OffsetBeyondEnd(value, end)
+    check_offset(value, earliest, end)
     return value
 
 
@@ -319,25 +312,22 @@ def move_of(channel: Channel, offset: int, partition: int = 0) -> CursorMove:
     return CursorMove(offset, again, skipped, window.unfinished_below(offset))
 
 
-class FoundMessage(NamedTuple):
-    partition: int
-    offset: int
-
-
-def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, FoundMessage | None]:
+def find_id(
+    readers: Sequence[TopicReader], id: int
+) -> Generator[None, None, MessagePosition | None]:
     for reader in readers:
         offset = reader.find_own_id(id)
         if offset is not None:
-            return FoundMessage(reader.partition, offset)
+            return MessagePosition(reader.partition, offset)
     return (yield from find_value(readers, Section.ID, id))
 
 
 def find_value(
     readers: Sequence[TopicReader], section: Section, value: int
-) -> Generator[None, None, FoundMessage | None]:
+) -> Generator[None, None, MessagePosition | None]:
     """The first message with this value in a section, by partition and offset."""
     for reader in readers:
         offset = yield from reader.find_value(section, value)
         if offset is not None:
-            return FoundMessage(reader.partition, offset)
+            return MessagePosition(reader.partition, offset)
     return None

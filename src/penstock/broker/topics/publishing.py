@@ -247,7 +247,7 @@ class TopicPublishing:
             self.depth_bound.renew()
 
     def publish_dead_letters(
-        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
+        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone
     ) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
@@ -255,7 +255,7 @@ class TopicPublishing:
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(dead_letters))
-        leader = self.route() if partition == ANY else self.taker(partition)
+        leader = self.route()
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
         report = partial(_report_position, leader.number, done)

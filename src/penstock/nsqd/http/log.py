@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any
 
 from penstock import limits
-from penstock.broker.channels.reading import FoundMessage, Range, TopicReader, find_id, find_value
+from penstock.broker.channels.reading import Range, TopicReader, find_id, find_value
+from penstock.broker.partition.rows import MessagePosition
 from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
@@ -120,14 +121,14 @@ def fetch(call: Call) -> None:
             release()
             call.go_on(in_loop)
             return
-        reader.remember(stretch, result.next_offset, result.end)
+        reader.log.remember(stretch, result.next_offset, result.end)
         length = result.end - result.start
         body = FileBody(bulk, stretch.descriptor, result.start, length, release)
         headers = _range_headers(topic, result.base_offset, result.next_offset)
         call.answer(Response(200, b"", BINARY, headers, file=body))
 
     def release() -> None:
-        reader.release(stretch)
+        reader.log.release(stretch)
 
     bulk = call.deps.bulk
     limit = -1 if stretch.limit is None else stretch.limit
@@ -263,7 +264,7 @@ def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, tuple
 
 def _find(
     readers: Sequence[TopicReader], parameters: Parameters
-) -> Generator[None, None, FoundMessage | None]:
+) -> Generator[None, None, MessagePosition | None]:
     if parameters.get("id"):
         return (yield from find_id(readers, message_id(parameters["id"])))
     text = parameters["trace_id"]

@@ -142,7 +142,7 @@ def set_offset(call: Call) -> None:
             call.answer(response)
             return
         leaders = _leaders(channel, list(offsets))
-        channel.seek_all(offsets)
+        channel.seek(offsets)
         call.deps.soon()
         answer_when_held(leaders, response, call.answer)
 
