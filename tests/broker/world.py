@@ -37,7 +37,7 @@ class World(Process):
         self.family = family
         self.closed = False
         self.changes: list[tuple[str, str, str]] = []
-        self.broker.on_topic_changed.append(
+        self.broker.context.hooks.append(
             lambda change, topic, channel: self.changes.append(
                 (change.name, topic.name, channel.name if channel else "")
             )
@@ -71,7 +71,7 @@ class World(Process):
         self.clock.pass_ns(ns)
         self.turn()
         self.broker.housekeeping()
-        while self.broker.search():
+        while self.broker.delays.slice():
             self.turn()
         self.turn()
 

@@ -143,7 +143,7 @@ def test_a_redrive_where_no_letters_are_led_is_refused_each_time(cluster: Joined
     channel = other.topics["orders"].channels["billing"]
     for _ in range(2):
         with pytest.raises(Refused, match=f"no partition of topic {DEAD} is led by this node"):
-            other.redrive(channel, 0, lambda count, error: None)
+            other.dead_letters.redrive(channel, 0, lambda count, error: None)
 
 
 # --- channels that clients make and delete, at any node of a cluster ---

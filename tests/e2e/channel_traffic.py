@@ -103,7 +103,7 @@ class Traffic:
         self.take_answers()
         topic, body = consumer.topic, message.body
         if body in topic.pending:
-            if self.w.threads.held and self.w.broker.options.durability == "disk":
+            if self.w.threads.held and self.w.broker.context.options.durability == "disk":
                 raise Forbidden(f"{body[:12]!r} was delivered before it was on the disk")
             topic.store([body], self.wall_ns)
         consumer.channel.deliver(

@@ -21,6 +21,7 @@ class World:
         self.faults: list[str] = []
         self._clock = clock
         me: Any = self
+        self.delays = me
         self.house = Housekeeping(
             self.loop, me, me, lambda: self._note("each second"), self._on_fault
         )
@@ -40,7 +41,7 @@ class World:
     def housekeeping(self) -> None:
         self._note("housekeeping")
 
-    def search(self) -> bool:
+    def slice(self) -> bool:
         self._note("search")
         self.slices -= 1
         return self.slices > 0
@@ -79,7 +80,7 @@ def test_a_search_that_lasts_is_not_begun_twice(world: World) -> None:
     assert len(searches) == len(set(searches)) > 3
 
 
-@pytest.mark.parametrize("place", ["housekeeping", "search"])
+@pytest.mark.parametrize("place", ["housekeeping", "slice"])
 def test_a_fault_is_reported(world: World, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def broken() -> bool:
         raise RuntimeError("impossible")

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from penstock import limits
-from penstock.broker.channels.channel import Channel, refill
+from penstock.broker.channels.channel import refill
 from penstock.broker.channels.cursors import ChannelRecords
-from penstock.broker.channels.dead_letters import DeadLetter, DeadLetters, RedriveDone
+from penstock.broker.channels.dead_letters import DeadLetters
 from penstock.broker.channels.delayed import DelaySearch
 from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
-from penstock.broker.context import ChangeHook, Context, TopicChange
+from penstock.broker.context import Context, TopicChange
 from penstock.broker.health import Health, Trouble
 from penstock.broker.node_state import ClockAhead, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
@@ -42,7 +42,7 @@ from penstock.broker.topics.directories import (
     open_logs,
     stored_messages,
 )
-from penstock.broker.topics.growth import Growth
+from penstock.broker.topics.growth import grow
 from penstock.broker.topics.retention import RetentionTurns, drop_aged
 from penstock.broker.topics.settings import WritesDisabledFor, is_internal, settings_of
 from penstock.broker.topics.topic import Topic
@@ -98,26 +98,16 @@ class Broker:
             self.context, self._topics_path, self._log_settings, self.topics
         )
         self._idle = IdleSweep(self, options)
-        self._delays = DelaySearch(self.context)
+        self.delays = DelaySearch(self.context)
         self.hourly = Hourly(self.topics)
         self.clock_leap = ClockAhead(self.context.health)
         self.commits = Commits(self.context, self.topics, self.path)
-        self._growth = Growth(self.context, self.directories)
         self.records = ChannelRecords(self.context)
         self.gathering = self.context.gathering
-        self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
+        self.dead_letters = DeadLetters(self.context, self.topics, self.topic)
         self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retention = RetentionTurns(self.topics)
-
-    @property
-    def options(self) -> BrokerOptions:
-        return self.context.options
-
-    @property
-    def on_topic_changed(self) -> list[ChangeHook]:
-        """Called after a topic or channel was made, and while one is being deleted."""
-        return self.context.hooks
 
     @property
     def health(self) -> str:
@@ -400,7 +390,7 @@ class Broker:
 
     def grow_topic(self, topic: Topic, partitions: int, rehash: bool = False) -> None:
         """Raises GrowthRefused, Refused and StorageError, and then nothing has changed."""
-        self._growth.grow(topic, partitions, rehash)
+        grow(self.context, self.directories, topic, partitions, rehash)
 
     def delete_topic(self, name: str) -> None:
         """The topic, its channels and its messages. What is being published to it is answered
@@ -428,17 +418,6 @@ class Broker:
         topic.delete(keep_files=not made)
         for replica in topic.replicas.values():
             self.context.health.forget(replica.label)
-
-    def redrive(
-        self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
-    ) -> None:
-        """Dead letters of a channel back to it, `count_max` at most (0: all), or the one with this
-        id. `done` hears how many, once they are safe. Raises NotFound and Refused."""
-        self._dead_letters.redrive(channel, count_max, done, id)
-
-    def dead_letters_of(self, channel: Channel, count_max: int) -> list[DeadLetter]:
-        """Those that wait to be sent back, the oldest first. Raises StorageError."""
-        return self._dead_letters.waiting(channel, count_max)
 
     # --- one turn ---
 
@@ -483,7 +462,7 @@ class Broker:
             refill(self.context)
         for window in windows:
             if window.exhausted:
-                self._dead_letters.collect(window.owner)
+                self.dead_letters.collect(window.owner)
         self.records.write(windows)
 
     def synced(self) -> None:
@@ -516,8 +495,8 @@ class Broker:
         if not self.clock_leap.stands(mono_ns):
             drop_aged(self.context, wall_ns)
         self._idle.sweep(mono_ns)
-        self._dead_letters.housekeeping()
-        self._delays.housekeeping(mono_ns, wall_ns)
+        self.dead_letters.housekeeping()
+        self.delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
         self.directories.settle()
         self.ended.settle()
@@ -526,10 +505,6 @@ class Broker:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
         self._retention.housekeeping(wall_ns)
-
-    def search(self) -> bool:
-        """A slice of the search for delayed messages, between turns. False: there is no more."""
-        return self._delays.slice()
 
     def _settle(self, mono_ns: int, wall_ns: int) -> None:
         sync_logs = mono_ns - self._logs_synced_ns >= self.context.options.sync_timeout_ns

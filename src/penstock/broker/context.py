@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TopicChange(IntEnum):
-    """What `on_topic_changed` is told. A deleted channel still has its consumers in `consumers`:
+    """What `Context.hooks` are told. A deleted channel still has its consumers in `consumers`:
     the one who is told closes their connections."""
 
     TOPIC_CREATED = 1
@@ -50,6 +50,7 @@ class Context:
     ids: IdRange
     health: Health
     staged: Counter[tuple[str, str]] = field(default_factory=Counter)  # by topic and identity
+    # called after a topic or channel was made, and while one is being deleted
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only

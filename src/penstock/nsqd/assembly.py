@@ -104,7 +104,7 @@ class Housekeeping:
         """For delayed messages in logs, a slice between turns and then a pause."""
         self._searching = None
         try:
-            more = self._broker.search()
+            more = self._broker.delays.slice()
         except Exception as error:
             self._on_fault(error)
             return
@@ -194,7 +194,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
         ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
         housekeeping, shell, settings,
     )  # fmt: skip
-    broker.on_topic_changed.extend((node.on_topic_changed, lookups.on_topic_changed))
+    broker.context.hooks.extend((node.on_topic_changed, lookups.on_topic_changed))
     return node
 
 

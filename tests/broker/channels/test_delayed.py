@@ -182,7 +182,7 @@ class Story:
     def search(self) -> None:
         self.world.broker.housekeeping()
         for _ in range(self.dice.randrange(4)):
-            self.world.broker.search()
+            self.world.broker.delays.slice()
 
     def end(self) -> None:
         """Of the process: at once, or in order. What was held comes again."""

@@ -21,7 +21,7 @@ from .test_dead_letters import DEAD, SECOND, give_up_after, letters, requeue_all
 class Redriven:
     def __init__(self, world: World, channel: Channel) -> None:
         self.told: list[tuple[int, PenstockError | None]] = []
-        world.broker.redrive(channel, 0, lambda *told: self.told.append(told))
+        world.broker.dead_letters.redrive(channel, 0, lambda *told: self.told.append(told))
         for _ in range(5):
             world.turn()
 
@@ -127,7 +127,7 @@ def test_a_long_search_goes_on_in_the_next_second(
     monkeypatch.setattr(limits, "REDRIVE_LOOKED_AT", 10)
     told: list[tuple[int, PenstockError | None]] = []
     wanted = letters(world, "dead")[-1].id
-    world.broker.redrive(other, 0, lambda *args: told.append(args), wanted)
+    world.broker.dead_letters.redrive(other, 0, lambda *args: told.append(args), wanted)
     consumer.leave()
     for looked_at in (10, 20):
         assert told == [], looked_at
@@ -145,7 +145,7 @@ def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
         requeue_all(consumer)
         world.turns()
     damage(world, 1, DEAD)
-    waiting = world.broker.dead_letters_of(consumer.channel, 10)
+    waiting = world.broker.dead_letters.waiting(consumer.channel, 10)
     assert [letter.stored.body for letter in waiting] == [b"a", b"c"]
     assert redriven(world, consumer.channel) == 2
     assert bodies(consumer.take()) == [b"a", b"c"]

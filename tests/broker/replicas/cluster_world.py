@@ -300,7 +300,7 @@ class Cluster:
             node.turn()
             node.replica_host.announce_committed()
             node.broker.housekeeping()
-            while node.broker.search():
+            while node.broker.delays.slice():
                 node.turn()
         self.run()
 

@@ -33,7 +33,7 @@ def test_deleting_a_topic_takes_everything_along(world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     seen: list[int] = []
-    world.broker.on_topic_changed.append(
+    world.broker.context.hooks.append(
         lambda change, topic, channel: seen.append(len(channel.consumers)) if channel else None
     )
     world.broker.delete_topic("news")

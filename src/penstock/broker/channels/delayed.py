@@ -57,7 +57,7 @@ class DelaySearch:
                 window.recount(wall_ns)
 
     def slice(self) -> bool:
-        """False when there is nothing more to do."""
+        """A piece of the search, between turns. False when there is nothing more to do."""
         if not self._leaders:
             return False
         leader = next(iter(self._leaders))

@@ -32,55 +32,56 @@ if TYPE_CHECKING:
 _RULE = "keys are rehashed only when nothing is left to deliver"
 
 
-class Growth:
-    def __init__(self, context: Context, directories: TopicDirectories) -> None:
-        self._context = context
-        self._directories = directories
+def grow(
+    context: Context, directories: TopicDirectories, topic: Topic, count: int, rehash: bool
+) -> None:
+    """So many partitions, or as many as there are for a rehash alone. Raises GrowthRefused,
+    Refused and StorageError, and then nothing has changed."""
+    _check(context, topic, count, rehash)
+    hash_count = count if rehash else topic.hash_partitions
+    have = topic.partition_count
+    if (count, hash_count) == (have, topic.hash_partitions):
+        return
+    replicas = _make(context, directories, topic, range(have, count))
+    try:
+        topic.grow(replicas, hash_count)
+    except BaseException:
+        for replica in replicas:
+            replica.close()
+            context.health.forget(replica.label)
+        raise
 
-    def grow(self, topic: Topic, count: int, rehash: bool) -> None:
-        """So many partitions, or as many as there are for a rehash alone. Raises GrowthRefused,
-        Refused and StorageError, and then nothing has changed."""
-        self._check(topic, count, rehash)
-        hash_count = count if rehash else topic.hash_partitions
-        have = topic.partition_count
-        if (count, hash_count) == (have, topic.hash_partitions):
-            return
-        replicas = self._make(topic, range(have, count))
-        try:
-            topic.grow(replicas, hash_count)
-        except BaseException:
-            for replica in replicas:
-                replica.close()
-                self._context.health.forget(replica.label)
-            raise
 
-    def _check(self, topic: Topic, count: int, rehash: bool) -> None:
-        have = topic.partition_count
-        if self._context.exiting:
-            raise Refused("exiting")
-        if topic.replicated:
-            raise GrowthRefused(f"the cluster says how many partitions topic {topic.name} has")
-        if topic.internal:
-            raise GrowthRefused(f"topic {topic.name} of penstock's own has 1 partition")
-        if not have <= count <= limits.PARTITIONS_MAX:
-            rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
-            raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
-        if rehash and self._context.staged[topic.name, topic.identity]:
-            how = f"commit or abort the stages of topic {topic.name} first"
-            raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
-        if rehash:
-            _check_drained(topic)
+def _check(context: Context, topic: Topic, count: int, rehash: bool) -> None:
+    have = topic.partition_count
+    if context.exiting:
+        raise Refused("exiting")
+    if topic.replicated:
+        raise GrowthRefused(f"the cluster says how many partitions topic {topic.name} has")
+    if topic.internal:
+        raise GrowthRefused(f"topic {topic.name} of penstock's own has 1 partition")
+    if not have <= count <= limits.PARTITIONS_MAX:
+        rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
+        raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
+    if rehash and context.staged[topic.name, topic.identity]:
+        how = f"commit or abort the stages of topic {topic.name} first"
+        raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
+    if rehash:
+        _check_drained(topic)
 
-    def _make(self, topic: Topic, numbers: range) -> list[Replica]:
-        logs = self._directories.add(topic.file(), numbers)
-        made: list[Replica] = []
-        try:
-            for number, log in zip(numbers, logs, strict=True):
-                made.append(Replica(self._context, topic, number, log, not topic.ephemeral))
-        except BaseException:
-            close_all(logs)
-            raise
-        return made
+
+def _make(
+    context: Context, directories: TopicDirectories, topic: Topic, numbers: range
+) -> list[Replica]:
+    logs = directories.add(topic.file(), numbers)
+    try:
+        return [
+            Replica(context, topic, number, log, not topic.ephemeral)
+            for number, log in zip(numbers, logs, strict=True)
+        ]
+    except BaseException:
+        close_all(logs)
+        raise
 
 
 def _check_drained(topic: Topic) -> None:

@@ -256,7 +256,7 @@ class Topic(TopicPublishing):
         return channel
 
     def delete_channel(self, name: str) -> None:
-        """`on_topic_changed` is told while the consumers are still in the list; those that nobody
+        """The hooks are told while the consumers are still in the list; those that nobody
         takes away are made to leave."""
         channel = self.find_channel(name)
         if self.replicated and channel.number != NOT_KEPT:

@@ -134,7 +134,7 @@ def redrive(call: Call) -> None:
             call.answer(json_response({"redriven": count}))
 
     try:
-        call.deps.broker.redrive(channel, count_max, done, id)
+        call.deps.broker.dead_letters.redrive(channel, count_max, done, id)
     except NotFound:
         call.answer(json_response({"redriven": 0}))  # there never was a dead letter
     except Refused as error:

@@ -312,7 +312,7 @@ def _dead(call: Call, channel: Channel, count_max: int) -> list[Row]:
             "body_bytes": len(one.stored.body),
             "dead_letter_topic": channel.dead_letter_topic,
         }
-        for one in call.deps.broker.dead_letters_of(channel, count_max)
+        for one in call.deps.broker.dead_letters.waiting(channel, count_max)
     ]
 
 
