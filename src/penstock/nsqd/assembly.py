@@ -80,16 +80,13 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
         self._searching: asyncio.TimerHandle | None = None  # the next slice of a search
 
-    def start(self) -> None:
-        self._keep()
-
     def stop(self) -> None:
         for timer in (self._timer, self._searching):
             if timer is not None:
                 timer.cancel()
 
-    def _keep(self) -> None:
-        self._timer = self._loop.call_later(1.0, self._keep)
+    def start(self) -> None:
+        self._timer = self._loop.call_later(1.0, self.start)
         self._each_second()
         try:
             self._broker.housekeeping()

@@ -144,20 +144,14 @@ def metric_parts(deps: Deps) -> Iterator[bytes]:
         yield from _encoded(cluster_lines(deps.member.state))
     yield from _encoded(_syncs(deps.sync_times))
     topics = [deps.broker.topics[name] for name in sorted(deps.broker.topics)]
-    labels = [f'topic="{escape(topic.name)}"' for topic in topics]
-    for topic_metric in TOPIC_METRICS:
-        yield head(topic_metric.name, topic_metric.help)
-        for label, topic in zip(labels, topics, strict=True):
-            yield sample(topic_metric.name, label, topic_metric.read(topic))
+    labelled = [(f'topic="{escape(topic.name)}"', topic) for topic in topics]
     channels = [
         (f'{label},channel="{escape(name)}"', topic.channels[name])
-        for label, topic in zip(labels, topics, strict=True)
+        for label, topic in labelled
         for name in sorted(topic.channels)
     ]
-    for metric in CHANNEL_METRICS:
-        yield head(metric.name, metric.help)
-        for label, channel in channels:
-            yield sample(metric.name, label, metric.read(channel))
+    yield from _samples(TOPIC_METRICS, labelled)
+    yield from _samples(CHANNEL_METRICS, channels)
     yield head(AUTO_ACKS, "Messages that nsqd finished by itself, by reason.")
     for label, channel in channels:
         for reason, count in AUTO_ACK_REASONS:
@@ -167,7 +161,7 @@ def metric_parts(deps: Deps) -> Iterator[bytes]:
         for percentile in channel.latency.row()["percentiles"] or ():
             seconds = percentile["value"] / limits.SECOND
             yield sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
-    yield from partition_parts(topics)
+    yield from partition_parts(labelled)
 
 
 def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
@@ -253,8 +247,8 @@ def _syncs(times: SyncTimes) -> Iterator[str]:
     yield f"{name}_count {below}"
 
 
-def partition_parts(topics: list[Topic]) -> Iterator[bytes]:
-    split = [(f'topic="{escape(one.name)}"', one) for one in topics if one.partition_count > 1]
+def partition_parts(topics: list[tuple[str, Topic]]) -> Iterator[bytes]:
+    split = [(label, topic) for label, topic in topics if topic.partition_count > 1]
     of_topics: Labelled = []
     of_channels: Labelled = []
     for label, topic in split:
@@ -272,8 +266,8 @@ def _labelled(label: str, rows: list[Row]) -> Labelled:
     return [(f'{label},partition="{row["partition"]}"', row) for row in rows]
 
 
-def _samples(metrics: tuple[Metric[Row], ...], rows: Labelled) -> Iterator[bytes]:
+def _samples(metrics: tuple[Metric[Of], ...], measured: list[tuple[str, Of]]) -> Iterator[bytes]:
     for metric in metrics:
         yield head(metric.name, metric.help)
-        for label, row in rows:
-            yield sample(metric.name, label, metric.read(row))
+        for label, one in measured:
+            yield sample(metric.name, label, metric.read(one))
