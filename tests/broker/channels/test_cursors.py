@@ -9,13 +9,25 @@ from penstock import kernel, limits
 from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Health
 from penstock.broker.partition.journal import Journal
+from penstock.broker.ports import Syncs
 from penstock.log.disk import OsDisk
-from penstock.log.fold import Position, decode_record
+from penstock.log.fold import (
+    PARTITION,
+    EntryKind,
+    Group,
+    Position,
+    cursor_entry,
+    decode_record,
+    encode_record,
+    generation_of,
+    start_entry,
+)
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
+from sim.threads import Threads
 
 from ..faults import FaultyDisk
 from ..following import OWNER, PATH, SETTINGS, batch, new_disk, put
@@ -95,7 +107,8 @@ class Leader:
         followed = FollowedJournal.open(disk, "data")
         self.journal = Journal(followed.files, BYTES_MAX, EPOCH, followed.folding.handed_end)
         self.health = Health()
-        context: Any = SimpleNamespace(health=self.health, killed=False)
+        self.syncs = Syncs(Threads())
+        context: Any = SimpleNamespace(health=self.health, killed=False, syncs=self.syncs)
         self.cursors = Cursors(context, "orders", self.journal, followed.folded())
         self.cursors.on_record = self.sent.append
 
@@ -160,6 +173,37 @@ def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
     followed = FollowedJournal.open(new_disk(), "data")
     followed.replace(leader.sent[-1])
     assert followed.start_offset == 3
+
+
+@pytest.mark.parametrize("serves_at_once", [False, True])
+def test_what_an_elected_replica_inherited_is_said_as_soon_as_the_disk_takes_it(
+    serves_at_once: bool,
+) -> None:
+    disk = new_disk()
+    groups = [Group(PARTITION, start_entry(4)), Group(1, cursor_entry(EntryKind.CURSOR, 5, 9))]
+    inherited = encode_record(1, generation_of(3, 0), 0, 12, groups)
+    FollowedJournal.open(disk, "data").replace(inherited)
+    leader = Leader(disk)
+    fault = disk.inject(Fault("write", path_part="channels", times=0))
+    leader.cursors.begin_generation()
+    assert (leader.sent, leader.cursors.is_behind) == ([], True)
+    assert "the state of the channels cannot be stored" in leader.health.text
+    disk.faults.remove(fault)
+    leader.cursors.begin_generation()
+    assert not leader.cursors.is_behind
+    (record,) = leader.sent
+    said = decode_record(record, 0)
+    assert said is not None
+    assert (said.handed_end, said.groups) == (12, groups)
+    if serves_at_once:
+        leader.cursors.discard()
+    else:
+        synced: list[OSError | None] = []
+        leader.cursors.on_synced = synced.append
+        leader.cursors.sync()
+        leader.syncs.settle()
+        assert synced == [None]
+    assert leader.health.text == "OK"
 
 
 def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:

@@ -1,46 +1,27 @@
 """A leader with followers: rows go out between write and sync, and are committed when all have
 them; what was sent is never said not to be stored."""
 
-import errno
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cases import each, seeds
-from penstock.broker.channels.cursors import Cursors
-from penstock.broker.health import Health, Trouble
-from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.group_commit import GroupCommit
-from penstock.broker.partition.journal import Journal
-from penstock.broker.ports import PeerLane, Syncs
+from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
-from penstock.log.fold import (
-    PARTITION,
-    EntryKind,
-    Group,
-    cursor_entry,
-    decode_record,
-    encode_record,
-    generation_of,
-    start_entry,
-)
-from penstock.log.follower_journal import FollowedJournal
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
 from penstock.replication.frames import RowFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-from sim.disk import Fault
-from sim.threads import Threads
 
-from ..following import Wire, new_disk
+from ..following import Wire
 from ..world import Start, World
 
 EPOCH = 5
@@ -278,51 +259,3 @@ def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
     for number in range(8):
         desk.catch_up.leave_all(Target(number, 0))
     assert desk.ask(9)
-
-
-# --- what an elected replica says of channels before it serves ---
-
-
-class Lab:
-    def __init__(self) -> None:
-        self.disk = new_disk()
-        self.followed = FollowedJournal.open(self.disk, "data")
-        self.groups = [
-            Group(PARTITION, start_entry(4)),
-            Group(1, cursor_entry(EntryKind.CURSOR, 5, 9)),
-        ]
-        self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, self.groups))
-        threads = Threads()
-        self.context: Any = SimpleNamespace(
-            options=BrokerOptions(), threads=threads, syncs=Syncs(threads), health=Health()
-        )
-        journal = Journal(self.followed.files, 1 << 20, 4, self.followed.folding.handed_end)
-        self.cursors = Cursors(self.context, "orders", journal, self.followed.folded())
-        self.records: list[bytes] = []
-        self.synced: list[OSError | None] = []
-        self.cursors.on_record = self.records.append
-        self.cursors.on_synced = self.synced.append
-
-
-@pytest.mark.parametrize("serves_at_once", [False, True])
-def test_a_disk_that_refuses_it_is_reported(serves_at_once: bool) -> None:
-    lab = Lab()
-    fault = lab.disk.inject(Fault("write", errno.ENOSPC, "channels", times=0))
-    lab.cursors.begin_generation()
-    assert lab.records == []
-    assert lab.cursors.is_behind
-    assert "No space" in lab.context.health.reason("orders", Trouble.JOURNAL)
-    lab.disk.faults.remove(fault)
-    lab.cursors.begin_generation()
-    assert len(lab.records) == 1
-    assert not lab.cursors.is_behind
-    record = decode_record(lab.records[0], 0)
-    assert record is not None
-    assert (record.handed_end, record.groups) == (12, lab.groups)
-    if serves_at_once:
-        lab.cursors.discard()
-    else:
-        lab.cursors.sync()
-        lab.context.syncs.settle()
-        assert lab.synced == [None]
-    assert lab.context.health.reason("orders", Trouble.JOURNAL) == ""
