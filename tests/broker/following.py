@@ -7,7 +7,7 @@ from log.helpers import NOW_NS as NOW_NS
 from log.helpers import SMALL as SETTINGS
 from penstock.broker.health import Health
 from penstock.broker.ports import PeerLane, Syncs
-from penstock.broker.replicas.context import EpochLedger, ReplicationContext, target_of
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext
 from penstock.broker.replicas.log_follower import Files, LogFollower
 from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_file import ReplicaFileStore
@@ -16,7 +16,7 @@ from penstock.log.head import LogOwner
 from penstock.log.ledger import Ledger, LedgerNode, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
-from penstock.replication.effects import BeginAt, Hello, MatchAt
+from penstock.replication.effects import Hello, MatchAt
 from penstock.replication.frames import Frames, RowFrame
 from sim.disk import SimDisk
 from sim.threads import Threads
@@ -62,6 +62,10 @@ def new_disk() -> SimDisk:
     disk.mkdir("data")
     disk.sync_directory("")
     return disk
+
+
+def content(log: PartitionLog) -> bytes:
+    return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
 
 
 class LeaderLog:
@@ -113,12 +117,11 @@ class Lab:
         self.log = PartitionLog.open(self.disk, PATH, SETTINGS, 0, OWNER)
         self.epoch_ledger = EpochLedger(Ledger.open(self.disk, "data"), self.syncs)
         self.own = ReplicaFileStore(self.disk, PATH, file)
-        replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
+        self.replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
         files = Files("orders", KEY, self.log, self.own)
         self.followed = LogFollower(
-            replication, files, self.syncs, self.health, True, self.stops.append
+            self.replication, files, self.syncs, self.health, True, self.stops.append
         )
-        self.target = target_of(KEY)
 
     def turn(self) -> list[Any]:
         """Until nothing more happens. Returns what was sent."""
@@ -134,12 +137,12 @@ class Lab:
         self.threads.run()
         return self.turn()
 
-    def send(self, frame: Any, node: int = LEADER) -> list[Any]:
+    def send(self, frame: Any) -> list[Any]:
         """A row stands in a link's buffer, which is used again."""
         buffer = bytearray(frame.batches) if isinstance(frame, RowFrame) else bytearray()
         if isinstance(frame, RowFrame):
             frame = frame._replace(batches=memoryview(buffer))
-        self.followed.receive(node, frame)
+        self.followed.receive(LEADER, frame)
         buffer[:] = bytes(len(buffer))
         return self.turn()
 
@@ -150,13 +153,3 @@ class Lab:
         """A session up to its match."""
         self.hello()
         return self.send(leader.match_at(end))
-
-    def begin(self, start: int) -> list[Any]:
-        self.hello()
-        return self.send(BeginAt(LEADER, SESSION, start))
-
-    def bodies(self) -> bytes:
-        log = self.log
-        if log.start_offset == log.written_end:
-            return b""
-        return b"".join(bytes(data) for _, data in log.batches(log.start_offset))

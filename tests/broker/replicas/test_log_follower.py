@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.health import Health, Trouble
-from penstock.broker.ports import Syncs
-from penstock.broker.replicas.context import EpochLedger, ReplicationContext
+from penstock.broker.health import Trouble
 from penstock.broker.replicas.log_follower import Awaited
 from penstock.broker.replicas.replicated_journal import JournalReceiver
 from penstock.errors import PartitionStopped
@@ -24,23 +22,17 @@ from penstock.log.fold import (
     start_entry,
 )
 from penstock.log.follower_journal import NOTHING, FollowedJournal
-from penstock.log.ledger import Ledger, LedgerNode, ReplicaEntry
-from penstock.log.partition import PartitionLog
+from penstock.log.ledger import Ledger
 from penstock.log.replica_file import read_replica
 from penstock.replication.effects import Acknowledge, Hello, Refuse, ReportExtent
 from penstock.replication.journal import HelloJournal, RequestSnapshot, RequestSync, SendRecord
 from sim.disk import Fault
-from sim.threads import Threads
 
-from ..following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, Wire, batch, new_disk, put
+from ..following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, batch, content, put
 
 
 def kinds(frames: list[object]) -> list[str]:
     return [type(frame).__name__ for frame in frames]
-
-
-def content(log: PartitionLog) -> bytes:
-    return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
 
 
 @pytest.fixture
@@ -112,29 +104,23 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     assert content(lab.log) == content(leader.log)
 
 
-def test_a_full_disk_acknowledges_nothing_until_there_is_room(lab: Lab, leader: LeaderLog) -> None:
+@pytest.mark.parametrize("more", [False, True])
+def test_a_full_disk_acknowledges_nothing_until_there_is_room(
+    lab: Lab, leader: LeaderLog, more: bool
+) -> None:
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     assert lab.send(leader.row(0)) == []
     assert lab.followed.awaited is Awaited.ROOM
     assert "No space" in lab.health.reason("orders", Trouble.WRITE)
     lab.followed.settle()
     assert lab.turn() == []
+    if more:
+        leader.write(b"two")
+        assert lab.send(leader.row(1)) == []  # dropped, and the leader takes it for sent
     lab.disk.faults.remove(fault)
     lab.followed.settle()
-    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 1, 1)]
+    assert lab.turn() == [Refuse(SESSION, 1) if more else Acknowledge(SESSION, 1, 99, 1, 1)]
     assert lab.health.reason("orders", Trouble.WRITE) == ""
-
-
-def test_rows_that_came_while_there_was_no_room_are_asked_for_again(
-    lab: Lab, leader: LeaderLog
-) -> None:
-    fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
-    assert lab.send(leader.row(0)) == []
-    leader.write(b"two")
-    assert lab.send(leader.row(1)) == []  # dropped, and the leader takes it for sent
-    lab.disk.faults.remove(fault)
-    lab.followed.settle()
-    assert lab.turn() == [Refuse(SESSION, 1)]
     (report,) = lab.hello(session=SESSION + 1)
     assert report.extent.end == 1
 
@@ -284,7 +270,7 @@ def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
 # --- A follower's journal at the end of a link ---
 
 
-EPOCH, REPLICA = 6, 99
+EPOCH = 6
 
 
 def at(sequence: int, number: int = 0) -> Position:
@@ -299,44 +285,32 @@ def record(position: Position, cursor: int, start: int = 0) -> bytes:
     return encode_record(flags, *position, cursor, groups)
 
 
-class ChannelsLab:
-    """The follower's node, which has promised the epoch."""
+class ChannelsLab(Lab):
+    """With a journal, and the epoch promised."""
 
     def __init__(self) -> None:
-        self.disk = new_disk()
-        ledger = Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5))
-        ledger.put(KEY, ReplicaEntry(EPOCH, b""))
-        self.threads, self.wire, self.health = Threads(), Wire(), Health()
-        self.syncs = Syncs(self.threads)
-        self.replication = ReplicationContext(3, 5, 4, EpochLedger(ledger, self.syncs), self.wire)
-        self.stops: list[str] = []
-        self.drops: list[int] = []
-        self.open()
-
-    def open(self) -> None:
+        super().__init__()
+        self.epoch_ledger.save(KEY, EPOCH, lambda: None)
+        self.turn()
+        drops: list[int] = []
         self.channels = JournalReceiver(
-            self.replication, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
-            self.syncs, self.health, self.drops.append, self.stops.append,
+            self.replication, KEY, "orders", 99, FollowedJournal.open(self.disk, "data"),
+            self.syncs, self.health, drops.append, self.stops.append,
         )  # fmt: skip
 
-    def turn(self) -> list[Any]:
-        for _ in range(5):
-            self.syncs.settle()
+    def tell(self, frame: Any) -> list[Any]:
+        self.channels.receive(LEADER, frame)
         self.channels.validate()
-        return self.wire.take()
-
-    def send(self, frame: Any, node: int = LEADER) -> list[Any]:
-        self.channels.receive(node, frame)
         return self.turn()
 
     def record(
         self, position: Position, cursor: int, start: int = 0, held: Position = NOTHING
     ) -> list[Any]:
         data = record(position, cursor, start)
-        return self.send(SendRecord(3, SESSION, EPOCH, position, data, held))
+        return self.tell(SendRecord(3, SESSION, EPOCH, position, data, held))
 
     def ask(self, position: Position) -> list[Any]:
-        return self.send(RequestSync(3, SESSION, EPOCH, position))
+        return self.tell(RequestSync(3, SESSION, EPOCH, position))
 
     @property
     def cursor(self) -> int:
@@ -347,7 +321,7 @@ class ChannelsLab:
 def channels() -> ChannelsLab:
     """With a snapshot and a record."""
     lab = ChannelsLab()
-    lab.send(HelloJournal(3, SESSION, EPOCH))
+    lab.tell(HelloJournal(3, SESSION, EPOCH))
     lab.record(at(0), 5)
     lab.record(at(1), 6)
     return lab
@@ -365,7 +339,7 @@ def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(channels: Chan
 
 def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(channels: ChannelsLab) -> None:
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
-        channels.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
+        channels.tell(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
         assert channels.cursor == 6
         assert channels.channels.machine.position == NOTHING
         assert "the channel journal is not continued" in channels.health.text
