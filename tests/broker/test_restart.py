@@ -88,7 +88,7 @@ def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(worl
         path.write_bytes(data)
     world = world.killed()
     world.publish("news", b"new", b"new too")
-    assert world.broker.find_topic("news").find_channel("a").depth == 2
+    assert world.channel("news", "a").depth == 2
     world = world.killed()  # the journal must say so as well
     assert sorted(bodies(world.consumer("news", "a").take())) == [b"new", b"new too"]
 

@@ -55,7 +55,7 @@ SECOND = limits.SECOND
 
 
 def age_s(world: World) -> float | None:
-    channel = world.broker.find_topic("t").find_channel("ch")
+    channel = world.channel("t", "ch")
     return channel.oldest_age_s
 
 

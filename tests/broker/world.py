@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import kernel, limits
+from penstock.broker.channels.channel import Channel
 from penstock.log.disk import OsDisk
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
 from sim.brokers.clients import Consumer as Consumer
@@ -80,6 +81,10 @@ class World(Process):
         self.broker.topic(topic).publish(list(bodies), due_ns, outcome)
         self.turns()
         return outcome
+
+    def channel(self, topic: str, channel: str) -> Channel:
+        """One that is there."""
+        return self.broker.find_topic(topic).find_channel(channel)
 
     def consumer(self, topic: str, channel: str, rdy: int = 100) -> Consumer:
         return Consumer(self, self.broker.topic(topic).channel(channel), rdy)

@@ -78,10 +78,6 @@ def partitions(request: pytest.FixtureRequest) -> int:
     return count
 
 
-def channel_of(world: World) -> Channel:
-    return world.broker.find_topic("t").find_channel("ch")
-
-
 def skipped(world: World, partitions: int) -> Channel:
     channel = world.broker.topic("t", partitions).channel("ch")
     channel.skips.change(channel.skips.state.begun(ANY, partitions))
@@ -93,14 +89,14 @@ def test_a_skip_is_kept(partitions: int, ending: str, world: World) -> None:
     skipped(world, partitions)
     fill(world, b"a")
     world = getattr(world, ending)()
-    channel = channel_of(world)
+    channel = world.channel("t", "ch")
     assert channel.skips.state.whole
     consumer = world.consumer("t", "ch")
     fill(world, b"b", b"c")
     assert (consumer.take(), channel.depth) == ([], 0)
     channel.skips.change(channel.skips.state.ended(ANY, partitions))
     world = getattr(world, ending)()
-    assert not channel_of(world).skips.state.whole
+    assert not world.channel("t", "ch").skips.state.whole
     fill(world, b"d")
     assert bodies(world.consumer("t", "ch").take()) == [b"d"]
 
@@ -129,7 +125,7 @@ def test_one_partition_is_skipped_by_itself(ending: str, world: World) -> None:
     assert (channel.depth, channel.skips.count, channel.skips.state.whole) == (1, 2, False)
     assert entry_of(world)["skipped_partitions"] == [1]
     world = getattr(world, ending)()
-    channel = channel_of(world)
+    channel = world.channel("t", "ch")
     consumer = world.consumer("t", "ch")
     assert bodies(consumer.take()) == [b"stays"]
     publish_to(world, 1, b"gone")

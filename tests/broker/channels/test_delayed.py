@@ -32,14 +32,10 @@ def schedule(world: World, count: int) -> None:
         world.publish("news", b"later %d" % number, due_ns=due_ns)
 
 
-def channel_of(world: World) -> Channel:
-    return world.broker.find_topic("news").find_channel("a")
-
-
 def check_the_rest(world: World, count: int) -> None:
     """What is undelayed comes in order, the rest when it is due, each once; one can be cancelled,
     and one hastened."""
-    channel = channel_of(world)
+    channel = world.channel("news", "a")
     listed = channel.windows[0].stray_records(Stray.DELAYED, 2)
     operator.finish(channel, listed[0].id)
     operator.requeue(channel, listed[1].id, 0, world.clock.wall_ns())
@@ -96,9 +92,9 @@ def test_what_is_corrupt_is_passed_over(start: Start) -> None:
     path.write_bytes(data)
     topic.set_paused(False)
     world.pass_ns(SECOND)
-    assert counts(channel_of(world)) == (11, 9)  # the cursor will find out that two are lost
+    assert counts(world.channel("news", "a")) == (11, 9)  # the cursor will learn that two are lost
     assert [start for start, _, _ in topic.leader().replica.damaged] == [7]
-    channel_of(world).set_paused(False)
+    world.channel("news", "a").set_paused(False)
     consumer = world.consumer("news", "a")
     assert len(take(world, consumer, SECOND)) == 9
     assert len(take(world, consumer, 600 * SECOND)) == 9
@@ -153,7 +149,7 @@ class Story:
         topic.set_paused(not topic.paused)
 
     def pause_channel(self) -> None:
-        channel = channel_of(self.world)
+        channel = self.world.channel("news", "a")
         channel.set_paused(not channel.paused)
 
     def consume(self) -> None:
@@ -190,14 +186,14 @@ class Story:
         self.world = self.dice.choice([World.killed, World.restart])(self.world)
         self.consumer = None
         self.held.clear()
-        channel_of(self.world).windows[0].parked_max = self.parked_max
+        self.world.channel("news", "a").windows[0].parked_max = self.parked_max
 
     def check(self) -> None:
         """The counts, when the search has come to its end."""
         self.world.pass_ns(SECOND)
         self.world.pass_ns(limits.SEARCH_AGAIN_NS)
         self.receive()
-        topic, channel = self.world.broker.find_topic("news"), channel_of(self.world)
+        topic, channel = self.world.broker.find_topic("news"), self.world.channel("news", "a")
         channel.validate()
         delayed = sum(due > self.now_ns for body, due in self.due.items() if body not in self.held)
         waiting = len(self.due) - len(self.held)
@@ -208,7 +204,7 @@ class Story:
     def drain(self) -> None:
         """In the end everything has come."""
         self.world.broker.find_topic("news").set_paused(False)
-        channel_of(self.world).set_paused(False)
+        self.world.channel("news", "a").set_paused(False)
         for _ in range(400):
             self.consume()
             self.consumer.ready(50) if self.consumer else None

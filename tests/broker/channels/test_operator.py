@@ -14,10 +14,6 @@ from ..world import Start, World, bodies
 SECOND = limits.SECOND
 
 
-def channel_of(world: World) -> Channel:
-    return world.broker.find_topic("t").find_channel("ch")
-
-
 def three(world: World) -> list[int]:
     """In flight: the ids of three messages."""
     world.broker.topic("t").channel("ch")
@@ -30,23 +26,23 @@ def three(world: World) -> list[int]:
 def test_it_is_kept(ending: str, world: World) -> None:
     """Also when the daemon is killed right after the answer."""
     first, second, third = three(world)
-    channel = channel_of(world)
+    channel = world.channel("t", "ch")
     operator.finish(channel, first)
     operator.requeue(channel, second, 5 * SECOND, world.clock.wall_ns())
     operator.requeue(channel, third, 5 * SECOND, world.clock.wall_ns())
     operator.finish(channel, third)
     world = getattr(world, ending)()
-    assert channel_of(world).delayed == 1
+    assert world.channel("t", "ch").delayed == 1
     consumer = world.consumer("t", "ch")
     assert consumer.take() == []
-    operator.requeue(channel_of(world), second, 0, world.clock.wall_ns())
+    operator.requeue(world.channel("t", "ch"), second, 0, world.clock.wall_ns())
     assert bodies(consumer.take()) == [b"b"]
 
 
 def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(world: World) -> None:
     """A leadership may end while a walk through the log looks for the message."""
     ids = three(world)
-    channel = channel_of(world)
+    channel = world.channel("t", "ch")
     with pytest.raises(NotFound):
         operator.finish(channel, ids[0], [7])
     assert not operator.finish_ahead(channel, 7, 0)

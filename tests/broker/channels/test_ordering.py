@@ -48,7 +48,7 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     said = f"topic t: messages have used their attempts and are held: 1 in channel ch ({place})"
     assert world.broker.health == f"OK - warning: {said}"
     world = world.killed()
-    channel = world.broker.find_topic("t").find_channel("ch")
+    channel = world.channel("t", "ch")
     consumer = world.consumer("t", "ch")
     assert (heard(consumer), channel.held) == ([], 1)
     assert world.broker.healthy

@@ -55,11 +55,11 @@ def test_messages_get_too_old_after_a_clock_that_was_a_year_ahead(start: Start) 
     world.clock.wall_step_ns = YEAR
     world = world.killed(max_age_ns=100 * SECOND)
     assert world.broker.health == "OK"
-    assert world.broker.find_topic("t").find_channel("c").expired_count == 0
+    assert world.channel("t", "c").expired_count == 0
     world.publish("t", b"ahead")
     world.clock.wall_step_ns = 0
     world = world.killed(max_age_ns=100 * SECOND)
-    channel = world.broker.find_topic("t").find_channel("c")
+    channel = world.channel("t", "c")
     assert world.broker.health.startswith("OK - warning: message ids and timestamps are ahead of")
     assert "at 2027-05-" in world.broker.health
     for number in range(20):
@@ -67,7 +67,7 @@ def test_messages_get_too_old_after_a_clock_that_was_a_year_ahead(start: Start) 
         world.pass_ns(10 * SECOND)
         if number == 5:  # what was seen before the restart counts
             world = world.killed(max_age_ns=100 * SECOND)
-            channel = world.broker.find_topic("t").find_channel("c")
+            channel = world.channel("t", "c")
     assert 10 <= channel.depth <= 12  # a mark every sixteenth of the age
     assert bodies(world.consumer("t", "c").take())[-10:] == [
         b"behind %d" % n for n in range(10, 20)
@@ -100,7 +100,7 @@ YEAR_NS = limits.CLOCK_LEAP_NS
 def left(world: World) -> tuple[int, int]:
     """Messages of the channel, and those that were dropped by their age."""
     world.pass_ns(SECOND)
-    channel = world.broker.find_topic("news").find_channel("a")
+    channel = world.channel("news", "a")
     return channel.depth, channel.expired_count
 
 

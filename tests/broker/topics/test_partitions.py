@@ -86,7 +86,7 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     channel.set_paused(True)
     assert [window.paused for window in channel.windows.values()] == [True] * 3
     again = world.restart()
-    channel = again.broker.find_topic("t").find_channel("a")
+    channel = again.channel("t", "a")
     assert channel.paused
     assert [window.paused for window in channel.windows.values()] == [True] * 3
     channel.set_paused(False)
@@ -95,7 +95,7 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     channel.seek({2: 0})
     assert channel.depth == 2
     again = again.killed()
-    assert again.broker.find_topic("t").find_channel("a").depth == 2
+    assert again.channel("t", "a").depth == 2
     again.broker.find_topic("t").delete_channel("a")
     again.broker.validate()
     assert again.broker.find_topic("t").depth == 0

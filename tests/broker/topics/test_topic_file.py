@@ -10,7 +10,6 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import ANY, Skipped
 from penstock.broker.topics import topic_file as topicfile
 from penstock.broker.topics.directories import remove_tree
@@ -31,10 +30,6 @@ from ..faults import FaultyDisk
 from ..world import Start, World, bodies
 
 
-def channel_of(world: World) -> Channel:
-    return world.broker.find_topic("t").find_channel("c")
-
-
 def state(world: World) -> tuple[Any, ...]:
     topic = world.broker.find_topic("t")
     channels = [(one.name, one.paused, one.skips.state.whole) for one in topic.channels.values()]
@@ -47,8 +42,8 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "a channel": lambda world: world.broker.topic("t").channel("new"),
     "a channel's end": lambda world: world.broker.topic("t").delete_channel("c"),
     "a pause": lambda world: world.broker.topic("t").set_paused(True),
-    "a channel's pause": lambda world: channel_of(world).set_paused(True),
-    "a channel's skip": lambda world: channel_of(world).skips.change(Skipped().begun(ANY, 1)),
+    "a channel's pause": lambda world: world.channel("t", "c").set_paused(True),
+    "a channel's skip": lambda world: world.channel("t", "c").skips.change(Skipped().begun(ANY, 1)),
     "a deletion": lambda world: world.broker.delete_topic("t"),
 }
 
