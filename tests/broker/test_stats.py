@@ -1,5 +1,6 @@
 """Rows of /stats: NSQ's keys, in NSQ's order, before our own."""
 
+import json
 import random
 from typing import Any
 
@@ -7,21 +8,17 @@ import pytest
 
 from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
-from penstock.broker import stats
 from penstock.broker.channels.latency import latency_row, middle_ns
-from penstock.broker.stats import rows
+from penstock.nsqd.stats import Query, View, json_parts
 
 from .partition.test_leader import damage
 from .world import Consumer, World
 
 
 def test_rows_are_sorted_and_filtered_as_nsq_does_it(world: World) -> None:
-    assert rows(world.broker.topics) == []
-    for topic, channel in (("b", "z"), ("b", "y"), ("a", "y")):
-        world.broker.topic(topic).channel(channel)
-
     def names(topic: str = "", channel: str = "") -> list[tuple[str, list[str]]] | None:
-        found = rows(world.broker.topics, topic, channel)
+        parts = json_parts(View(world.broker, {}, Query(topic, channel), 0))
+        found = json.loads(b"".join(parts))["topics"]
         if found is None:
             return None
         return [
@@ -29,6 +26,9 @@ def test_rows_are_sorted_and_filtered_as_nsq_does_it(world: World) -> None:
             for row in found
         ]
 
+    assert names() == []
+    for topic, channel in (("b", "z"), ("b", "y"), ("a", "y")):
+        world.broker.topic(topic).channel(channel)
     assert names() == [("a", ["y"]), ("b", ["y", "z"])]
     assert names(topic="b") == [("b", ["y", "z"])]
     assert names(channel="z") == [("b", ["z"])]
@@ -55,8 +55,7 @@ SECOND = limits.SECOND
 
 
 def age_s(world: World) -> float | None:
-    channel = world.channel("t", "ch")
-    return channel.oldest_age_s
+    return world.channel("t", "ch").oldest_age_s
 
 
 def test_it_grows_until_the_message_is_finished(world: World) -> None:
@@ -156,25 +155,16 @@ def finish_after(consumer: Consumer, world: World, latency_ns: int, *bodies: byt
     consumer.finish(*given)
 
 
-def latency(world: World, channel: str = "") -> Any:
-    rows = stats.rows(world.broker.topics, "t")
-    assert rows is not None
-    if not channel:
-        return rows[0]["e2e_processing_latency"]
-    found = [row for row in rows[0]["channels"] if row["channel_name"] == channel]
-    return found[0]["e2e_processing_latency"]
-
-
 def test_the_window_slides_by_halves(start: Any) -> None:
     world: World = start(latency_quantiles=QUANTILES)
     consumer = world.consumer("t", "ch")
     finish_after(consumer, world, MS, b"old")
     world.pass_ns(HALF_NS)
-    assert latency(world, "ch")["count"] == 1
+    assert consumer.channel.latency.row()["count"] == 1
     finish_after(consumer, world, SECOND, b"new")
-    assert latency(world, "ch")["count"] == 2
+    assert consumer.channel.latency.row()["count"] == 2
     world.pass_ns(HALF_NS)
-    row = latency(world, "ch")
+    row = consumer.channel.latency.row()
     assert (row["count"], row["percentiles"][2]["value"]) == (1, near(SECOND))
     world.pass_ns(HALF_NS)
-    assert latency(world, "ch")["count"] == 0
+    assert consumer.channel.latency.row()["count"] == 0

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import kernel
 from penstock.broker.channels.channel import Channel
-from penstock.broker.stats import rows
+from penstock.broker.stats import channel_parts, topic_parts
 from penstock.cluster.creation import creation
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
@@ -294,10 +294,12 @@ def test_a_topic_is_made_grows_and_goes(four: JoinedCluster) -> None:
 def test_each_partition_is_in_the_stats_of_its_leader(four: JoinedCluster) -> None:
     assert asked(four, 0, "/topic/create", "topic=t&partition_num=3").status == 200
     assert asked(four, four.led_by("t").number, "/channel/create", "topic=t&channel=c")
-    told = [row for node in four.nodes for row in rows(node.broker.topics, "t") or ()]
-    for found in (told, [channel for row in told for channel in row["channels"]]):
-        numbers = [part["partition"] for row in found for part in row.get("partitions", ())]
-        assert sorted(numbers) == [0, 1, 2]
+    topics = [node.broker.topics["t"] for node in four.up() if "t" in node.broker.topics]
+    for told in (
+        [row for topic in topics for row in topic_parts(topic)],
+        [row for topic in topics for row in channel_parts(topic.channels["c"])],
+    ):
+        assert sorted(row["partition"] for row in told) == [0, 1, 2]
 
 
 def test_a_node_that_has_nothing_of_it_makes_it_too(four: JoinedCluster) -> None:

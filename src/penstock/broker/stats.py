@@ -147,23 +147,6 @@ def chosen_channels(topic: Topic, channel_name: str = "") -> list[Channel] | Non
     return [topic.channels[channel_name]] if channel_name in topic.channels else None
 
 
-def rows(
-    topics: dict[str, Topic], topic_name: str = "", channel_name: str = ""
-) -> list[Row] | None:
-    """All topics and channels without their clients, sorted, with NSQ's answers to filters: None
-    for an unknown topic, and a topic is left out when it has not the channel."""
-    names = chosen_names(topics, topic_name)
-    if names is None:
-        return None
-    found: list[Row] = []
-    for name in names:
-        channels = chosen_channels(topics[name], channel_name)
-        if channels is not None:
-            rows = [split_channel(channel_row(one, None), one, None) for one in channels]
-            found.append(split_topic(topic_row(topics[name], rows), topics[name], None))
-    return found
-
-
 # --- one partition: what the row of the topic, or of the channel, adds up ---
 #
 # One that falls behind hides in a sum: with these it is seen which one, and on which channel.
