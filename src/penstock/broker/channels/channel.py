@@ -74,7 +74,7 @@ class Channel:
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
-        self.latency = Latency(topic.latency_quantiles)
+        self.latency = Latency(topic.context.options.latency_quantiles)
         self.oldest: dict[int, Oldest] = {}  # by partition
         self.dead_letter_count = 0  # since the start
         self._trim_ends: dict[int, int] = {}
@@ -85,7 +85,7 @@ class Channel:
         self._set_bounds(window)
         window.paused = self.holds(partition)
         window.skips_tests = self.skips.state.tests
-        window.touch_max_ns = self.topic.message_timeout_max_ns
+        window.touch_max_ns = self.topic.context.options.message_timeout_max_ns
         self.windows[partition] = window
         self._trim_ends[partition] = window.tail.handed_end
         self.latency.measure(window)
@@ -183,7 +183,7 @@ class Channel:
 
     @property
     def auto_ack(self) -> AutoAck:
-        return auto_ack(self.settings, self.topic.options)
+        return auto_ack(self.settings, self.topic.context.options)
 
     @property
     def trace_rate(self) -> float:
@@ -197,7 +197,7 @@ class Channel:
             switched |= below != window.trace_below
             window.trace_below = below
         if self._begun and switched:
-            self.topic.record_rate_change(self)
+            self.topic.context.switched(self.topic, self)
         self._begun = True
 
     def configure(self, changes: Mapping[str, Any]) -> None:
@@ -321,7 +321,7 @@ class Channel:
         handed_end = window.tail.handed_end
         end = handed_end if fresh_too else max(self._trim_ends[partition], window.next)
         self._trim_ends[partition] = handed_end
-        excess = window.depth - (handed_end - end) - self.topic.mem_queue_size
+        excess = window.depth - (handed_end - end) - self.topic.context.options.mem_queue_size
         while excess > 0 and end > window.next:
             start, depth = max(end - excess, window.next), window.depth
             window.skip(start, end)
@@ -410,16 +410,16 @@ class RateLimit:
         self.bytes_per_second = bytes_per_second
         self._filled_ns = mono_ns
         if bytes_per_second:
-            channel.topic.limited[channel] = None
+            channel.topic.context.limited[channel] = None
             self._deal(bytes_per_second)
         else:
-            channel.topic.limited.pop(channel, None)
+            channel.topic.context.limited.pop(channel, None)
             self._deal(limits.ALLOWANCE_ALL * len(channel.windows))
 
     def refill(self, mono_ns: int) -> None:
         channel, passed_ns = self._channel, mono_ns - self._filled_ns
         if channel.deleted:
-            channel.topic.limited.pop(channel, None)
+            channel.topic.context.limited.pop(channel, None)
         elif passed_ns >= limits.RATE_REFILL_NS:
             self._filled_ns = mono_ns
             left = sum(window.allowance for window in channel.windows.values())

@@ -313,7 +313,7 @@ class DeadLetters:
         source = dead.channels.get(REDRIVE_CHANNEL) if dead is not None else None
         if dead is None or source is None:
             return []
-        dead.was_read()
+        dead.touch()
         found: list[DeadLetter] = []
         for window in source.windows.values():
             found += _letters_of(channel, window, count_max - len(found))

@@ -78,7 +78,7 @@ class DelaySearch:
         log = leader.log
         start = max(first.search_start, log.start_offset)
         found = Trailers([], start)
-        leader.topic.was_read()
+        leader.topic.touch()
         try:
             if start < first.search_end:
                 found = log.trailers(start, first.search_end)

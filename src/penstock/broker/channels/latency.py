@@ -204,7 +204,7 @@ class Oldest:
         self._start, self._end, self._timestamp_ns = offset, offset + 1, None
         if not leader.log.start_offset <= offset < leader.tail.committed_end:
             return False
-        leader.topic.was_read()
+        leader.topic.touch()
         try:
             header = leader.log.header_of(offset)
             self._timestamp_ns = header.timestamp_ns

@@ -122,14 +122,14 @@ class TopicReader:
         check_offset(from_offset, self.earliest, self.end)
         if from_offset == self.end or self.log.damage.holds(from_offset):
             return None
-        self._topic.was_read()
+        self._topic.touch()
         return self.log.stretch(from_offset)
 
     def _read(self, offset: int, bytes_max: int) -> memoryview:
         if self._topic.deleted:
             raise NotFound("topic", self._topic.name)
         check_offset(offset, self.earliest, self.committed)
-        self._topic.was_read()
+        self._topic.touch()
         return self.log.read(offset, bytes_max)
 
     # --- one message ---
@@ -137,19 +137,19 @@ class TopicReader:
     def message(self, offset: int) -> Message:
         """Raises as `fetch` does, but also serves what is committed and not on the disk yet."""
         check_offset(offset, self.earliest, self.committed - 1)
-        self._topic.was_read()
+        self._topic.touch()
         return self.log.message(offset)
 
     def find_time(self, timestamp_ns: int, end: int) -> int:
         """The first offset whose batch was written then or later; `end` if that is beyond it."""
-        self._topic.was_read()
+        self._topic.touch()
         return min(self.log.find_time(timestamp_ns), end)
 
     def after_bytes(self, offset: int, length: int, end: int) -> int:
         """About the offset that stands `length` bytes of log behind `offset`; `end` if that is
         beyond it. Raises OffsetGone, OffsetBeyondEnd."""
         check_offset(offset, self.earliest, end)
-        self._topic.was_read()
+        self._topic.touch()
         return offset if offset == end else min(self.log.after_bytes(offset, length), end)
 
     def bytes_from(self, offset: int) -> int:
@@ -157,7 +157,7 @@ class TopicReader:
         offset = max(offset, self.earliest)
         if offset >= self.end:
             return 0
-        self._topic.was_read()
+        self._topic.touch()
         return self.log.bytes_from(offset)
 
     def find_id(self, id: int) -> Generator[None, None, int | None]:
@@ -170,7 +170,7 @@ class TopicReader:
 
     def find_own_id(self, id: int) -> int | None:
         """The same for an id that was given out here: no walk."""
-        self._topic.was_read()
+        self._topic.touch()
         offset = self.log.find_id(id)
         return None if offset is None or offset >= self.committed else offset
 

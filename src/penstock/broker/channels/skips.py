@@ -111,16 +111,16 @@ class Skips:
             number: window.expired_count for number, window in channel.windows.items()
         }
         if state.some:
-            channel.topic.skipping[channel] = None
+            channel.topic.context.skipping[channel] = None
         else:
-            channel.topic.skipping.pop(channel, None)
+            channel.topic.context.skipping.pop(channel, None)
         channel.refresh_held()
 
     def sweep(self) -> None:
         """Let the cursor follow."""
         channel = self._channel
         if channel.deleted:
-            channel.topic.skipping.pop(channel, None)
+            channel.topic.context.skipping.pop(channel, None)
             return
         for number, window in channel.windows.items():
             if self.state.covers(number):

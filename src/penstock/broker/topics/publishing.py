@@ -82,7 +82,7 @@ class TopicPublishing:
     age_bound: AgeBound
     refusal: str  # why no publish is taken
     trouble: str  # the same, without what always holds for an internal topic
-    _context: Context
+    context: Context
     _store: TopicStore
 
     # --- partitions ---
@@ -140,7 +140,7 @@ class TopicPublishing:
     def route(self) -> Leader | Outbox:
         """The partition of the next publish that names none. Raises PartitionElsewhere."""
         try:
-            leader: Leader | Outbox = self._context.engine.route(self.name.encode()).owner
+            leader: Leader | Outbox = self.context.engine.route(self.name.encode()).owner
         except KeyError as error:  # the kernel has no tail of the topic
             raise PartitionElsewhere(self.name) from error
         return leader
@@ -166,13 +166,13 @@ class TopicPublishing:
     @property
     def metadata(self) -> ClusterMetadata | None:
         """Where it is changed; None: here."""
-        replica_host = self._context.replica_host if self.replicated else None
+        replica_host = self.context.replica_host if self.replicated else None
         return replica_host.metadata if replica_host is not None else None
 
     @property
     def exiting(self) -> bool:
         """Nothing new is begun."""
-        return self._context.exiting
+        return self.context.exiting
 
     def check_own(self) -> None:
         """Raises Refused: on one node alone nothing of a cluster's topic is changed."""
@@ -294,7 +294,7 @@ class TopicPublishing:
         if self.refusal:
             raise self._refused()
         if due_ns:
-            self.age_bound.check(due_ns - self._context.clock.wall_ns())
+            self.age_bound.check(due_ns - self.context.clock.wall_ns())
         self.depth_bound.check(count)
 
     def _refused(self) -> Refused:
@@ -319,7 +319,7 @@ class TopicPublishing:
 
     def refresh_refusal(self) -> None:
         """Find out again whether publishes are taken, and tell the kernel."""
-        context = self._context
+        context = self.context
         always = INTERNAL if self.name == traceevents.TOPIC else ""
         first = "exiting" if context.exiting else ""
         last = DRAINING if context.draining else ""  # that too where others write

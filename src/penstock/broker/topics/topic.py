@@ -85,16 +85,10 @@ class Topic(TopicPublishing):
         self.refusal = ""  # why no publish is taken
         self.trouble = ""  # the same, without what always holds for an internal topic
         self._begun = False  # its trace rate is in force
-        self.mem_queue_size = context.options.mem_queue_size
-        self.message_timeout_max_ns = context.options.message_timeout_max_ns
-        self.latency_quantiles = context.options.latency_quantiles
-        self.skipping = context.skipping
-        self.limited = context.limited
-        self.options = context.options
         self.pace = SyncPace(
             lambda: [leader.group for leader in self.leaders], context.options.sync_every_count
         )
-        self._context = context
+        self.context = context
         self.channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
@@ -117,7 +111,7 @@ class Topic(TopicPublishing):
         nothing of a topic of which no partition is led here."""
         if not (self.leaders or self.outboxes):
             return
-        engine, name = self._context.engine, self.name.encode("ascii")
+        engine, name = self.context.engine, self.name.encode("ascii")
         engine.set_hash_partitions(name, self.hash_partitions)
         engine.set_extended(name, self.extended)
 
@@ -135,7 +129,7 @@ class Topic(TopicPublishing):
         self.channels = {channel.name: channel for _, channel in found}
         for leader in self.leaders:
             leader.bring_back(list(self.channels.values()), gathers, self.internal or not gathers)
-        if self._context.killed:
+        if self.context.killed:
             self.touch()
 
     def grow(self, replicas: Sequence[Replica], hash_partitions: int) -> None:
@@ -159,7 +153,7 @@ class Topic(TopicPublishing):
         self.refresh_refusal()
         self.touch()
         if replicas:
-            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
+            self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def extend(self) -> None:
         """Its messages have headers from now on. Raises StorageError, and then nothing has
@@ -169,7 +163,7 @@ class Topic(TopicPublishing):
             self.extended = True
             self.store_or(lambda: setattr(self, "extended", False))
             self.prepare_route()
-            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
+            self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def _begin(self, leader: Leader) -> None:
         """The channels have windows of it, and the consumers are subscribed to these."""
@@ -192,7 +186,7 @@ class Topic(TopicPublishing):
         self.apply_settings()
         self.refresh_refusal()
         self.touch()
-        self._context.changed(TopicChange.TOPIC_RESHAPED, self)
+        self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def add_channel(self, channel: Channel) -> None:
         """One that the cluster has made."""
@@ -200,11 +194,11 @@ class Topic(TopicPublishing):
         self.channel_number_next = max(self.channel_number_next, channel.number + 1)
         for leader in self.leaders:
             leader.add_window(channel, kept=True)
-        self._context.changed(TopicChange.CHANNEL_CREATED, self, channel)
+        self.context.changed(TopicChange.CHANNEL_CREATED, self, channel)
 
     @property
     def wall_ns(self) -> int:
-        return self._context.clock.wall_ns()
+        return self.context.clock.wall_ns()
 
     # --- channels ---
 
@@ -233,7 +227,7 @@ class Topic(TopicPublishing):
     def _create_channel(self, name: str) -> Channel:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("channel", name)
-        if self._context.exiting:
+        if self.context.exiting:
             raise Refused("exiting")
         kept = not self.ephemeral and not is_ephemeral(name)
         if kept and self.replicated:
@@ -241,7 +235,7 @@ class Topic(TopicPublishing):
         number = self.channel_number_next if kept else NOT_KEPT
         if self.ephemeral and not self.channels:
             self._trim_queue()
-        channel = Channel(self, name, number, self._context.clock.wall_ns())
+        channel = Channel(self, name, number, self.context.clock.wall_ns())
         self.channels[name] = channel
         for leader in self.leaders:
             leader.add_window(channel, kept)
@@ -249,10 +243,10 @@ class Topic(TopicPublishing):
             self.channel_number_next += 1
             self.store_or(lambda: self._forget(channel))
         elif channel.ephemeral:
-            self._context.bounded[channel] = None
+            self.context.bounded[channel] = None
         self.update_handing()
         self.touch()
-        self._context.changed(TopicChange.CHANNEL_CREATED, self, channel)
+        self.context.changed(TopicChange.CHANNEL_CREATED, self, channel)
         return channel
 
     def delete_channel(self, name: str) -> None:
@@ -274,7 +268,7 @@ class Topic(TopicPublishing):
                 self._on_last_channel_deleted(self)
 
     def let_go(self, channel: Channel) -> None:
-        self._context.changed(TopicChange.CHANNEL_DELETED, self, channel)
+        self.context.changed(TopicChange.CHANNEL_DELETED, self, channel)
         for conn in list(channel.consumers):
             channel.leave(conn)
         self._forget(channel)
@@ -282,7 +276,7 @@ class Topic(TopicPublishing):
     def _forget(self, channel: Channel) -> None:
         if self.channels.get(channel.name) is channel:
             del self.channels[channel.name]
-        self._context.bounded.pop(channel, None)
+        self.context.bounded.pop(channel, None)
         for leader in self.leaders:
             leader.drop_window(channel)
 
@@ -320,7 +314,7 @@ class Topic(TopicPublishing):
     def _trim_queue(self) -> None:
         """The queue of an ephemeral topic without a channel keeps the newest `mem_queue_size`."""
         for tail in self.tails:
-            oldest = tail.committed_end - self.mem_queue_size
+            oldest = tail.committed_end - self.context.options.mem_queue_size
             if oldest > tail.handed_end:
                 tail.handed_end = oldest
 
@@ -336,17 +330,17 @@ class Topic(TopicPublishing):
         self.apply_settings()
         self.refresh_refusal()
         if any(getattr(before, name) != getattr(self.settings, name) for name in _TOLD_OUTSIDE):
-            self._context.changed(TopicChange.TOPIC_RESHAPED, self)
+            self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     @property
     def durability(self) -> Durability:
         if self.ephemeral:
             return "os"
-        return self.settings.durability or self._context.options.durability
+        return self.settings.durability or self.context.options.durability
 
     @property
     def effective(self) -> Effective:
-        return effective(self.settings, self._context.options)
+        return effective(self.settings, self.context.options)
 
     def _refresh_trace(self) -> None:
         below, switched = sample_below(self.trace_rate), False
@@ -354,11 +348,8 @@ class Topic(TopicPublishing):
             switched |= below != tail.trace_below
             tail.trace_below = below
         if self._begun and switched:
-            self.record_rate_change()
+            self.context.switched(self, None)
         self._begun = True
-
-    def record_rate_change(self, channel: Channel | None = None) -> None:
-        self._context.switched(self, channel)
 
     @property
     def trace_rate(self) -> float:
@@ -367,14 +358,14 @@ class Topic(TopicPublishing):
 
     def set_time(self) -> None:
         """To the kernel, before what people do outside of its turns."""
-        self._context.engine.set_time(self._context.clock.wall_ns())
+        self.context.engine.set_time(self.context.clock.wall_ns())
 
     def apply_settings(self) -> None:
-        chosen, aging = self.effective, self._context.aging
+        chosen, aging = self.effective, self.context.aging
         self.ordered = bool(self.settings.ordered)
         self.needs_partition = self.ordered and self.partition_count > 1
         if self.leaders:
-            self._context.engine.require_partition(self.name.encode("ascii"), self.needs_partition)
+            self.context.engine.require_partition(self.name.encode("ascii"), self.needs_partition)
         for leader in self.leaders:
             if not self.ephemeral:
                 leader.group.set_durability(chosen.durability)
@@ -402,7 +393,7 @@ class Topic(TopicPublishing):
             return
         self._store.write(self.file())
         try:
-            self._context.disk.sync_directory(topics_path)
+            self.context.disk.sync_directory(topics_path)
         except OSError as error:
             raise StorageError(self.directory, f"cannot be made durable: {error}") from error
 
@@ -462,13 +453,9 @@ class Topic(TopicPublishing):
             leader.store_cursors()
         self.touch()
 
-    def was_read(self) -> None:
-        """Its files are open now: housekeeping is to close them when it rests again."""
-        self.touch()
-
     def touch(self) -> None:
-        """Have housekeeping look at it."""
-        self._context.touched[self] = None
+        """Have housekeeping look at it. Files that are open it closes when the topic rests."""
+        self.context.touched[self] = None
 
     # --- housekeeping and the end ---
 
@@ -543,8 +530,8 @@ class Topic(TopicPublishing):
             self.let_go(channel)
         for leader in self.leaders:
             leader.leave()
-        self._context.touched.pop(self, None)
-        self._context.aging.pop(self, None)
+        self.context.touched.pop(self, None)
+        self.context.aging.pop(self, None)
         for leader in self.leaders:
             if keep_files:
                 leader.close()
