@@ -13,13 +13,14 @@ import functools
 import inspect
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 IS_LONG = bool(os.environ.get("PENSTOCK_TEST_LONG"))  # set by `make test-long`
 
 _Test = Callable[..., Any]
+T = TypeVar("T")
 
 
 def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[_Test], _Test]:
@@ -80,6 +81,16 @@ def _values(case: Any, single: bool) -> tuple[Any, ...]:
     if hasattr(case, "marks"):  # of pytest.param, whose name for it says more than its values do
         return tuple(case.values)
     return (case,) if single else tuple(case)
+
+
+def ended(work: Generator[None, None, T]) -> T:
+    """What it returns after all its steps."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def seeds(few: int, many: int) -> range:

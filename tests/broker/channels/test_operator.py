@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cases import ended
 from penstock import limits
 from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
@@ -39,7 +40,7 @@ def test_it_is_kept(ending: str, world: World) -> None:
     assert bodies(consumer.take()) == [b"b"]
 
 
-def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(world: World) -> None:
+def test_a_partition_that_is_led_here_no_more_has_nothing_to_ended(world: World) -> None:
     """A leadership may end while a walk through the log looks for the message."""
     ids = three(world)
     channel = world.channel("t", "ch")
@@ -61,18 +62,9 @@ def scheduled(world: World, *after_s: int) -> Channel:
     return channel
 
 
-def settle(work: operator.Work) -> int:
-    """To its end. What stops it returns how many were settled."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as stop:
-            return int(stop.value)
-
-
 def test_only_what_a_consumer_has_had_counts_as_retried(world: World) -> None:
     channel = scheduled(world, 60)
-    assert settle(operator.finish_retried(channel, [0])) == 0
+    assert ended(operator.finish_retried(channel, [0])) == 0
     assert channel.delayed == 1
 
 
@@ -85,7 +77,7 @@ def test_a_channel_that_is_deleted_meanwhile_ends_it(
     work = operator.finish_delayed(channel, [0])
     next(work)
     channel.topic.delete_channel("a")
-    assert settle(work) == 1
+    assert ended(work) == 1
 
 
 # --- auto-ack ---

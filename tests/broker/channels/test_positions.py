@@ -2,13 +2,12 @@
 
 import pytest
 
-from cases import each
+from cases import each, ended
 from penstock import limits
 from penstock.broker.channels.reading import Position, parse_position, resolve
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
 
 from ..world import Consumer, Start, World
-from .test_reading import run
 
 NOW_NS = 1_790_121_600 * limits.SECOND
 
@@ -54,7 +53,7 @@ def test_what_is_no_place(text: str) -> None:
 
 
 def find(consumer: Consumer, text: str) -> int:
-    return run(resolve(consumer.channel.topic, parse_position(text, NOW_NS)))[0]
+    return ended(resolve(consumer.channel.topic, parse_position(text, NOW_NS)))[0]
 
 
 def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:

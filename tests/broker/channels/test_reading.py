@@ -2,12 +2,11 @@
 
 import os
 import struct
-from collections.abc import Generator
 from itertools import pairwise
-from typing import TypeVar
 
 import pytest
 
+from cases import ended
 from penstock import limits
 from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.channels.reading import Range, TopicReader
@@ -17,17 +16,7 @@ from penstock.kernel import Section, decode_columns, decode_header
 from ..partition.test_leader import damage
 from ..world import Start, World
 
-T = TypeVar("T")
 EVERYTHING = 1 << 40
-
-
-def run(work: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(work)
-        except StopIteration as ended:
-            found: T = ended.value
-            return found
 
 
 def reader(world: World) -> TopicReader:
@@ -54,9 +43,9 @@ def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(world: World)
     for size in (10, large, 10):
         world.publish("news", bytes(size))
     read = reader(world)
-    assert run(read.fetch(0, 3, limits.READ_BLOCK_BYTES)).next_offset == 1
-    assert run(read.fetch(1, 3, limits.READ_BLOCK_BYTES)).next_offset == 2
-    assert run(read.fetch(0, 3, EVERYTHING)).next_offset == 3
+    assert ended(read.fetch(0, 3, limits.READ_BLOCK_BYTES)).next_offset == 1
+    assert ended(read.fetch(1, 3, limits.READ_BLOCK_BYTES)).next_offset == 2
+    assert ended(read.fetch(0, 3, EVERYTHING)).next_offset == 3
 
 
 def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
@@ -68,9 +57,9 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     world.publish("news", b"not safe")
     read = reader(world)
     assert (read.end, read.committed) == (1, 2)
-    assert bodies(run(read.fetch(0, EVERYTHING, EVERYTHING))) == [b"safe"]
+    assert bodies(ended(read.fetch(0, EVERYTHING, EVERYTHING))) == [b"safe"]
     with pytest.raises(OffsetBeyondEnd):
-        run(read.fetch(2, EVERYTHING, EVERYTHING))
+        ended(read.fetch(2, EVERYTHING, EVERYTHING))
     assert read.message(1).body == b"not safe"
     assert [read.find_time(1 << 62, end) for end in (read.end, read.committed)] == [1, 2]
     world.broker.find_topic("news").leader().group.sync()
@@ -90,9 +79,9 @@ def test_what_retention_took_is_gone(start: Start) -> None:
     consumer.finish(*consumer.take())
     world.pass_seconds(3)
     assert read.earliest > 1
-    assert run(work).next_offset >= 1  # what was there before is answered
+    assert ended(work).next_offset >= 1  # what was there before is answered
     with pytest.raises(OffsetGone) as refused:
-        run(read.fetch(0, EVERYTHING, EVERYTHING))
+        ended(read.fetch(0, EVERYTHING, EVERYTHING))
     assert refused.value.edge == read.earliest
 
 
@@ -100,12 +89,12 @@ def test_a_topic_that_goes_meanwhile(start: Start) -> None:
     world = published(start)
     read = reader(world)
     begun, fresh = read.fetch(0, 10, EVERYTHING), read.fetch(0, 10, EVERYTHING)
-    large = run(read.fetch(0, 10, EVERYTHING))
+    large = ended(read.fetch(0, 10, EVERYTHING))
     world.broker.delete_topic("news")
     with pytest.raises(NotFound):
-        run(fresh)
+        ended(fresh)
     with pytest.raises(NotFound):
-        run(begun)
+        ended(begun)
     assert len(bodies(large)) == 10
 
 
@@ -115,14 +104,14 @@ def test_damage_ends_a_range_and_is_named_by_the_next(start: Start) -> None:
         world.publish("news", b"m%d" % number)
     damage(world, 2)
     read = reader(world)
-    assert run(read.fetch(0, 4, EVERYTHING)).next_offset == 2
+    assert ended(read.fetch(0, 4, EVERYTHING)).next_offset == 2
     with pytest.raises(LogDamaged) as refused:
-        run(read.fetch(2, 4, EVERYTHING))
+        ended(read.fetch(2, 4, EVERYTHING))
     assert (refused.value.from_offset, refused.value.to_offset) == (2, 3)
     assert "offsets 2 to 2 are corrupt" in world.broker.health
     assert world.broker.find_topic("news").refusal == ""
-    assert bodies(run(read.fetch(3, 4, EVERYTHING))) == [b"m3"]
-    assert run(read.find_value(Section.TRACE, 1)) is None  # steps over it
+    assert bodies(ended(read.fetch(3, 4, EVERYTHING))) == [b"m3"]
+    assert ended(read.find_value(Section.TRACE, 1)) is None  # steps over it
 
 
 def test_messages_by_id_and_by_time(world: World) -> None:
@@ -134,8 +123,8 @@ def test_messages_by_id_and_by_time(world: World) -> None:
     for offset in range(3):
         message = read.message(offset)
         assert message.body == b"%d" % offset
-        assert run(read.find_id(message.id)) == offset
-    assert run(read.find_id(read.message(0).id - 1)) is None
+        assert ended(read.find_id(message.id)) == offset
+    assert ended(read.find_id(read.message(0).id - 1)) is None
     assert [read.find_time(later_ns + step, read.end) for step in (-1, 0, 1)] == [2, 2, 3]
     with pytest.raises(OffsetBeyondEnd):
         read.message(3)
@@ -149,10 +138,10 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
     topic.publish_dead_letters(letters, lambda error, position: None)
     world.turns()
     read = reader(world)
-    assert run(read.find_id(77)) == run(read.find_value(Section.TRACE, 99)) == 11
+    assert ended(read.find_id(77)) == ended(read.find_value(Section.TRACE, 99)) == 11
     message = read.message(11)
     assert (message.id, message.body, message.sections[Section.KEY]) == (77, b"carried", b"k")
-    assert run(read.find_id(78)) is None
+    assert ended(read.find_id(78)) is None
 
 
 # --- beside the loop ---

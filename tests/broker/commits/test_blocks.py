@@ -1,17 +1,14 @@
 """Batches from elsewhere: which are taken, which are refused and why, and their place in a log."""
 
 import struct
-from collections.abc import Generator
-from typing import TypeVar
 
 import pytest
 
-from cases import each
+from cases import each, ended
 from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.kernel import Section, crc32c, encode_batch
 
-T = TypeVar("T")
 Sections = dict[int, dict[int, int | bytes]]
 MESSAGE_BYTES_MAX = 1_000
 
@@ -20,20 +17,8 @@ def batch(*bodies: bytes, sections: Sections | None = None) -> bytes:
     return encode_batch(list(bodies), 0, 0, 0, sections=sections)
 
 
-def run(work: Generator[None, None, T]) -> tuple[T, int]:
-    """What it returns, and how often it let others have their turn."""
-    rests = 0
-    while True:
-        try:
-            next(work)
-        except StopIteration as ended:
-            found: T = ended.value
-            return found, rests
-        rests += 1
-
-
 def contents(data: bytes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> Contents:
-    return run(check_blocks(data, message_bytes_max))[0]
+    return ended(check_blocks(data, message_bytes_max))
 
 
 def refusal(data: bytes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> tuple[int, str]:
@@ -70,10 +55,9 @@ def test_what_a_producer_may_say_of_its_messages() -> None:
 
 def test_long_work_comes_in_slices() -> None:
     many = batch(b"x") * (2 * limits.STAGE_SLICE_BYTES // 8192)
-    found, rests = run(check_blocks(many, MESSAGE_BYTES_MAX))
-    assert found.messages == len(many) // len(batch(b"x"))
-    assert rests >= 2
-    assert run(check_blocks(batch(b"x"), MESSAGE_BYTES_MAX))[1] == 0
+    assert contents(many).messages == len(many) // len(batch(b"x"))
+    assert len(list(check_blocks(many, MESSAGE_BYTES_MAX))) >= 2
+    assert list(check_blocks(batch(b"x"), MESSAGE_BYTES_MAX)) == []
 
 
 # --- what is refused ---
