@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock import limits
 from penstock.broker.commits.apps import NOBODY, Ref
 from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
@@ -57,6 +58,12 @@ def settle(world: World) -> None:
         if not world.threads.outstanding and not world.broker.commits.busy:
             return
     raise AssertionError("work that does not end")
+
+
+def pass_ns(world: World, ns: int = limits.SECOND) -> None:
+    """Time goes by, and what is tried again then ends."""
+    world.pass_ns(ns)
+    settle(world)
 
 
 def put(world: World, topic: str, one: Block) -> Told:

@@ -9,7 +9,7 @@ from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
-from ..staging import REPEATED, block, commit, done, on, put, settle, stage_in_both, stored
+from ..staging import REPEATED, block, commit, done, on, pass_ns, put, stage_in_both, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -61,13 +61,11 @@ def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
     unfinished(world)
     if "commits" not in fault.path_part:
         assert commit(world, "free", 0).told == done(0)  # others go on
-    world.pass_ns(limits.SECOND)
-    settle(world)
+    pass_ns(world)
     assert world.broker.commits.unfinished_count == 1
     disk.faults.clear()
     if how == "again":
-        world.pass_ns(limits.SECOND)
-        settle(world)
+        pass_ns(world)
     elif how == "restart":
         world.close()
     for _ in range(how.count("kill") + how.count("twice")):
@@ -87,8 +85,7 @@ def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
     world.clock.pass_ns(limits.STAGE_EXPIRE_NS)
     world.pass_ns(limits.SECOND)
     disk.faults.clear()
-    world.pass_ns(limits.SECOND)
-    settle(world)
+    pass_ns(world)
     finished(world)
 
 
@@ -118,8 +115,7 @@ def test_a_start_that_cannot_finish_serves_the_rest(disk: SimDisk) -> None:
     world = on(disk)
     disk.create(path)
     disk.replace(path, whole)  # somebody has found it
-    world.pass_ns(limits.SECOND)
-    settle(world)
+    pass_ns(world)
     finished(world)
 
 

@@ -10,8 +10,7 @@ from penstock.broker.commits.record import PROBE_NAMES, commit_file_name, read_c
 from penstock.errors import CommitGap, WriteRefused
 from sim.disk import Call, Fault, SimDisk
 
-from ..staging import REPEATED, block, commit, done, on, put, settle, stored
-from ..world import World
+from ..staging import REPEATED, block, commit, done, on, pass_ns, put, stored
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -21,12 +20,6 @@ NAMED = "the record of a commit cannot be written"
 
 def break_records(disk: SimDisk, call: Call, skip: int = 0) -> Fault:
     return disk.inject(Fault(call, errno.EIO, "/data/commits", times=0, skip=skip))
-
-
-def pass_seconds(world: World, count: int) -> None:
-    for _ in range(count):
-        world.pass_ns(limits.SECOND)
-        settle(world)
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
@@ -44,9 +37,9 @@ def test_a_decision_that_cannot_be_written_is_named_until_one_could_be(
     assert world.publish("t", b"plain").stored
     for _ in range(3):
         assert NAMED in world.broker.health
-        pass_seconds(world, 1)
+        pass_ns(world)
     disk.faults.remove(fault)
-    pass_seconds(world, 1)  # though nobody commits
+    pass_ns(world)  # though nobody commits
     assert world.broker.health == "OK"
     assert not [name for name in disk.listdir("/data/commits") if name.startswith("probed")]
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
@@ -61,9 +54,9 @@ def test_a_commit_that_cannot_be_noted_as_done_is_noted_later(disk: SimDisk, cal
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
     for _ in range(3):
         assert NAMED in world.broker.health
-        pass_seconds(world, 1)
+        pass_ns(world)
     disk.faults.remove(fault)
-    pass_seconds(world, 1)
+    pass_ns(world)
     assert world.broker.health == "OK"
     assert read_commit_file(disk, RECORD).state == "done"
     world.close()
@@ -83,12 +76,13 @@ def test_a_newer_record_is_never_replaced_by_an_older_one(disk: SimDisk) -> None
     disk.faults.remove(fault)
     log = disk.inject(Fault("write", errno.EIO, "topics/t/0/00000000000000000000.log", times=0))
     commit(world, "app", 1, ("t", "y"))  # decided, and unfinished
-    pass_seconds(world, 3)
+    for _ in range(3):
+        pass_ns(world)
     assert NAMED not in world.broker.health
     record = read_commit_file(disk, RECORD)
     assert (record.version, record.state) == (1, "prepared")
     disk.faults.remove(log)
-    pass_seconds(world, 1)
+    pass_ns(world)
     assert world.broker.health == "OK"
     assert stored(world, "t") == [b"1", b"1"]
     assert read_commit_file(disk, RECORD).state == "done"

@@ -10,7 +10,7 @@ from penstock.broker.commits.apps import Ref, StageOwner
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
-from ..staging import Told, block, commit, done, on, put, settle, stored
+from ..staging import Told, block, commit, done, on, pass_ns, put, settle, stored
 from ..world import Start, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -64,8 +64,7 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     if sent_again:
         assert put(world, "t", block("x", b"b")).told == [None]
     disk.faults.remove(fault)
-    world.pass_ns(limits.SECOND)
-    settle(world)
+    pass_ns(world)
     assert (world.broker.health, len(files(world))) == ("OK", 1)
     assert commit(world, "app", 0, ("t", "x")).told == done(1)
     assert stored(world, "t") == [b"b" if sent_again else b"a"]
@@ -83,16 +82,14 @@ def test_one_that_is_read_late_is_given_up_in_time(disk: SimDisk) -> None:
     put(world, "t", block("z", b"c"))
     settle(world)
     assert names(world) == ["x", "y", "z"]
-    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.STAGE_SWEEP_NS)
-    settle(world)
+    pass_ns(world, limits.STAGE_EXPIRE_NS // 2 + limits.STAGE_SWEEP_NS)
     assert names(world) == ["z"]
 
 
 def test_those_of_a_deleted_topic_go(world: World) -> None:
     put(world, "t", block("x", b"a"))
     world.broker.delete_topic("t")
-    world.pass_ns(limits.STAGE_SWEEP_NS + limits.SECOND)
-    settle(world)
+    pass_ns(world, limits.STAGE_SWEEP_NS + limits.SECOND)
     assert files(world) == []
     assert world.broker.commits.stages.count == 0
 
