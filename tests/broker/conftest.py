@@ -55,6 +55,12 @@ def world(start: Callable[..., World]) -> World:
     return start()
 
 
+@pytest.fixture(params=[1, 4])
+def partitions(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     """Three nodes with a replica of the topic `orders` each. Node 0 leads it."""

@@ -72,12 +72,6 @@ def test_a_consumer_of_a_deleted_channel_is_refused(world: World) -> None:
 # --- channels that are skipped: with one partition and with several ---
 
 
-@pytest.fixture(params=[1, 4])
-def partitions(request: pytest.FixtureRequest) -> int:
-    count: int = request.param
-    return count
-
-
 def skipped(world: World, partitions: int) -> Channel:
     channel = world.broker.topic("t", partitions).channel("ch")
     channel.skips.change(channel.skips.state.begun(ANY, partitions))

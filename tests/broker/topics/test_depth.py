@@ -82,12 +82,6 @@ BODY = b"x" * 66  # a frame of 100 bytes
 ALL = 400
 
 
-@pytest.fixture(params=[1, 4])
-def partitions(request: pytest.FixtureRequest) -> int:
-    count: int = request.param
-    return count
-
-
 def limited(world: World, partitions: int, bytes_per_second: int) -> Any:
     """A consumer, and a backlog that is even over the partitions."""
     channel = world.broker.topic("t", partitions).channel("ch")
