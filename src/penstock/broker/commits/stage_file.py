@@ -8,6 +8,7 @@ and no unfinished commit has.
 
 import os
 import re
+from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -97,11 +98,8 @@ class WriteJob:
         disk, beside = self._disk, self._path + ".tmp"
         directory = os.path.dirname(self._path)
         make_directory(disk, directory)
-        file = disk.create(beside)
-        try:
+        with closing(disk.create(beside)) as file:
             self._write(file)
-        finally:
-            file.close()
         disk.rename(beside, self._path)
         disk.sync_directory(directory)
 
@@ -131,12 +129,9 @@ class ProbeJob:
         beside, path = (os.path.join(directory, name) for name in self._names)
         make_directory(disk, directory)
         try:
-            file = disk.create(beside)
-            try:
+            with closing(disk.create(beside)) as file:
                 file.allocate(0, self._length)
                 file.fdatasync()
-            finally:
-                file.close()
             disk.rename(beside, path)
             disk.sync_directory(directory)
         finally:
@@ -157,8 +152,7 @@ class CompareJob:
 
     def run(self) -> None:
         body = memoryview(self._body)
-        file = self._disk.open(self._path)
-        try:
+        with closing(self._disk.open(self._path)) as file:
             if file.size() != self._start + len(body):
                 return
             for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
@@ -168,8 +162,6 @@ class CompareJob:
                 if found != wanted:
                     return
             self.same = True
-        finally:
-            file.close()
 
 
 class LookJob:
@@ -184,14 +176,11 @@ class LookJob:
     def run(self) -> None:
         if not self._disk.exists(self._path):
             return
-        file = self._disk.open(self._path)
-        try:
+        with closing(self._disk.open(self._path)) as file:
             read = bytearray(limits.STAGE_SLICE_BYTES)
             position = 0
             while (count := file.pread_into(read, position)) > 0:
                 position += count
-        finally:
-            file.close()
 
 
 class ReadJob:
@@ -209,8 +198,7 @@ class ReadJob:
         self._path = path
 
     def run(self) -> None:
-        file = self._disk.open(self._path)
-        try:
+        with closing(self._disk.open(self._path)) as file:
             end = file.size()
             wanted = min(limits.STAGE_SLICE_BYTES, end - self.next_position)
             data = bytearray(wanted)
@@ -219,8 +207,6 @@ class ReadJob:
             if wanted < first <= end - self.next_position:
                 data = bytearray(first)
                 file.pread_into(data, self.next_position)
-        finally:
-            file.close()
         self._split(bytes(data), at_end=self.next_position + len(data) == end)
         self.at_end = self.next_position >= end
 

@@ -13,6 +13,7 @@ not be written is written with the next look.
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import closing
 
 import msgspec
 
@@ -79,12 +80,9 @@ class EndedTopics:
             self.settle()
             return
         try:
-            file = self._disk.open(self._path, write=True)
-            try:
+            with closing(self._disk.open(self._path, write=True)) as file:
                 file.pwritev((line,), self._size, len(line))
                 file.fdatasync()
-            finally:
-                file.close()
         except OSError as error:
             self._failed(error)
         else:
