@@ -135,8 +135,8 @@ class ProducerTable:
         self._path = os.path.join(log.path, PRODUCERS)
         self._begun = not kept  # the file is there
         self._end = 0  # of the file
-        self._candidate: tuple[int, bytes] | None = None
-        self._writing = False
+        self._candidate: tuple[int, SnapshotJob] | None = None
+        self.busy = False  # a thread holds the file
         self._failed = False  # health says so: until the file was written
         self._is_wanted = False  # though the log has not grown enough
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
@@ -172,7 +172,7 @@ class ProducerTable:
             return
         end = min(self._machine.end, self._log.synced_end)
         try:
-            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+            self._job(end).run()
         except OSError as error:
             self._fail(error)
             raise WriteRefused(self._path, f"cannot be made: {error}") from error
@@ -191,8 +191,9 @@ class ProducerTable:
             self._failed = False
             self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
 
-    def _encode(self, end: int) -> bytes:
-        return encode_table(end, self._machine.table)
+    def _job(self, end: int) -> SnapshotJob:
+        data = encode_table(end, self._machine.table)
+        return SnapshotJob(self._context.disk, self._path, data)
 
     def _bring_back(self, file: ProducersFile, committed_end: int) -> None:
         self._begun = True
@@ -211,7 +212,7 @@ class ProducerTable:
 
     def _replace(self, end: int) -> None:
         try:
-            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+            self._job(end).run()
         except OSError as error:
             raise StorageError(self._path, f"cannot be written: {error}") from error
         self._end = end
@@ -282,7 +283,7 @@ class ProducerTable:
         known here."""
         self._machine.committed(committed_end)
         self._read_end = max(self._read_end, committed_end)
-        return self._encode(self._machine.end)
+        return encode_table(self._machine.end, self._machine.table)
 
     def install(self, snapshot: bytes) -> None:
         """Of a learner: another replica's table in the place of this one. Its end must lie in the
@@ -324,24 +325,23 @@ class ProducerTable:
         self._read_end = max(self._read_end, committed_end)
         if not self._kept or self._log.stopped is not None:
             return True
-        if self._begun and not self._writing:
+        if self._begun and not self.busy:
             self._write(committed_end, count, size)
         elif self._failed and not self._begun:
             with suppress(WriteRefused):  # health says so
                 self.begin()
-        return not (self._writing or self._failed)
+        return not (self.busy or self._failed)
 
     def _write(self, committed_end: int, count: int, size: int) -> None:
         if self._candidate is None and self._is_due(count, size):
             self._counted = (count, size)
             self._is_wanted = False
             self._forget()
-            self._candidate = (committed_end, self._encode(committed_end))
+            self._candidate = (committed_end, self._job(committed_end))
         if self._candidate is None or self._candidate[0] > self._log.synced_end:
             return
-        (end, data), self._candidate = self._candidate, None
-        self._writing = True
-        job = SnapshotJob(self._context.disk, self._path, data)
+        (end, job), self._candidate = self._candidate, None
+        self.busy = True
         self._context.syncs.submit(job, lambda error: self._written(end, error))
 
     def _is_due(self, count: int, size: int) -> bool:
@@ -353,7 +353,7 @@ class ProducerTable:
         )
 
     def _written(self, end: int, error: OSError | None) -> None:
-        self._writing = False
+        self.busy = False
         if error is None:
             self._succeed(end)
         else:
@@ -367,14 +367,9 @@ class ProducerTable:
             if known.used_ns < oldest_ns and producer_id not in self.pending:
                 del table[producer_id]
 
-    @property
-    def busy(self) -> bool:
-        """A thread holds the file."""
-        return self._writing
-
     def wait(self) -> None:
         """Until no thread holds the file; before the topic's files are removed."""
-        self._context.syncs.wait_for(lambda: self._writing)
+        self._context.syncs.wait_for(lambda: self.busy)
 
     def close(self, committed_end: int) -> None:
         """After all was written and synced, as far as that could be done: the next start need not
