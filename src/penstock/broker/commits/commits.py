@@ -28,6 +28,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -43,7 +44,7 @@ from penstock.broker.commits.record import (
     read_commit_file,
 )
 from penstock.broker.commits.retry import Retries
-from penstock.broker.commits.stage_file import ProbeJob
+from penstock.broker.commits.stage_file import DiskJob, probe_write
 from penstock.broker.commits.stages import Stages
 from penstock.broker.health import Trouble
 from penstock.errors import PenstockError, Refused, StorageError
@@ -282,7 +283,7 @@ class Commits:
     def _write_record(self, files: Mapping[str | None, CommitFile | None]) -> Job:
         disk, (file,) = self._context.disk, files.values()
         if file is None:
-            return ProbeJob(disk, self._path, PROBE_NAMES, 2)
+            return DiskJob(partial(probe_write, disk, self._path, PROBE_NAMES, 2))
         return RecordJob(disk, self._path, file)
 
     def _wrote_record(self, files: Mapping[str | None, object], error: OSError | None) -> None:

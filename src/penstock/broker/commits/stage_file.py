@@ -8,17 +8,19 @@ and no unfinished commit has.
 
 import os
 import re
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, sound_header
 from penstock.errors import StageDamaged
-from penstock.log.disk import Disk, File, read_file
+from penstock.log.disk import Disk, read_file
 from penstock.log.sealed import seal, unseal
 
+T = TypeVar("T")
 PROBE_NAMES = ("probe.stage.tmp", "probed.stage.tmp")
 _NAME = re.compile(r"(\d{16})\.stage")
 
@@ -83,104 +85,75 @@ def make_directory(disk: Disk, path: str) -> None:
         disk.sync_directory(os.path.dirname(path))
 
 
-class WriteJob:
-    """Puts a new stage on the disk. Who made the job removes what a failure leaves."""
+class DiskJob(Generic[T]):
+    """A call that waits for the disk. `answer` is what it returned."""
 
     teaches = False  # it is no sync of a log: SyncPool is to learn nothing from it
+    answer: T
 
-    def __init__(self, disk: Disk, path: str, line: bytes, body: bytes | bytearray) -> None:
-        self._disk = disk
-        self._path = path
-        self._line = line
-        self._body = body
+    def __init__(self, act: Callable[[], T]) -> None:
+        self._act = act
 
     def run(self) -> None:
-        disk, beside = self._disk, self._path + ".tmp"
-        directory = os.path.dirname(self._path)
-        make_directory(disk, directory)
-        with closing(disk.create(beside)) as file:
-            self._write(file)
-        disk.rename(beside, self._path)
-        disk.sync_directory(directory)
+        self.answer = self._act()
 
-    def _write(self, file: File) -> None:
-        line, body = self._line, memoryview(self._body)
+
+def write_stage(disk: Disk, path: str, line: bytes, body: bytes | bytearray) -> None:
+    """Put a new one on the disk. Who had it written removes what a failure leaves."""
+    directory, beside = os.path.dirname(path), path + ".tmp"
+    make_directory(disk, directory)
+    with closing(disk.create(beside)) as file:
         file.pwritev((line,), 0, len(line))
-        for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
-            piece = body[at : at + limits.STAGE_SLICE_BYTES]
+        for at, piece in _slices(body):
             file.pwritev((piece,), len(line) + at, len(piece))
         file.fdatasync()
+    disk.rename(beside, path)
+    disk.sync_directory(directory)
 
 
-class ProbeJob:
+def _slices(body: bytes | bytearray) -> Iterator[tuple[int, memoryview]]:
+    view = memoryview(body)
+    for at in range(0, len(view), limits.STAGE_SLICE_BYTES):
+        yield at, view[at : at + limits.STAGE_SLICE_BYTES]
+
+
+def probe_write(disk: Disk, directory: str, names: tuple[str, str], length: int) -> None:
     """Would a file of `length` bytes be written? The same steps, with zeros, under the second of
     these names in the end. A start removes what a crash leaves of it."""
-
-    teaches = False
-
-    def __init__(self, disk: Disk, directory: str, names: tuple[str, str], length: int) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._names = names
-        self._length = length
-
-    def run(self) -> None:
-        disk, directory = self._disk, self._directory
-        beside, path = (os.path.join(directory, name) for name in self._names)
-        make_directory(disk, directory)
-        try:
-            with closing(disk.create(beside)) as file:
-                file.allocate(0, self._length)
-                file.fdatasync()
-            disk.rename(beside, path)
-            disk.sync_directory(directory)
-        finally:
-            RemoveJob(disk, directory, list(self._names)).run()
+    beside, path = (os.path.join(directory, name) for name in names)
+    make_directory(disk, directory)
+    try:
+        with closing(disk.create(beside)) as file:
+            file.allocate(0, length)
+            file.fdatasync()
+        disk.rename(beside, path)
+        disk.sync_directory(directory)
+    finally:
+        RemoveJob(disk, directory, list(names)).run()
 
 
-class CompareJob:
-    """Does the stage hold just these batches? `same` is the answer."""
-
-    teaches = False
-
-    def __init__(self, disk: Disk, path: str, start: int, body: bytes) -> None:
-        self.same = False
-        self._disk = disk
-        self._path = path
-        self._start = start
-        self._body = body
-
-    def run(self) -> None:
-        body = memoryview(self._body)
-        with closing(self._disk.open(self._path)) as file:
-            if file.size() != self._start + len(body):
-                return
-            for at in range(0, len(body), limits.STAGE_SLICE_BYTES):
-                wanted = body[at : at + limits.STAGE_SLICE_BYTES]
-                found = bytearray(len(wanted))
-                file.pread_into(found, self._start + at)
-                if found != wanted:
-                    return
-            self.same = True
+def has_body(disk: Disk, path: str, start: int, body: bytes) -> bool:
+    """Does the stage hold just these batches?"""
+    with closing(disk.open(path)) as file:
+        if file.size() != start + len(body):
+            return False
+        for at, wanted in _slices(body):
+            found = bytearray(len(wanted))
+            file.pread_into(found, start + at)
+            if found != wanted:
+                return False
+        return True
 
 
-class LookJob:
+def read_through(disk: Disk, path: str) -> None:
     """Can all of a stage be read? One that is gone is no trouble."""
-
-    teaches = False
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-
-    def run(self) -> None:
-        if not self._disk.exists(self._path):
-            return
-        with closing(self._disk.open(self._path)) as file:
-            read = bytearray(limits.STAGE_SLICE_BYTES)
-            position = 0
-            while (count := file.pread_into(read, position)) > 0:
-                position += count
+    if not disk.exists(path):
+        return
+    with closing(disk.open(path)) as file:
+        read = bytearray(limits.STAGE_SLICE_BYTES)
+        position = 0
+        while (count := file.pread_into(read, position)) > 0:
+            position += count
 
 
 class ReadJob:

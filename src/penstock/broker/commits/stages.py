@@ -37,16 +37,17 @@ from penstock.broker.commits.apps import (
 from penstock.broker.commits.retry import Retries
 from penstock.broker.commits.stage_file import (
     PROBE_NAMES,
-    CompareJob,
-    LookJob,
-    ProbeJob,
+    DiskJob,
     RemoveJob,
     StageHead,
-    WriteJob,
+    has_body,
     head_line,
+    probe_write,
     read_head,
+    read_through,
     stage_file_name,
     stage_number,
+    write_stage,
 )
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Job, Syncs
@@ -155,8 +156,9 @@ class Stages:
             self.discard([other])
         self._add(stage)
 
-    def _look(self, files: Mapping[str, bool | None]) -> LookJob:
-        return LookJob(self._context.disk, os.path.join(self.path, *files))
+    def _look(self, files: Mapping[str, bool | None]) -> Job:
+        path = os.path.join(self.path, *files)
+        return DiskJob(partial(read_through, self._context.disk, path))
 
     def _looked(self, files: Mapping[str, bool | None], error: OSError | None) -> None:
         for name, needed in files.items():
@@ -286,25 +288,26 @@ class Stages:
                 self.remove_files([stage.file_name, stage.file_name + ".tmp"])
                 done(WriteRefused(stage.path, f"cannot be written: {error}"))
 
-        self._row.submit(WriteJob(self._context.disk, stage.path, line, body), ended)
+        write = partial(write_stage, self._context.disk, stage.path, line, body)
+        self._row.submit(DiskJob(write), ended)
 
-    def _probe(self, lengths: Mapping[int, object]) -> ProbeJob | None:
+    def _probe(self, lengths: Mapping[int, object]) -> Job | None:
         """The client has to send the stage again, and may be gone. Not where there is no room: a
         probe must not be what fills the disk."""
         (length,) = lengths
         if self._context.room_refusal(length):
             return None
-        return ProbeJob(self._context.disk, self.path, PROBE_NAMES, length)
+        return DiskJob(partial(probe_write, self._context.disk, self.path, PROBE_NAMES, length))
 
     def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
         path = stage.path
-        job = CompareJob(self._context.disk, path, stage.body_at, block.body)
+        job = DiskJob(partial(has_body, self._context.disk, path, stage.body_at, block.body))
 
         def ended(error: OSError | None) -> None:
             if error is not None:
                 self.note_unread(stage, error)
                 done(WriteRefused(path, f"cannot be read: {error}"))
-            elif job.same:
+            elif job.answer:
                 done(None)
             else:
                 done(StageExists(*stage.ref))
