@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.broker")
 
 
+Seen = dict[Topic | Channel, tuple[Any, int]]  # its use, and since when no more
+
+
 class IdleSweep:
     def __init__(self, broker: Broker, options: BrokerOptions) -> None:
         self._broker = broker
         self._topic_ns = options.idle_topic_delete_ns
         self._channel_ns = options.idle_channel_delete_ns
         self._backlog_too = options.idle_delete_backlog
-        self._seen: dict[Topic | Channel, tuple[Any, int]] = {}  # its use, and since when no more
+        self._before: Seen = {}  # as of the last sweep
+        self._seen: Seen = {}
         chosen = [ns for ns in (self._topic_ns, self._channel_ns) if ns]
         self._pause_ns = min(min(chosen, default=0) // 16, limits.IDLE_SWEEP_NS)
         self._next_ns = 0 if chosen else 1 << 62
@@ -49,32 +54,27 @@ class IdleSweep:
         if mono_ns < self._next_ns:
             return
         self._next_ns = mono_ns + self._pause_ns
-        before, self._seen = self._seen, {}
+        self._before, self._seen = self._seen, {}
         for topic in list(self._broker.topics.values()):
-            self._sweep_topic(topic, before, mono_ns)
+            self._sweep_topic(topic, mono_ns)
 
-    def _sweep_topic(self, topic: Topic, before: dict[Any, tuple[Any, int]], mono_ns: int) -> None:
+    def _sweep_topic(self, topic: Topic, mono_ns: int) -> None:
         channels = list(topic.channels.values())
         for channel in channels:
             busy = bool(channel.consumers)
-            idle_ns = self._idle_ns(channel, busy, channel.subscriptions, before, mono_ns)
+            idle_ns = self._idle_ns(channel, busy, channel.subscriptions, mono_ns)
             if 0 < self._channel_ns <= idle_ns and self._may_go(channel):
-                self._delete_channel(channel, idle_ns)
+                delete = partial(topic.delete_channel, channel.name)
+                _delete(f"{topic.name}:{channel.name}", "no consumer", idle_ns, delete)
         busy = any(channel.consumers for channel in channels)
         use = (topic.message_count, len(channels), sum(one.subscriptions for one in channels))
-        idle_ns = self._idle_ns(topic, busy, use, before, mono_ns)
+        idle_ns = self._idle_ns(topic, busy, use, mono_ns)
         if 0 < self._topic_ns <= idle_ns and self._may_all_go(topic):
-            self._delete_topic(topic, idle_ns)
+            delete = partial(self._broker.delete_topic, topic.name)
+            _delete(topic.name, "no publish and no consumer", idle_ns, delete)
 
-    def _idle_ns(
-        self,
-        one: Topic | Channel,
-        busy: bool,
-        use: Any,
-        before: dict[Any, tuple[Any, int]],
-        mono_ns: int,
-    ) -> int:
-        use_then, since_ns = before.get(one, (None, mono_ns))
+    def _idle_ns(self, one: Topic | Channel, busy: bool, use: Any, mono_ns: int) -> int:
+        use_then, since_ns = self._before.get(one, (None, mono_ns))
         if busy or use != use_then:
             since_ns = mono_ns
         self._seen[one] = (use, since_ns)
@@ -99,22 +99,14 @@ class IdleSweep:
             self._backlog_too or not (topic.depth or topic.uncommitted)
         )
 
-    def _delete_channel(self, channel: Channel, idle_ns: int) -> None:
-        topic = channel.topic
-        since = format_duration(idle_ns // limits.SECOND * limits.SECOND)
-        _log.info("%s:%s: no consumer for %s: it is deleted", topic.name, channel.name, since)
-        try:
-            topic.delete_channel(channel.name)
-        except StorageError as error:
-            _log.error("%s", error)  # the next sweep tries again
 
-    def _delete_topic(self, topic: Topic, idle_ns: int) -> None:
-        since = format_duration(idle_ns // limits.SECOND * limits.SECOND)
-        _log.info("%s: no publish and no consumer for %s: it is deleted", topic.name, since)
-        try:
-            self._broker.delete_topic(topic.name)
-        except StorageError as error:
-            _log.error("%s", error)
+def _delete(name: str, lacks: str, idle_ns: int, act: Callable[[], None]) -> None:
+    since = format_duration(idle_ns // limits.SECOND * limits.SECOND)
+    _log.info("%s: %s for %s: it is deleted", name, lacks, since)
+    try:
+        act()
+    except StorageError as error:
+        _log.error("%s", error)  # the next sweep tries again
 
 
 HOURS = 24
