@@ -44,7 +44,7 @@ from penstock.nsqd.http.arguments import (
     read_rate,
     read_settings,
 )
-from penstock.nsqd.http.deps import Ask, Call, answer_when_held, reason_of, unavailable
+from penstock.nsqd.http.deps import Ask, Call, reason_of, unavailable
 
 # --- verbs ---
 
@@ -59,8 +59,7 @@ def create(call: Call) -> None:
         if error is not None:
             raise unavailable(error)
         topic.channel(name)
-        answer_when_held(leaders, EMPTY, call.answer)
-        call.deps.soon()
+        call.answer_when_held(leaders, EMPTY)
 
     changes.ask_for_channel(topic, name, lambda error: call.go_on(lambda: go_on(error)))
 

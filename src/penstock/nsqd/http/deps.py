@@ -1,7 +1,7 @@
 """What nsqd's HTTP routes stand on, and what they share.
 
 A row of the table (`routes.py`) has a function of a `Call`: the request, and the way to its answer.
-Around it may be what several of them have in common: `changing`, `keeping`, `agreeing`.
+Around it may be what several of them have in common: `changing`, `agreeing`.
 """
 
 from __future__ import annotations
@@ -164,6 +164,15 @@ class Call:
 
         self.deps.topics.topic(name, lambda found: self.go_on(lambda: go_on(found)), shape)
 
+    def answer_when_held(self, leaders: Sequence[Leader], response: Response) -> None:
+        """To a change, and a turn follows from it. `leaders`: of the partitions, from before it."""
+
+        def done(error: PenstockError | None) -> None:
+            self.answer(response if error is None else error_response(unavailable(error)))
+
+        when_held(leaders, done)
+        self.deps.soon()
+
 
 Act = Callable[[Call], None]
 Respond = Callable[[Call], Response]
@@ -182,25 +191,13 @@ def is_valid(name: str) -> bool:
 # --- what routes have in common ---
 
 
-def changing(respond: Respond) -> Act:
-    """A route that changes something and whose answer is there when the function returns."""
+def changing(respond: Respond, keeps: bool = False) -> Act:
+    """A route that changes something at once. `keeps`: of what channel journals keep, and it is
+    answered when all replicas have it that need to."""
 
     def serve(call: Call) -> None:
-        call.answer(respond(call))
-        call.deps.soon()
-
-    return serve
-
-
-def keeping(respond: Respond) -> Act:
-    """The same of what channel journals keep: it is answered when all replicas have it that need
-    to."""
-
-    def serve(call: Call) -> None:
-        leaders = _leaders(call)
-        response = respond(call)
-        answer_when_held(leaders, response, call.answer)
-        call.deps.soon()
+        leaders = _leaders(call) if keeps else ()
+        call.answer_when_held(leaders, respond(call))
 
     return serve
 
@@ -224,8 +221,7 @@ def agreeing(
                 raise HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
             if error is not None:
                 raise unavailable(error)
-            answer_when_held(leaders, respond(call), call.answer)
-            call.deps.soon()
+            call.answer_when_held(leaders, respond(call))
 
         ask(call, lambda error: call.go_on(lambda: go_on(error)))
 
@@ -235,15 +231,6 @@ def agreeing(
 def _leaders(call: Call) -> Sequence[Leader]:
     topic = call.deps.broker.topics.get(call.parameters.get("topic", ""))
     return topic.leaders if topic is not None else ()
-
-
-def answer_when_held(leaders: Sequence[Leader], response: Response, answer: Answer) -> None:
-    """`leaders`: of the partitions, from before the change."""
-
-    def done(error: PenstockError | None) -> None:
-        answer(response if error is None else error_response(unavailable(error)))
-
-    when_held(leaders, done)
 
 
 # --- errors as answers ---

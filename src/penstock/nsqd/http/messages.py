@@ -53,7 +53,7 @@ from penstock.nsqd.http.arguments import (
     number,
     one_of,
 )
-from penstock.nsqd.http.deps import Call, answer_when_held, refusal
+from penstock.nsqd.http.deps import Call, refusal
 
 Row = dict[str, Any]
 Settle = Callable[[Channel, list[int]], operator.Work]
@@ -66,11 +66,8 @@ def finish_by_number(call: Call) -> None:
     id = message_number(call.parameters)
     leaders = _leaders(channel, partitions)
 
-    def done(_: None) -> None:
-        answer_when_held(leaders, EMPTY, call.answer)
-        call.deps.soon()
-
-    call.in_turns(_finish(channel, partitions, id), done)
+    work = _finish(channel, partitions, id)
+    call.in_turns(work, lambda _: call.answer_when_held(leaders, EMPTY))
 
 
 def fix_confirmed(call: Call) -> None:
@@ -83,9 +80,8 @@ def fix_confirmed(call: Call) -> None:
         leader.store_cursors()
         cursor = {"low": window.low, "next": window.next, "floor": window.floor}
         partitions[str(leader.number)] = cursor
-    call.deps.soon()
     response = json_response({**names_of(channel), "partitions": partitions})
-    answer_when_held(leaders, response, call.answer)
+    call.answer_when_held(leaders, response)
 
 
 def requeue_delayed(call: Call) -> None:
@@ -102,9 +98,8 @@ def settle(act: Settle, call: Call) -> None:
     leaders, work = _leaders(channel, partitions), act(channel, partitions)
 
     def done(count: int) -> None:
-        call.deps.soon()
         counts = {"settled": count, "left": channel.delayed}
-        answer_when_held(leaders, json_response({**names_of(channel), **counts}), call.answer)
+        call.answer_when_held(leaders, json_response({**names_of(channel), **counts}))
 
     call.in_turns(work, done)
 
@@ -143,8 +138,7 @@ def set_offset(call: Call) -> None:
             return
         leaders = _leaders(channel, list(offsets))
         channel.seek(offsets)
-        call.deps.soon()
-        answer_when_held(leaders, response, call.answer)
+        call.answer_when_held(leaders, response)
 
     call.in_turns(resolve(channel.topic, position, partitions), done)
 

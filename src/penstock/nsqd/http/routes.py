@@ -17,7 +17,7 @@ from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd.http import about, channels, config, log, messages, topics
 from penstock.nsqd.http.arguments import bad_partition, read_argument
-from penstock.nsqd.http.deps import Act, Call, Deps, agreeing, changing, keeping, unavailable
+from penstock.nsqd.http.deps import Act, Call, Deps, agreeing, changing, unavailable
 from penstock.nsqd.http.publish import HttpPublishing
 from penstock.nsqd.http.stages import Staging
 from penstock.wire.names import ANY
@@ -54,7 +54,7 @@ ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     # topics
     "/topic/create": (POST, topics.create),
     "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
-    "/topic/empty": (POST, keeping(topics.empty)),
+    "/topic/empty": (POST, changing(topics.empty, keeps=True)),
     "/topic/pause": (POST, agreeing(partial(topics.pause, True))),
     "/topic/unpause": (POST, agreeing(partial(topics.pause, False))),
     "/topic/partition/expand": (POST, agreeing(topics.expand)),
@@ -66,7 +66,7 @@ ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     # channels
     "/channel/create": (POST, channels.create),
     "/channel/delete": (POST, agreeing(channels.delete)),
-    "/channel/empty": (POST, keeping(channels.empty)),
+    "/channel/empty": (POST, changing(channels.empty, keeps=True)),
     "/channel/pause": (POST, agreeing(partial(channels.pause, True))),
     "/channel/unpause": (POST, agreeing(partial(channels.pause, False))),
     "/channel/skip": (POST, agreeing(partial(channels.skip, Skipped.begun))),
@@ -89,8 +89,8 @@ ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
     "/message/finish": (POST, messages.finish_by_number),
     # what is stored
     "/channel/messages": (GET, messages.listed),
-    "/channel/message/finish": (POST, keeping(messages.finish)),
-    "/channel/message/requeue": (POST, keeping(messages.requeue)),
+    "/channel/message/finish": (POST, changing(messages.finish, keeps=True)),
+    "/channel/message/requeue": (POST, changing(messages.requeue, keeps=True)),
     "/log/positions": (GET, log.positions),
     "/log/fetch": (GET, log.fetch),
     "/log/offset": (GET, log.offset),

@@ -51,7 +51,7 @@ from penstock.nsqd.http.arguments import (
     read_settings,
     read_truth,
 )
-from penstock.nsqd.http.deps import Call, answer_when_held
+from penstock.nsqd.http.deps import Call
 from penstock.wire.names import is_ephemeral
 
 PARTITION_NUM = "partition_num"
@@ -100,9 +100,8 @@ def concede(call: Call) -> None:
         for leader in leaders
         for start, end in leader.concede_damage()
     ]
-    call.deps.soon()
     response = json_response({"topic_name": topic.name, "conceded": rows})
-    answer_when_held(leaders, response, call.answer)
+    call.answer_when_held(leaders, response)
 
 
 # --- shape ---
