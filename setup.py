@@ -117,4 +117,6 @@ class BuildKernel(build_ext):
         note_times()
 
 
-setup(ext_modules=[] if WANTED == "later" else extensions(), cmdclass={"build_ext": BuildKernel})
+if __name__ == "__main__":  # Cython's processes import this module, since Python 3.14
+    modules = [] if WANTED == "later" else extensions()
+    setup(ext_modules=modules, cmdclass={"build_ext": BuildKernel})
