@@ -60,18 +60,16 @@ def _writing_about(here: Opened, found: ChannelState) -> str:
 def figures_of(channel: ChannelState) -> resource.Figures:
     given_up = words.number(channel.given_up)
     return {
-        **resource.plain({
-            "In": (words.rate(channel.in_rate), "published"),
-            "Out": (words.rate(channel.finish_rate), "finished"),
-            "Depth": (words.number(channel.depth), "messages wait"),
-            "In flight": (words.number(channel.in_flight), "at consumers"),
-            "Deferred": (words.number(channel.deferred), "not due yet"),
-            "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
-            "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
-            "Dead letters": (words.number(channel.dead_letters), f"wait; {given_up} since start"),
-        }),
+        "In": (words.rate(channel.in_rate), "published"),
+        "Out": (words.rate(channel.finish_rate), "finished"),
+        "Depth": (words.number(channel.depth), "messages wait"),
+        "In flight": (words.number(channel.in_flight), "at consumers"),
+        "Deferred": (words.number(channel.deferred), "not due yet"),
+        "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
+        "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
+        "Dead letters": (words.number(channel.dead_letters), f"wait; {given_up} since start"),
         "Oldest": resource.oldest_of(channel, ""),
-    }  # fmt: skip
+    }
 
 
 _NODES = [

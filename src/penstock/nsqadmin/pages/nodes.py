@@ -199,27 +199,27 @@ def _figures_of(node: NodeState | None) -> resource.Figures:
     slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")
     is_full = (free or 0) < (size or 0) * limits.ADMIN_DISK_FREE_SHARE
     is_slow = (slowest_s or 0) > limits.ADMIN_SYNC_SLOW_S
-    unknown = (*words.UNKNOWN, "") if found.document else ("–", "", "")
+    unknown = words.UNKNOWN if found.document else ("–", "")
     runs_s = _runs_s(found)
     return {
-        "In": (words.rate(found.in_rate), "published", ""),
-        "Out": (words.rate(found.out_rate), "finished", ""),
-        "Depth": (words.number(found.depth), "messages wait", ""),
+        "In": (words.rate(found.in_rate), "published"),
+        "Out": (words.rate(found.out_rate), "finished"),
+        "Depth": (words.number(found.depth), "messages wait"),
         "On disk": (words.size(found.stored_bytes),
-                    f"{words.size(found.unsynced_bytes)} not synced", "") if disk else unknown,
+                    f"{words.size(found.unsynced_bytes)} not synced") if disk else unknown,
         "Disk left": (
             words.size(free) if free is not None else "unknown",
             ("nearly full: " if is_full else "") + (f"of {words.size(size)}" if size else ""),
             "bad" if is_full else "",
         ),
-        "Last sync": (words.span(last_s) if last_s is not None else "none", "ago", "")
+        "Last sync": (words.span(last_s) if last_s is not None else "none", "ago")
         if disk else unknown,
         "Slowest sync": (
             words.span(slowest_s) if slowest_s else "none",
             "slow, last minute" if is_slow else "in the last minute",
             "warn" if is_slow else "",
         ) if disk else unknown,
-        "Runs for": (words.span(runs_s) if runs_s else "–", found.producer.version, ""),
+        "Runs for": (words.span(runs_s) if runs_s else "–", found.producer.version),
     }  # fmt: skip
 
 

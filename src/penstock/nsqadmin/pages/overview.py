@@ -237,15 +237,13 @@ def flow_of(snapshot: Snapshot) -> resource.Figures:
     oldest = resource.oldest_in(channels)
     where = f"{oldest.topic}/{oldest.name}" if oldest else ""
     return {
-        **resource.plain({
-            "In": (words.rate(snapshot.in_rate), "published"),
-            "Out": (words.rate(snapshot.finish_rate), "finished"),
-            "Depth": (words.number(snapshot.backlog), "messages wait"),
-            "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers"),
-            "Deferred": (words.number(sum(one.deferred for one in channels)), "not due yet"),
-        }),
+        "In": (words.rate(snapshot.in_rate), "published"),
+        "Out": (words.rate(snapshot.finish_rate), "finished"),
+        "Depth": (words.number(snapshot.backlog), "messages wait"),
+        "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers"),
+        "Deferred": (words.number(sum(one.deferred for one in channels)), "not due yet"),
         "Oldest": resource.oldest_of(oldest, where, "unfinished message"),
-    }  # fmt: skip
+    }
 
 
 def facts_of(snapshot: Snapshot) -> resource.Figures:
@@ -260,7 +258,10 @@ def facts_of(snapshot: Snapshot) -> resource.Figures:
     last_s = [one["last_sync_seconds_ago"] for one in disks
               if one.get("last_sync_seconds_ago") is not None]  # fmt: skip
     topics = sum(not one.is_internal for one in snapshot.topics.values())
-    plain = {
+    down = len(nodes) - up
+    said = f"{down} down" if down else "answer"
+    return {
+        "Nodes": (f"{up} of {len(nodes)}", said, "bad" if down else ""),
         "Timeouts": (words.rate(sum(one.timeout_rate for one in channels)), "came back"),
         "Not synced": (words.size(unsynced), "not on disk yet") if disks else words.UNKNOWN,
         "Last sync": (
@@ -271,6 +272,3 @@ def facts_of(snapshot: Snapshot) -> resource.Figures:
         "Topics": (words.number(topics), words.count(len(channels), "channel")),
         "Consumers": (words.number(sum(one.clients for one in channels)), "connected"),
     }  # fmt: skip
-    down = len(nodes) - up
-    said = (f"{up} of {len(nodes)}", f"{down} down" if down else "answer", "bad" if down else "")
-    return {"Nodes": said, **resource.plain(plain)}

@@ -19,8 +19,7 @@ from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
-Figures = Mapping[str, tuple[str, str, str]]  # a number, a word about it, and its level
-
+Figures = Mapping[str, tuple[str, ...]]  # a number, a word about it, its level if it stands out
 
 _KINDS = ("node", "topic", "channel")
 
@@ -215,23 +214,19 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     return f"{said} Not on {left}." if left else said
 
 
-def oldest_of(channel: ChannelState | None, where: str, note: str = "unfinished"
-              ) -> tuple[str, str, str]:  # fmt: skip
+def oldest_of(
+    channel: ChannelState | None, where: str, note: str = "unfinished"
+) -> tuple[str, ...]:
     """The figure of the oldest unfinished message, which stands out when it is old."""
     if channel is not None and not channel.tells_age:
-        return (*words.UNKNOWN, "")
+        return words.UNKNOWN
     if channel is None or not channel.oldest_s:
-        return "none", note, ""
-    is_old = channel.oldest_s > limits.ADMIN_OLD_S
-    if is_old:
-        note = f"old: in {where}" if where else "old"
-    return words.span(channel.oldest_s), note, "warn" if is_old else ""
+        return "none", note
+    age = words.span(channel.oldest_s)
+    if channel.oldest_s <= limits.ADMIN_OLD_S:
+        return age, note
+    return age, f"old: in {where}" if where else "old", "warn"
 
 
 def oldest_in(channels: Sequence[ChannelState]) -> ChannelState | None:
     return max(channels, key=lambda one: (one.oldest_s, one.tells_age), default=None)
-
-
-def plain(figures: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str, str]]:
-    """Those that never stand out."""
-    return {name: (*pair, "") for name, pair in figures.items()}

@@ -54,19 +54,17 @@ def _gone(here: Opened) -> None:
 def figures_of(topic: TopicState) -> resource.Figures:
     oldest = resource.oldest_in(list(topic.channels.values()))
     return {
-        **resource.plain({
-            "In": (words.rate(topic.in_rate), f"{words.size(topic.byte_rate)}/s"),
-            "Out": (words.rate(topic.finish_rate), "finished"),
-            "Depth": (words.number(topic.backlog), "messages wait"),
-            "In flight": (words.number(topic.in_flight), "at consumers"),
-            "Deferred": (words.number(topic.deferred), "not due yet"),
-            "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
-            "On disk": (
-                words.size(topic.stored_bytes),
-                f"{words.size(topic.unsynced_bytes)} not synced" if not topic.without_disk
-                else f"without {words.count(topic.without_disk, 'node')} that do not tell",
-            ) if topic.tells_disk else words.UNKNOWN,
-        }),
+        "In": (words.rate(topic.in_rate), f"{words.size(topic.byte_rate)}/s"),
+        "Out": (words.rate(topic.finish_rate), "finished"),
+        "Depth": (words.number(topic.backlog), "messages wait"),
+        "In flight": (words.number(topic.in_flight), "at consumers"),
+        "Deferred": (words.number(topic.deferred), "not due yet"),
+        "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
+        "On disk": (
+            words.size(topic.stored_bytes),
+            f"{words.size(topic.unsynced_bytes)} not synced" if not topic.without_disk
+            else f"without {words.count(topic.without_disk, 'node')} that do not tell",
+        ) if topic.tells_disk else words.UNKNOWN,
         "Oldest": resource.oldest_of(oldest, oldest.name if oldest else ""),
     }  # fmt: skip
 
