@@ -8,13 +8,12 @@ people type become places that they know.
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.messages import Log, LogAddress, preview
-from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
@@ -55,12 +54,7 @@ def letter_of(node: str, row: Mapping[str, Any]) -> Letter:
     return Letter(node, topic, int(row.get("partition", 0)), int(row["offset"]))
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Messages of one state, by node, and what the nodes said that could not tell."""
-
-    messages: Mapping[str, Sequence[Mapping[str, Any]]]
-    errors: tuple[str, ...] = ()
+Listed = Asked[Sequence[Mapping[str, Any]]]  # messages of one state
 
 
 class Move(NamedTuple):
@@ -113,38 +107,38 @@ class ChannelMessages:
     async def messages(
         self, nodes: Iterable[str], state: str, most: int = limits.ADMIN_LISTED
     ) -> Listed:
+        """Also when no node can tell."""
         query = self._names | {"state": state, "limit": str(most)}
 
         async def ask(node: str) -> Any:
             return (await self._upstream.get(node, "/channel/messages", query))["messages"]
 
         try:
-            asked = await self._upstream.ask(NSQD, nodes, ask)
+            return await self._upstream.ask(NSQD, nodes, ask)
         except UpstreamFailed as error:
-            return Listed({}, error.errors)
-        return Listed(asked.answers, asked.errors)
+            return Asked({}, error.failed)
 
     async def bodies(self, listed: Listed) -> Mapping[Letter, str]:
         """Those of the dead letters listed, each in a line. None is read twice."""
         wanted = {
             letter_of(node, one)
-            for node, found in listed.messages.items() for one in found
+            for node, found in listed.answers.items() for one in found
         }  # fmt: skip
         self._bodies = {key: text for key, text in self._bodies.items() if key in wanted}
-        await asyncio.gather(*(self._read(*key) for key in wanted - self._bodies.keys()))
+        await asyncio.gather(*map(self._read, wanted - self._bodies.keys()))
         return self._bodies
 
-    async def _read(self, node: str, topic: str, partition: int, offset: int) -> None:
-        letter, hidden = Letter(node, topic, partition, offset), self._hidden
+    async def _read(self, letter: Letter) -> None:
+        node, topic, partition, offset = letter
         async with self._reading:
             try:
-                log = Log(self._upstream, node, topic, hidden, partition)
+                log = Log(self._upstream, node, topic, self._hidden, partition)
                 found = await log.message(offset)
             except PenstockError as error:
                 self._bodies[letter] = f"its body can't be read: {error}"
                 return
-        text = preview(found.body) if found is not None else "its body is not stored any more"
-        self._bodies[letter] = text
+        gone = "its body is not stored any more"
+        self._bodies[letter] = gone if found is None else preview(found.body)
 
     async def finish(self, held: Iterable[HeldMessage]) -> str:
         return await self._each(held, "/channel/message/finish", {})
@@ -249,7 +243,7 @@ async def _in_channel(
     is_whole = True
     inside, most = ChannelMessages(upstream, topic, channel), limits.LISTED_MESSAGES_MAX
     for state in states:
-        listed = (await inside.messages([node], state, most)).messages.get(node)
+        listed = (await inside.messages([node], state, most)).answers.get(node)
         found = next((one for one in listed or () if one["id"] == message_id), None)
         if found is not None:
             return Standing(channel, _LISTS[state], _detail(found))

@@ -43,7 +43,6 @@ class UpstreamFailed(PenstockError):
     ) -> None:
         super().__init__(f"failed to query any {kind}: " + "\n".join(errors))
         self.kind = kind
-        self.errors = tuple(errors)
         self.failed = dict(failed or {})
 
     @property

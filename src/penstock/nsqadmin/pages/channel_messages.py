@@ -134,8 +134,7 @@ class _Messages(_OfChannel):
 
     async def _rows(self) -> list[Row]:
         state = self._state
-        nodes = self._nodes()
-        listed = await self._channel.messages(nodes, state) if nodes else Listed({})
+        listed = await self._channel.messages(self._nodes(), state)
         if state != self._state:
             return await self._rows()  # somebody wants to see others meanwhile
         bodies = await self._channel.bodies(listed) if state == DEAD else {}
@@ -143,7 +142,7 @@ class _Messages(_OfChannel):
         return [
             self._row(node, state, message)
             | ({"about": _why(message, bodies[letter_of(node, message)])} if state == DEAD else {})
-            for node, messages in listed.messages.items()
+            for node, messages in listed.answers.items()
             for message in messages
         ]
 
@@ -209,7 +208,7 @@ class _Messages(_OfChannel):
 
 def _note(state: str, listed: Listed) -> str:
     parts = [_EXPLAINED[state]]
-    if any(len(found) >= limits.ADMIN_LISTED for found in listed.messages.values()):
+    if any(len(found) >= limits.ADMIN_LISTED for found in listed.answers.values()):
         parts.append(f"Only the first {limits.ADMIN_LISTED} of a node are shown.")
     parts += [f"A node can't tell: {error}." for error in listed.errors]
     return " ".join(parts)
