@@ -6,7 +6,7 @@ Every document of `/api` has a `message`: "" or a warning. An error is `{"messag
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import Request
@@ -32,31 +32,24 @@ class ApiError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+
+
+# What handlers raise on purpose: the status and the message that it becomes.
+ANSWERS: dict[type[Exception], Callable[[Any], tuple[int, str]]] = {
+    ApiError: lambda error: (error.status, str(error)),
+    UpstreamFailed: lambda error: (502, f"UPSTREAM_ERROR: {error}"),
+    LoginWanted: lambda error: (401, "UNAUTHORIZED"),
+    Forbidden: lambda error: (403, "FORBIDDEN"),
+    NotFound: lambda error: (404, f"{error.kind.upper()}_NOT_FOUND"),
+    OfCluster: lambda error: (409, f"OF_CLUSTER: {error}"),
+    StoreFailed: lambda error: (503, f"STORE_FAILED: {error}"),
+}
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """The answer to whatever a handler has raised on purpose."""
-    if isinstance(error, ApiError):
-        status, message = error.status, error.message
-    elif isinstance(error, UpstreamFailed):
-        status, message = 502, f"UPSTREAM_ERROR: {error}"
-    elif isinstance(error, LoginWanted):
-        status, message = 401, "UNAUTHORIZED"
-    elif isinstance(error, Forbidden):
-        status, message = 403, "FORBIDDEN"
-    elif isinstance(error, NotFound):
-        status, message = 404, f"{error.kind.upper()}_NOT_FOUND"
-    elif isinstance(error, OfCluster):
-        status, message = 409, f"OF_CLUSTER: {error}"
-    elif isinstance(error, StoreFailed):
-        status, message = 503, f"STORE_FAILED: {error}"
-    else:
-        raise error
+    answer = next(ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS)
+    status, message = answer(error)
     return JSONResponse({"message": message}, status)
-
-
-HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, OfCluster, StoreFailed)
 
 
 def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:

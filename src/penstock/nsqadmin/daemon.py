@@ -200,7 +200,7 @@ def make_app(deps: Deps) -> FastAPI:
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)
 
-    for kind in api.HANDLED:
+    for kind in api.ANSWERS:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
     site.add(app, deps)
