@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.nsqadmin.upstream import NsqdAddress
+from penstock.nsqadmin.upstream import NsqdAddress, whole
 
 Row = dict[str, Any]
 
@@ -103,7 +103,7 @@ def counter(nodes: Iterable[NodeStats]) -> Row:
                     "node": one.node,
                     "topic_name": row["topic_name"],
                     "channel_name": part["channel_name"],
-                    "message_count": _count(part, "message_count"),
+                    "message_count": whole(part, "message_count"),
                 }
     return found
 
@@ -159,10 +159,10 @@ def _document(
 
 def _counted(row: Row, key: str) -> int:
     if key == "delivery_msg_count":
-        return sum(_count(row, one) for one in _LOCAL_COUNTS)
+        return sum(whole(row, one) for one in _LOCAL_COUNTS)
     if key == "client_count":
-        return _count(row, key) or len(row.get("clients") or ())
-    return _count(row, key)
+        return whole(row, key) or len(row.get("clients") or ())
+    return whole(row, key)
 
 
 def _client_row(node: NodeStats, row: Row) -> Row:
@@ -181,12 +181,12 @@ def _e2e(rows: list[Row], names: Row, host: str) -> Row:
     by_quantile: dict[float, list[tuple[float, int]]] = {}
     for told in given:
         for one in told.get("percentiles") or ():
-            pair = one.get("value", 0), _count(told, "count")
+            pair = one.get("value", 0), whole(told, "count")
             by_quantile.setdefault(one.get("quantile", 0), []).append(pair)
     percentiles = [_percentile(quantile, by_quantile[quantile], host != "*")
                    for quantile in sorted(by_quantile, reverse=True)]  # fmt: skip
     return {
-        "count": sum(_count(one, "count") for one in given),
+        "count": sum(whole(one, "count") for one in given),
         "percentiles": percentiles or None,
         "topic": names["topic_name"] if rows else "",
         "channel": names.get("channel_name", "") if rows else "",
@@ -205,11 +205,6 @@ def _percentile(quantile: float, found: list[tuple[float, int]], is_of_one: bool
         "average": values[0] if is_of_one else mean,
         "count": count,
     }
-
-
-def _count(row: Mapping[str, Any], key: str) -> int:
-    value = row.get(key)
-    return value if isinstance(value, int) else 0
 
 
 def _host(part: Row) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin.replication import Replication
-from penstock.nsqadmin.upstream import NsqdAddress
+from penstock.nsqadmin.upstream import NsqdAddress, whole
 
 Row = Mapping[str, Any]
 
@@ -240,7 +240,7 @@ class NodeState:
 
     @property
     def start_s(self) -> int:
-        return _int(self.document, "start_time")
+        return whole(self.document, "start_time")
 
     def row(self, topic: str, channel: str = "") -> Row | None:
         """Of its `/stats`; None when it does not have it."""
@@ -426,7 +426,7 @@ def _is_led_elsewhere(epochs: Mapping[tuple[str, int], int], topic: str, row: Ro
 
 def _add_counts(state: Any, row: Row, fields: Iterable[str], keys: Mapping[str, str]) -> None:
     for name in fields:
-        setattr(state, name, getattr(state, name) + _int(row, keys[name]))
+        setattr(state, name, getattr(state, name) + whole(row, keys[name]))
 
 
 def _add_topic(topic: TopicState, node: NodeState, row: Row) -> None:
@@ -442,7 +442,7 @@ def _add_topic(topic: TopicState, node: NodeState, row: Row) -> None:
 def _add_channel(channel: ChannelState, node: NodeState, row: Row) -> None:
     _add_place(channel, node, row)
     _add_counts(channel, row, _OF_CHANNEL, _OF_CHANNEL)
-    channel.clients += _int(row, "client_count") or len(row.get("clients") or ())
+    channel.clients += whole(row, "client_count") or len(row.get("clients") or ())
     channel.dead_letter_topic = channel.dead_letter_topic or str(row.get("dead_letter_topic", ""))
     age_s = row.get("oldest_age_seconds")
     channel.tells_age = channel.tells_age or "oldest_age_seconds" in row
@@ -466,20 +466,20 @@ class _Rates:
         self.is_known = (
             earlier is not None
             and node.is_up
-            and node.start_s == _int(earlier.document, "start_time")
+            and node.start_s == whole(earlier.document, "start_time")
             and self.span_s >= _RATE_SPAN_MIN_S
         )
 
     def of(self, row: Row, last: Row, key: str) -> float:
         if not self.is_known or not last:
             return 0.0
-        return max(0.0, (_int(row, key) - _int(last, key)) / self.span_s)
+        return max(0.0, (whole(row, key) - whole(last, key)) / self.span_s)
 
     def left(self, row: Row, last: Row) -> float:
         """What left a channel: what came less what it holds more."""
         if not self.is_known or not last:
             return 0.0
-        held = sum(_int(row, key) - _int(last, key) for key in _HELD.values())
+        held = sum(whole(row, key) - whole(last, key) for key in _HELD.values())
         return max(0.0, self.of(row, last, "message_count") - held / self.span_s)
 
 
@@ -488,11 +488,6 @@ def _pairs(row: Row, last: Row, below: str, name: str) -> Iterator[tuple[Row, Ro
     earlier = {one.get(name, ""): one for one in last.get(below) or ()}
     for one in row.get(below) or ():
         yield one, earlier.get(one.get(name, ""), {})
-
-
-def _int(row: Row, key: str) -> int:
-    value = row.get(key)
-    return value if isinstance(value, int) else 0
 
 
 # --- partitions ---

@@ -282,7 +282,7 @@ def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -
 
 def _of_row(row: Mapping[str, Any]) -> NsqdAddress:
     texts: dict[str, Any] = {name: str(row.get(name) or "") for name in _TEXTS}
-    return NsqdAddress(**texts, tcp_port=_port(row, "tcp_port"), http_port=_port(row, "http_port"))
+    return NsqdAddress(**texts, tcp_port=whole(row, "tcp_port"), http_port=whole(row, "http_port"))
 
 
 def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
@@ -314,7 +314,8 @@ def _names(stats: Mapping[str, Any]) -> list[str]:
     return [str(row.get("topic_name", "")) for row in stats.get("topics") or ()]
 
 
-def _port(row: Mapping[str, Any], key: str) -> int:
+def whole(row: Mapping[str, Any], key: str) -> int:
+    """The number that a daemon says under this name; 0 of one that it does not say."""
     value = row.get(key)
     return value if isinstance(value, int) else 0
 
