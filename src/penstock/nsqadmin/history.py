@@ -23,7 +23,6 @@ import itertools
 import logging
 import math
 import operator
-import os
 import sqlite3
 from array import array
 from collections import deque
@@ -33,7 +32,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
-from penstock.nsqadmin.store import FileDamaged
+from penstock.nsqadmin.store import opened
 
 log = logging.getLogger("penstock.nsqadmin.history")
 
@@ -77,19 +76,11 @@ class History:
     """`take` every snapshot; `flush` writes, and is called by `take` when a minute has ended."""
 
     def __init__(self, directory: Path, retention_s: float) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / "history.db"
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._path = path
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
+        self._path = directory / "history.db"
+        with opened(self._path, "charts") as self._db:
             self._db.execute("PRAGMA synchronous=NORMAL")  # charts may lose their last minute
             self._db.executescript(_SCHEMA)
             self._ids: dict[str, int] = dict(self._db.execute("SELECT name, id FROM series"))
-        except sqlite3.Error as error:
-            self._db.close()
-            raise FileDamaged(path, error, "charts then begin again") from error
         self.troubles: list[str] = []  # why nothing is kept, for the pages
         self._retention_minutes = max(1, int(retention_s // _MINUTE_S))
         self._recent = Recent()

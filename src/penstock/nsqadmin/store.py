@@ -32,7 +32,8 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,20 @@ class FileDamaged(PenstockError):
             f" and its -wal and -shm away: {loss}"
         )
         super().__init__(f"{path} can't be used ({error}); {todo}")
+
+
+@contextmanager
+def opened(path: Path, loss: str) -> Iterator[sqlite3.Connection]:
+    """A private database; FileDamaged when what is done to it first can't be done."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        yield db
+    except sqlite3.Error as error:
+        db.close()
+        raise FileDamaged(path, error, f"{loss} then begin again") from error
 
 
 class DataPathLock:
@@ -164,21 +179,13 @@ class Entry(NamedTuple):
 
 class Store:
     def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = directory / "admin.db"
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._clock_s = clock_s
         self._ended: set[str] = set()  # sessions that could not be taken out of the file
-        self._db = sqlite3.connect(self._path, timeout=10, isolation_level=None)
-        try:
-            self._open()
-        except sqlite3.Error as error:
-            self._db.close()
-            loss = "users and the audit log then begin again"
-            raise FileDamaged(self._path, error, loss) from error
+        with opened(self._path, "users and the audit log") as self._db:
+            self._prepare()
 
-    def _open(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
+    def _prepare(self) -> None:
         self._db.execute("PRAGMA synchronous=FULL")  # an action that is not in the log has not been
         self._db.executescript(_SCHEMA)
         if "claimed" not in {row[1] for row in self._db.execute("PRAGMA table_info(sessions)")}:
