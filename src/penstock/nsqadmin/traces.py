@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 def statement(tables: Sequence[str], wanted: Wanted, places: Iterable[Place]) -> str:
     """Over the views `tables`. `places` are where the log says that its messages stand."""
     whole = " UNION ALL ".join(f"SELECT * FROM {name}" for name in tables)
-    days = f"date >= DATE '{first_day(wanted).isoformat()}'" if wanted.is_bounded else "true"
+    days = f"date >= DATE '{first_day(wanted)}'" if wanted.is_bounded else "true"
     mine = _is_mine(wanted)
     known = ['SELECT topic, partition, "offset" FROM mine']
     known += [
@@ -247,33 +247,32 @@ class Seeker:
         self.tables = tuple(tables)
         self._ask = ask
         self._only = only
+        self._is_alone = len(self._nodes) == 1 and len(self.tables) <= 1
         self._searches: dict[str, Search] = {}
         self._tabled: list[Event] = []
-        self.log_notes: list[str] = []
-        self.table_notes: list[str] = []
+        self._notes: list[str] = []
 
     def life(self) -> Life:
         """What is known so far."""
-        alone = len(self._nodes) == 1 and len(self.tables) <= 1
-        places = places_of(self._tabled) if alone else set()
+        places = places_of(self._tabled) if self._is_alone else set()
         logged = [(node, event) for node, search in self._searches.items()
                   for event in search.events(places)]  # fmt: skip
         tabled = [one for one in self._tabled if self._only.takes(one)]
-        return Life(merged(logged, tabled), self.log_notes + self.table_notes)
+        return Life(merged(logged, tabled), self._notes)
 
     # --- the log ---
 
     async def look_in_log(self) -> None:
         await asyncio.gather(*(self._noting(node, self._of_node(node)) for node in self._nodes))
         if not self._nodes:
-            self.log_notes.append("no nsqd answers")
+            self._notes.append("no nsqd answers")
 
     async def _noting(self, node: str, work: Awaitable[None]) -> None:
         try:
             await work
         except PenstockError as error:
             self.failures.append(f"the log of {node} can't be read: {error}")
-            self.log_notes.append(self.failures[-1])
+            self._notes.append(self.failures[-1])
 
     async def _of_node(self, node: str) -> None:
         log_, at_ms = Log(self._upstream, node, TOPIC), self._ask.from_ms
@@ -283,19 +282,17 @@ class Seeker:
         except FetchFailed as error:
             if error.status != 404 or isinstance(error, NotOffered):
                 raise
-            self.log_notes.append(f"{node} has not traced anything")
+            self._notes.append(f"{node} has not traced anything")
             return
         extent = await log_.extent()
         if 0 < extent.earliest == offset:
-            self.log_notes.append(f"the log of {node} may no longer hold the beginning")
+            self._notes.append(f"the log of {node} may no longer hold the beginning")
         search = self._searches[node] = Search(self._ask.message_id, self._ask.trace_id, self._only)
         left = self._bytes_max
         async for some in log_.walk(extent, offset, extent.end):
             if left <= 0:
                 read = self._bytes_max // limits.MIB
-                self.log_notes.append(
-                    f"of the log of {node} the first {read} MiB were read, not all"
-                )
+                self._notes.append(f"of the log of {node} the first {read} MiB were read, not all")
                 break
             search.feed([one.body for one in some])
             left -= sum(len(one.body) for one in some)
@@ -315,31 +312,26 @@ class Seeker:
         if not self.tables:
             return
         names = {f"trace_{number}": path for number, path in enumerate(self.tables)}
-        alone = len(self._nodes) == 1 and len(self.tables) == 1
-        places: set[Place] = set()
-        if alone:
-            for search in self._searches.values():
-                places |= places_of(search.events())
+        searches = self._searches.values() if self._is_alone else ()
+        places = {place for search in searches for place in places_of(search.events())}
         sql = statement(tuple(names), self._ask, places)
         rows_max = limits.ADMIN_TRACE_EVENTS
         async with _asking:
             reply = await console.ask(Question(sql, [], [], rows_max, tables=names))
         if reply.error:
-            self.table_notes.append(f"the table can't be read: {reply.error}")
+            self._notes.append(f"the table can't be read: {reply.error}")
             return
         try:
             self._tabled = [event_of(row) for row in reply.rows]
         except QueryRefused as error:
-            self.table_notes.append(str(error))
+            self._notes.append(str(error))
         if reply.is_cut:
-            self.table_notes.append(f"the table has more events than the {rows_max:,} shown")
+            self._notes.append(f"the table has more events than the {rows_max:,} shown")
 
     @property
     def nothing(self) -> str:
         """Where it was looked for, when nobody has it."""
-        since = "" if not self._ask.is_bounded else (
-            f", from {first_day(self._ask).isoformat()} on"
-        )  # fmt: skip
+        since = f", from {first_day(self._ask)} on" if self._ask.is_bounded else ""
         if not self.tables:
             return (
                 "The log has nothing of it. Was it traced, and does _trace still hold that time?"
