@@ -11,7 +11,7 @@ from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.actions import Actions, NotCertain, OfCluster, Operation, StillRegistered
+from penstock.nsqadmin.actions import Actions, NotDeleted, OfCluster, Operation
 from penstock.nsqadmin.api import error_response
 from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
 
@@ -121,7 +121,7 @@ def test_no_topic_is_taken_off_one_node_of_a_cluster(
 
 
 def test_only_what_no_nsqd_has_is_forgotten(site: Site) -> None:
-    with pytest.raises(StillRegistered, match=r"has registered orders"):
+    with pytest.raises(NotDeleted, match=r"has registered orders"):
         site.act(lambda actions: actions.forget("orders"))
     assert site.act(lambda actions: actions.forget("idle")) == ""
     assert site.calls.posts() == [("lookupd", "/topic/delete?topic=idle")]
@@ -134,7 +134,7 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
         actions._upstream.lookupds = (site.lookupd.address, "127.0.0.1:1")
         return actions.forget("idle")
 
-    with pytest.raises(NotCertain, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(NotDeleted, match=r"127\.0\.0\.1:1"):
         site.act(forget)
     assert site.calls.posts() == []
 

@@ -29,28 +29,12 @@ _DONE = {"pause": "paused", "unpause": "unpaused", "empty": "emptied", "delete":
          "create": "made", "tombstone": "tombstoned"}  # fmt: skip
 
 
-class StillRegistered(PenstockError):
-    """A topic that was taken for one that no nsqd has is registered for one."""
-
-    def __init__(self, topic: str, address: str) -> None:
-        super().__init__(f"not deleted: {address} has registered {topic}; delete it on its page")
+class NotDeleted(PenstockError):
+    """More might be lost than was meant."""
 
 
-class NotCertain(PenstockError):
-    """Somebody who may know an nsqd of the topic can't be asked."""
-
-    def __init__(self, topic: str, why: str) -> None:
-        super().__init__(f"not deleted: whether an nsqd has {topic} is not certain: {why}")
-
-
-class OfCluster(PenstockError):
+class OfCluster(NotDeleted):
     """It would delete a topic on one node, and there deletes it on all."""
-
-    def __init__(self, topic: str, address: str) -> None:
-        super().__init__(
-            f"not deleted: {address} is a node of a cluster, which would delete {topic} everywhere;"
-            " drain the node (penstock cluster drain) to move what it has"
-        )
 
 
 class Operation(NamedTuple):
@@ -93,7 +77,7 @@ class Actions:
         return Operation(Role.DESTROY, names, _names(topic, channel), run)
 
     def forget(self, topic: str) -> Operation:
-        """Delete a topic that no nsqd has, on the lookupds. StillRegistered, NotCertain."""
+        """Delete a topic that no nsqd has, on the lookupds. NotDeleted."""
         run = partial(self._forget, topic)
         return Operation(Role.DESTROY, ("delete_topic",), _names(topic), run)
 
@@ -162,10 +146,12 @@ class Actions:
     async def _forget(self, topic: str) -> str:
         producers, missed = await self._upstream.producers()
         if missed:
-            raise NotCertain(topic, missed.removeprefix("WARNING: "))
+            why = missed.removeprefix("WARNING: ")
+            raise NotDeleted(f"not deleted: whether an nsqd has {topic} is not certain: {why}")
         for producer in producers:
             if topic in dict(producer.topics):
-                raise StillRegistered(topic, producer.address)
+                where = f"{producer.address} has registered {topic}"
+                raise NotDeleted(f"not deleted: {where}; delete it on its page")
         return await self._on_lookupds("/topic/delete", _names(topic))
 
     async def _tombstone(self, node: str, topic: str) -> str:
@@ -173,7 +159,10 @@ class Actions:
         said = [missed]
         await self._alive([producer.address])
         if not is_ephemeral(topic) and await self._is_of_cluster(producer.address):
-            raise OfCluster(topic, producer.address)
+            raise OfCluster(
+                f"not deleted: {node} is a node of a cluster, which would delete {topic}"
+                " everywhere; drain the node (penstock cluster drain) to move what it has"
+            )
         if self._upstream.lookupds:
             said.append(await self._tombstoned(topic, producer))
         said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
