@@ -18,7 +18,6 @@ from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.pages import (
     audit,
-    channel,
     connections,
     diagnostics,
     downloads,
@@ -44,7 +43,7 @@ PAGES = (
     Page("/", "Overview", overview.draw),
     Page("/topics", "Topics", topics.Topics),
     Page("/topics/{topic}", "{topic}", topic.draw, check_exists),
-    Page("/topics/{topic}/{channel}", "{topic}/{channel}", channel.draw, check_exists),
+    Page("/topics/{topic}/{channel}", "{topic}/{channel}", topic.draw_channel, check_exists),
     Page("/messages/{topic}", "Messages of {topic}", messages.draw, messages.check),
     Page("/nodes", "Nodes", nodes.draw_all),
     Page("/nodes/{address}", "{address}", nodes.draw, nodes.check),
