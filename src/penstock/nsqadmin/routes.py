@@ -17,21 +17,10 @@ from penstock.command.flags import LOG_LEVELS, Kind
 from penstock.errors import ConfigError, FetchFailed
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
-from penstock.nsqadmin import access, aggregate, traces
+from penstock.nsqadmin import access, aggregate, api, traces
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS, Operation
-from penstock.nsqadmin.api import (
-    ApiError,
-    Document,
-    body_of,
-    changed,
-    document_of,
-    node_rows,
-    node_stats,
-    origin,
-    saved,
-    viewed,
-)
+from penstock.nsqadmin.api import ApiError, Document, document_of, node_stats, origin
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.diagnostics import ACTION, DiagnosticsBusy, Kept
 from penstock.nsqadmin.gate import Forbidden
@@ -57,7 +46,7 @@ class Call(NamedTuple):
     async def perform(self, operation: Operation) -> Document:
         """Do it, write it down, and notify; it may take more than the route itself."""
         role, names, about, run = operation
-        caller = changed(self.deps, self.request, role)
+        caller = api.changed(self.deps, self.request, role)
         audit, came = self.deps.audit, origin(self.request)
         return {"message": await audit.perform(caller, names, about, run, origin=came)}
 
@@ -121,7 +110,7 @@ async def _stats_of(
 async def nodes(call: Call) -> Document:
     """Every nsqd."""
     found, warning = await call.deps.upstream.producers()
-    return {"nodes": node_rows(found), "message": warning}
+    return {"nodes": api.node_rows(found), "message": warning}
 
 
 async def node(call: Call, node: str) -> Document:
@@ -318,7 +307,7 @@ def _seconds(text: str) -> int:
 
 
 def _download(kept: Kept) -> Response:
-    headers = saved(kept.name) | {
+    headers = api.saved(kept.name) | {
         "Content-Length": str(kept.size),
         "Cache-Control": "no-store",
         "Content-Encoding": "identity",  # it is packed: nobody has to do it again
@@ -341,7 +330,7 @@ async def config(call: Call, option: str) -> Response:
 
 async def configure(call: Call, option: str) -> Response:
     """Change nsqlookupd_http_addresses or log_level."""
-    body = await body_of(call.request, "INVALID_VALUE")
+    body = await api.body_of(call.request, "INVALID_VALUE")
     if not body:
         raise ApiError(413, "INVALID_VALUE")
     if option not in _WRITABLE:
@@ -495,7 +484,7 @@ def _checked(deps: Deps, request: Request, route: Route) -> Call:
         remote = request.client.host if request.client else ""
         if not deps.gate.may_configure(remote):
             raise ApiError(403, "FORBIDDEN")
-    check = viewed if route.method == "GET" else changed
+    check = api.viewed if route.method == "GET" else api.changed
     return Call(deps, request, check(deps, request, route.role))
 
 
