@@ -24,7 +24,7 @@ from penstock.nsqadmin.attention import Finding, findings, of_runs
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Failure, Spool
 from penstock.nsqadmin.bundle.gather import Report, Wish, file_name, make, make_fetcher
-from penstock.nsqadmin.bundle.judge import judge
+from penstock.nsqadmin.bundle.judge import FindingRow, judge
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
 
@@ -159,16 +159,7 @@ def add_facts(spool: Spool, deps: Deps) -> None:
     polling = {"interval_s": interval_s, "errors": list(latest.errors), "nodes": nodes}
     spool.put_json("nsqadmin/polling.json", polling)
     found = [*findings(latest, deps.history.window), *of_runs(deps.runs.runs, time.time())]
-    rows = [
-        {
-            "level": int(one.level),
-            "what": one.what,
-            "why": one.why,
-            "next_step": one.next_step,
-            "place": list(one.path),
-        }
-        for one in found
-    ]
+    rows = [FindingRow(*one[:-1]) for one in found]
     spool.put_json("nsqadmin/attention.json", {"findings": rows})
 
 

@@ -104,7 +104,7 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
     up, lookupds_up = ([one for one in some if not one.error] for some in (nodes, lookupds))
     yield from _by_attention(nodes)
     for row in bundle.document("nsqadmin/attention.json", _Found).findings:
-        yield Finding(row.level, row.what, row.why, row.next_step, row.place)
+        yield Finding(*msgspec.structs.astuple(row))
     for one in lookupds:
         if one.error:
             step = "See whether the process runs and its port can be reached."
@@ -128,8 +128,8 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
 # --- a bundle's documents ---
 
 
-class _Row(msgspec.Struct):
-    """A finding of nsqadmin's own."""
+class FindingRow(msgspec.Struct):
+    """A finding of nsqadmin's own, as a bundle has it: all but its state."""
 
     level: Level
     what: str
@@ -139,7 +139,7 @@ class _Row(msgspec.Struct):
 
 
 class _Found(msgspec.Struct):
-    findings: list[_Row] = []
+    findings: list[FindingRow] = []
 
 
 class _Facts(msgspec.Struct):
