@@ -121,7 +121,7 @@ def test_a_long_run_has_a_bounded_chart() -> None:
         track.add(number, Point(number * 2.0, float(number), None, None))
         assert len(track.points()) <= 12
     points = track.points()
-    assert points[-1].rate == 9999.0
+    assert points[-1].rows_per_second == 9999.0
     assert points == sorted(points)
 
 

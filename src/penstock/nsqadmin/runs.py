@@ -51,7 +51,7 @@ class RunOffset(NamedTuple):
 
 class Point(NamedTuple):
     time_s: float
-    rate: float
+    rows_per_second: float
     lag_rows: int | None
     lag_seconds: float | None
 
@@ -293,11 +293,7 @@ def run_row(runs: Runs, run: Run) -> dict[str, Any]:
 
 def run_whole(runs: Runs, run: Run) -> dict[str, Any]:
     """With its chart, and the command that starts it again."""
-    points = [
-        {"time_s": one.time_s, "rows_per_second": one.rate, "lag_rows": one.lag_rows,
-         "lag_seconds": one.lag_seconds}
-        for one in run.track.points()
-    ]  # fmt: skip
+    points = [one._asdict() for one in run.track.points()]
     return run_row(runs, run) | {"points": points, "command": command(run.state)}
 
 

@@ -298,10 +298,10 @@ class _Run:
 
     def _show_charts(self) -> None:
         points = self._run.track.points()
-        self._history.set_visibility(any(point.rate or point.lag_rows for point in points))
+        self._history.set_visibility(any(one.rows_per_second or one.lag_rows for one in points))
         times = [int(point.time_s * 1000) for point in points]
         for shown, values in (
-            (self._rates, [point.rate for point in points]),
+            (self._rates, [point.rows_per_second for point in points]),
             (self._lags, [point.lag_rows for point in points]),
         ):
             shown.options["series"][0]["data"] = list(map(list, zip(times, values, strict=True)))
