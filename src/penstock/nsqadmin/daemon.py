@@ -19,7 +19,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -132,30 +132,29 @@ class Daemon:
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.broken = False
         self._options = options
-        self._server: Server | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
-        self._deps: Deps | None = None
-        self._lock: DataPathLock | None = None
+        self._started = AsyncExitStack()  # how what was started is stopped, the last one first
 
     async def start(self) -> None:
         options = self._options
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
-        self._lock = DataPathLock(Path(options.data_path))
-        deps = self._deps = Deps(options)
+        self._started.enter_context(closing(DataPathLock(Path(options.data_path))))
+        deps = Deps(options)
+        self._started.push_async_callback(deps.stop)
         app = make_app(deps)
-        self._socket = listen(address)
-        log.info("HTTP: listening on %s", bound_address(self._socket))
+        socket = listen(address)
+        log.info("HTTP: listening on %s", bound_address(socket))
         deps.start()
-        self._server = Server(uvicorn.Config(
+        server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
         ))  # fmt: skip
-        # It closes what it is given.
-        self._serving = asyncio.create_task(self._server.serve([self._socket.dup()]))
-        self._serving.add_done_callback(self._on_served)
-        self._ending = asyncio.create_task(guard.end_with_rights())
+        ending = asyncio.create_task(guard.end_with_rights())
+        self._started.callback(ending.cancel)
+        serving = asyncio.create_task(server.serve([socket.dup()]))  # it closes what it is given
+        serving.add_done_callback(self._on_served)
+        self._started.callback(close_listener, socket)
+        self._started.push_async_callback(_end, server, serving)
 
     def _on_served(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -166,16 +165,7 @@ class Daemon:
             self.ended.set_result(0)
 
     async def stop(self) -> None:
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            await asyncio.wait([self._serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
-            close_listener(self._socket)
-        if self._ending is not None:
-            self._ending.cancel()
-        if self._deps is not None:
-            await self._deps.stop()
-        if self._lock is not None:
-            self._lock.close()
+        await self._started.aclose()
         log.info("bye")
 
 
@@ -186,6 +176,11 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+async def _end(server: Server, serving: asyncio.Task[None]) -> None:
+    server.should_exit = True
+    await asyncio.wait([serving], timeout=limits.SHUTDOWN_NS / limits.SECOND)
 
 
 def make_app(deps: Deps) -> FastAPI:
