@@ -48,8 +48,6 @@ class Operation(NamedTuple):
 
 
 class Actions:
-    """What an operator may do to topics, channels and nodes, for `/api` and the pages."""
-
     def __init__(self, upstream: Upstream, left: Callable[[str, str], str] | None = None) -> None:
         """`left` says what a deletion does not reach."""
         self._upstream = upstream

@@ -32,8 +32,6 @@ TOPOLOGY = ("topology_zone", "topology_region")
 
 
 class NodeStats(NamedTuple):
-    """What one nsqd said."""
-
     producer: NsqdAddress
     document: Mapping[str, Any]
 

@@ -98,7 +98,6 @@ def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> li
 
 
 def of_runs(runs: Runs, now_s: float) -> list[Finding]:
-    """The same for pipelines."""
     found = [_ended_badly(runs, run, now_s) for run in runs.unmended(now_s)]
     for run in runs.live():
         if grown := grown_lag(run.track.points()):

@@ -34,8 +34,6 @@ class SeekInvalid(PenstockError):
 
 
 class HeldMessage(NamedTuple):
-    """One message, where it is."""
-
     node: str
     id: str
 

@@ -226,7 +226,6 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def _check(sql: str) -> None:
-    """One statement that reads."""
     import duckdb
 
     with within():

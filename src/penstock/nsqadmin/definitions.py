@@ -51,7 +51,6 @@ class Defined(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     settings_on: dict[str, dict[str, str]] = {}
 
     def among(self, nodes: Sequence[str]) -> list[str]:
-        """Where it is to be."""
         return [node for node in nodes if node in self.nodes] or list(nodes)
 
     def settings_of(self, node: str) -> dict[str, str]:

@@ -38,15 +38,11 @@ class Forbidden(PenstockError):
 
 
 class LoginWanted(Forbidden):
-    """Nobody is logged in, and somebody has to be."""
-
     def __init__(self) -> None:
         super().__init__("log in first")
 
 
 class HostUnknown(Forbidden):
-    """The caller has found us under a name that is not ours."""
-
     def __init__(self) -> None:
         super().__init__(
             "the Host header names no address of this machine; a proxy that passes its own name on"
@@ -55,8 +51,6 @@ class HostUnknown(Forbidden):
 
 
 class LoginRefused(PenstockError):
-    """Name or password are wrong, or there were too many tries."""
-
     def __init__(self, wait_s: float = 0.0) -> None:
         text = f"too many tries: wait {wait_s:.0f} s" if wait_s else "wrong name or password"
         super().__init__(text)
@@ -215,7 +209,6 @@ class Gate:
     def check_change(
         self, caller: Caller, role: Role, headers: Mapping[str, str], cookies: Mapping[str, str]
     ) -> None:
-        """The same for a request that changes something."""
         self.check(caller, role)
         if access.is_foreign(headers):
             raise Forbidden("another site's page has sent this request")

@@ -164,7 +164,6 @@ class History:
         self._db.execute("COMMIT")
 
     def _forget_empty(self) -> None:
-        """Series whose last sample has gone."""
         used = "SELECT 1 FROM samples WHERE series = series.id LIMIT 1"
         query = f"DELETE FROM series WHERE NOT EXISTS ({used}) RETURNING id, name"
         for series, name in self._db.execute(query).fetchall():
@@ -298,7 +297,6 @@ class Recent:
             self._trim()
 
     def samples(self, name: str, span_s: float = math.inf) -> list[Sample]:
-        """Those of the last seconds."""
         kept = self._series.get(name)
         if not kept:
             return []

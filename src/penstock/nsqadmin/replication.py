@@ -28,8 +28,6 @@ class Copies(NamedTuple):
 
 
 class NodeRole(NamedTuple):
-    """Of one node in its cluster."""
-
     number: int
     state: str  # "active", "maintenance", "draining"
     leads: int = 0  # partitions

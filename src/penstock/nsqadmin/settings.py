@@ -83,8 +83,6 @@ class SettingRefused(PenstockError):
 
 
 class SettingValues(NamedTuple):
-    """One setting over all nodes."""
-
     setting: Setting
     values: Mapping[str, str]  # by node
     own: frozenset[str]  # nodes where it was chosen for this topic or channel

@@ -183,8 +183,6 @@ class TopicState:
 
 
 class Answer(NamedTuple):
-    """What a node said, and when."""
-
     document: Mapping[str, Any]
     answered_s: float
 

@@ -392,7 +392,6 @@ class Store:
         return list(range(last - len(rows) + 1, last + 1))
 
     def end(self, ids: Sequence[int], result: str) -> None:
-        """What came of it."""
         query = "UPDATE audit SET result = ? WHERE id = ?"
         self._write(*((query, (result[:500], one)) for one in ids))
 

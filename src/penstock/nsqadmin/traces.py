@@ -253,7 +253,6 @@ class Seeker:
         self._notes: list[str] = []
 
     def life(self) -> Life:
-        """What is known so far."""
         places = places_of(self._tabled) if self._is_alone else set()
         logged = [(node, event) for node, search in self._searches.items()
                   for event in search.events(places)]  # fmt: skip

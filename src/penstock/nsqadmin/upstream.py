@@ -252,7 +252,6 @@ class Upstream:
         return _merge(listed.answers), listed.warning
 
     async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:
-        """What all nsqlookupds say."""
         return await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, path, query))
 
     async def stats(

@@ -151,7 +151,6 @@ class Watch:
         self._hurry.set()
 
     def up(self) -> list[str]:
-        """The nodes whose last question did not fail."""
         return [one.address for one in self.latest.nodes.values() if one.is_up]
 
     def is_unknown(self, address: str) -> bool:

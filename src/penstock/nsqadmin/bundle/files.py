@@ -56,8 +56,6 @@ class Part(msgspec.Struct):
 
 
 class About(msgspec.Struct):
-    """Who has gathered it, and how."""
-
     made: str = ""
     who: str = ""
     command: str = ""
@@ -201,7 +199,6 @@ def _manifest(path: str, data: bytes) -> Manifest:
 
 
 def _compare(path: str, known: dict[str, str], files: dict[str, bytes]) -> None:
-    """What is there is what was written."""
     for name in sorted(known.keys() | files.keys()):
         if name not in known:
             raise BundleBroken(path, f"it was changed: {name!r} is not in its manifest")

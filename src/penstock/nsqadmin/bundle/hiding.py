@@ -65,7 +65,6 @@ def _public_url(found: re.Match[str]) -> str:
 
 
 def without_secrets(kind: FileKind, data: bytes) -> bytes:
-    """A file as it may be written down."""
     if kind is FileKind.BINARY:
         return data
     if kind is FileKind.JSON:
@@ -108,7 +107,6 @@ def clean_words(words: list[str]) -> str:
 
 
 def clean(value: Any) -> Any:
-    """A JSON document."""
     if isinstance(value, dict):
         return {key: _clean_member(str(key), one) for key, one in value.items()}
     if isinstance(value, list):

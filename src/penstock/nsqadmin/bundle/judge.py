@@ -181,8 +181,6 @@ class _Machine(msgspec.Struct):
 
 
 class _Daemon:
-    """One nsqd or nsqlookupd, and what it has said."""
-
     def __init__(self, bundle: Bundle, member: Member) -> None:
         place = self.place = member.place
         self.kind, self.address = member.kind, member.address
@@ -203,7 +201,6 @@ class _Daemon:
         self.cluster = _cluster(bundle.document(f"{place}/cluster.json", Document))
 
     def state(self, number: int) -> NodeState:
-        """As a sample shows it."""
         known = NsqdAddress("", self.address, 0, 0, self.info.version, given_address=self.address)
         state = NodeState(self.address, known, self.samples[number], error=self.error)
         state.answered_s = self.times_s[number]

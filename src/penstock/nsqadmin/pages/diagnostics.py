@@ -75,7 +75,6 @@ class Diagnostics:
     # --- what there is ---
 
     def _show(self) -> None:
-        """The newest one's findings, and all files."""
         kept = self._here.deps.diagnostics.kept
         none = "Nothing is gathered yet. Gather, and it is judged here."
         self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)

@@ -112,7 +112,6 @@ class Page:
 
 @contextmanager
 def _framed(here: Opened, title: str) -> Iterator[None]:
-    """The bar and the place for everything else."""
     deps = here.deps
     way_out = f"{deps.base}/login?next={quote(here.path)}"
     guard.drawn_for(context.client, here.caller, deps.gate, way_out)
@@ -231,7 +230,6 @@ def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
 
 
 def follow_runs(here: Opened, show: Callable[[], None]) -> None:
-    """The same with the runs of pipelines."""
     listen(here.deps.runs.listen, lambda _: show())
     show()
 

@@ -312,7 +312,6 @@ class _Browser:
         self._note.set_text(str(error))
 
     def _remember(self) -> None:
-        """The address leads to what is shown."""
         place, offset = self._open
         self._here.show_address(
             "messages", self._topic, node=self._node.value, partition=self._partition.value,

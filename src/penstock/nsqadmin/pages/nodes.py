@@ -224,8 +224,6 @@ def _figures_of(node: NodeState | None) -> resource.Figures:
 
 
 def _forget(here: Opened, address: str) -> ui.element:
-    """A node that is gone for good."""
-
     async def go() -> None:
         latest = here.deps.watch.latest
         if (node := latest.nodes.get(address)) is None:

@@ -181,7 +181,6 @@ def _ranks(
 
 
 def _nodes(here: Opened) -> None:
-    """Whether each is up, what goes through, what its disk has."""
     with parts.section("Nodes"):
         place = parts.Redrawn("nodes")
         more = ui.link("", here.link("nodes"))
