@@ -9,6 +9,7 @@ along, and answers inside an envelope without the header that says there is none
 import json
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -134,20 +135,15 @@ class Nsqd(_Stand):
             self.topics[topic] = {"channels": channels or {}, **of}
 
     def routes(self) -> dict[tuple[str, str], Any]:
-        of_topic = {verb: ("POST", f"/topic/{verb}")
-                    for verb in ("create", "delete", "empty", "pause", "unpause")}  # fmt: skip
-        of_channel = {verb: ("POST", f"/channel/{verb}") for verb in of_topic}
-        return {
+        found: dict[tuple[str, str], Any] = {
             ("GET", "/ping"): self._ping,
             ("GET", "/info"): self._info,
             ("GET", "/stats"): self._stats,
-            of_topic["create"]: lambda query: self._create(query),
-            **{key: lambda query, verb=verb: self._act(query, verb)
-               for verb, key in of_topic.items() if verb != "create"},
-            of_channel["create"]: lambda query: self._create_channel(query),
-            **{key: lambda query, verb=verb: self._act_channel(query, verb)
-               for verb, key in of_channel.items() if verb != "create"},
-        }  # fmt: skip
+        }
+        for verb in ("create", "delete", "empty", "pause", "unpause"):
+            for kind in ("topic", "channel"):
+                found["POST", f"/{kind}/{verb}"] = partial(self._act, kind, verb)
+        return found
 
     def _ping(self, query: Query) -> Any:
         if self.health != "OK":
@@ -192,43 +188,23 @@ class Nsqd(_Stand):
             del row["client_count"]
         return row if clients else row | {"clients": None}
 
-    def _create(self, query: Query) -> None:
-        (name,) = _need(query, "topic")
-        self.topics.setdefault(name, {"channels": {}})
-
-    def _create_channel(self, query: Query) -> None:
-        _, name = _need(query, "topic", "channel")
-        self._find(query)["channels"].setdefault(name, channel())
-
-    def _find(self, query: Query) -> dict[str, Any]:
-        if query["topic"] not in self.topics:
-            raise Refused(404, "TOPIC_NOT_FOUND")
-        return self.topics[query["topic"]]
-
-    def _act(self, query: Query, verb: str) -> None:
-        (name,) = _need(query, "topic")
-        if verb == "delete":
-            self._find(query)
-            del self.topics[name]
+    def _act(self, kind: str, verb: str, query: Query) -> None:
+        topic, *part = _need(query, "topic", *(["channel"] if kind == "channel" else []))
+        rows, name, none = self.topics, topic, {"channels": {}}
+        if part:
+            if topic not in rows:
+                raise Refused(404, "TOPIC_NOT_FOUND")
+            rows, name, none = rows[topic]["channels"], part[0], channel()
+        if verb == "create":
+            rows.setdefault(name, none)
+        elif name not in rows:
+            raise Refused(404, f"{kind.upper()}_NOT_FOUND")
+        elif verb == "delete":
+            del rows[name]
+        elif verb == "empty":
+            rows[name] |= {"depth": 0, "backend_depth": 0}
         else:
-            _act(self._find(query), verb)
-
-    def _act_channel(self, query: Query, verb: str) -> None:
-        _, name = _need(query, "topic", "channel")
-        channels = self._find(query)["channels"]
-        if name not in channels:
-            raise Refused(404, "CHANNEL_NOT_FOUND")
-        if verb == "delete":
-            del channels[name]
-        else:
-            _act(channels[name], verb)
-
-
-def _act(row: dict[str, Any], verb: str) -> None:
-    if verb == "empty":
-        row |= {"depth": 0, "backend_depth": 0}
-    else:
-        row["paused"] = verb == "pause"
+            rows[name]["paused"] = verb == "pause"
 
 
 class Lookupd(_Stand):
