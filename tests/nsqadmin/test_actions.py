@@ -46,14 +46,6 @@ def site() -> Iterator[Site]:
         yield Site(calls, nsqds, lookupd)
 
 
-def test_a_result_names_each_node_that_did_not_do_it(site: Site) -> None:
-    site.nsqds[1].fails = 500
-    said = site.act(lambda actions: actions.act("pause", "orders"))
-    assert said.startswith(f"WARNING: paused on 1 of 2: {site.nsqds[1].address}: got response 500")
-    site.nsqds[1].fails = 0
-    assert site.act(lambda actions: actions.act("unpause", "orders", "mail")) == ""
-
-
 @pytest.mark.parametrize("part", ["", "mail"])
 def test_nothing_is_deleted_when_no_nsqd_can_be_asked(site: Site, part: str) -> None:
     for nsqd in site.nsqds:

@@ -141,14 +141,6 @@ def test_the_document_of_the_api_has_them() -> None:
     assert [len(one["partitions"]) for one in found["nodes"] + channel["nodes"]] == [3] * 4
 
 
-def test_a_topic_with_one_has_the_official_document() -> None:
-    plain = document(1)
-    del plain["topics"][0]["partitions"]
-    del plain["topics"][0]["channels"][0]["partitions"]
-    found = aggregate.topic("t", [NodeStats(NsqdAddress("a", "a", 0, 1, "1"), plain)])
-    assert "partitions" not in str(found)
-
-
 def test_rates_are_by_partition() -> None:
     found = snapshot(document(36), document(16, (4, 56, 2)))
     rates = [one.in_rate for one in found.topics["t"].partitions]
