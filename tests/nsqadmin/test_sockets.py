@@ -12,11 +12,10 @@ from socketio.exceptions import ConnectionError as SocketRefused
 
 from cases import each
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.store import BEGUN, Store, hash_password
 
 from .conftest import Installation
-from .running import PASSWORD, Admin
+from .running import PASSWORD, Admin, logged_in
 from .sockets import Button, Drawn, drawn, settle, socket
 
 TOPIC = "besieged"
@@ -31,12 +30,8 @@ class World:
         self.admin = admin
         self.store = Store(admin.data_path)
 
-    def log_in(self, name: str) -> dict[str, str]:
-        """The headers of a new session."""
-        return {"Cookie": f"{COOKIE}={self.store.begin_session(name)}"}
-
     def page(self, name: str) -> tuple[Drawn, dict[str, str]]:
-        headers = self.log_in(name)
+        headers = logged_in(self.store, name)
         return drawn(self.admin, f"/topics/{TOPIC}", headers), headers
 
     def done(self) -> list[str]:
@@ -123,7 +118,7 @@ async def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) 
     """Its id is known: leaked by a log, or a screen that was shared."""
     page, _ = world.page("dora")
     event = page.press(pause_of(page))
-    headers = world.log_in(attacker) if attacker else {}
+    headers = logged_in(world.store, attacker) if attacker else {}
     before = world.done()
     with pytest.raises(SocketRefused):
         async with socket(world.admin, page, headers):
