@@ -18,15 +18,15 @@ from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
 
-# What a channel can be moved to: (kind, words, whether something has to be typed).
-PLACES = (
-    ("time", "A time", True),
-    ("back", "Back this many messages", True),
-    ("offset", "An offset", True),
-    ("id", "A message's id", True),
-    ("earliest", "All that is stored", False),
-    ("latest", "The end", False),
-)
+# What a channel can be moved to, by kind: the words, and a hint where something has to be typed.
+PLACES = {
+    "time": ("A time", "2026-11-21 06:00 (UTC)"),
+    "back": ("Back this many messages", "How many"),
+    "offset": ("An offset", "Offset"),
+    "id": ("A message's id", "16 hex digits"),
+    "earliest": ("All that is stored", ""),
+    "latest": ("The end", ""),
+}
 
 
 class SeekInvalid(PenstockError):

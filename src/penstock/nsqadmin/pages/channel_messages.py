@@ -249,12 +249,6 @@ def _owner(client: Mapping[str, Any] | None) -> str:
 # --- replay: nothing moves before a preview has said how many messages it concerns ---
 
 ALL = -1  # partitions
-_HINTS = {
-    "time": "2026-11-21 06:00 (UTC)",
-    "back": "How many",
-    "offset": "Offset",
-    "id": "16 hex digits",
-}
 
 
 def replay_panel(here: Opened, topic: str, name: str) -> None:
@@ -269,10 +263,10 @@ class _Replay(_OfChannel):
         super().__init__(here, topic, name)
         parts.soft("Go back and process messages again, or on and leave some out.")
         with parts.row():
-            kinds = {kind: label for kind, label, _ in PLACES}
+            kinds = {kind: words for kind, (words, _) in PLACES.items()}
             self._kind = ui.select(kinds, value="time", label="To")
             self._kind.style("min-width: 12rem")
-            self._text = ui.input(_HINTS["time"])
+            self._text = ui.input(PLACES["time"][1])
             self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
             self._partition = ui.select({ALL: "All partitions"}, value=ALL, label="In")
             self._partition.set_visibility(False)
@@ -290,9 +284,9 @@ class _Replay(_OfChannel):
             self._partition.set_options(there)
 
     def _on_kind(self) -> None:
-        hint = _HINTS.get(str(self._kind.value))
-        self._text.set_visibility(hint is not None)
-        self._text.props["label"] = hint or ""
+        _, hint = PLACES[str(self._kind.value)]
+        self._text.set_visibility(bool(hint))
+        self._text.props["label"] = hint
         self._result.clear()
 
     async def _preview(self) -> None:
