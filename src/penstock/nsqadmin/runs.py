@@ -8,7 +8,7 @@ however often each, the same run is the result:
   twice as long when there are too many, and each long one is made of two short ones.
 - Of each part of a page, where it stands (the first place); the text is read when somebody looks.
 
-What is no message of a run is counted and passed over. Of too many runs those that were not heard
+What is no message of a run is passed over. Of too many runs those that were not heard
 for the longest time are forgotten.
 
 `RunWatch` reads each topic from where it was read last. What is new is seen in the statistics that
@@ -121,7 +121,6 @@ class Runs:
         self._points_max = points_max
         self._heard: dict[str, _Heard] = {}
         self._looked_s: dict[str, float] = {}  # by node: up to when all of it is known
-        self.garbage_count = 0
 
     # --- in ---
 
@@ -129,7 +128,6 @@ class Runs:
         try:
             message = messages.decode(body)
         except RunMessageInvalid:
-            self.garbage_count += 1
             return
         heard = self._heard.setdefault(message.run, _Heard(heard_s))
         heard.heard_s = max(heard.heard_s, heard_s)
