@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -85,10 +85,9 @@ class _Part(NamedTuple):
 
 class Shelf:
     def __init__(
-        self, upstream: Upstream, places: Iterable[LogAddress], topic: str, hidden: Iterable[str]
+        self, upstream: Upstream, places: Iterable[LogAddress], topic: str, hidden: Sequence[str]
     ) -> None:
         """`logs` are by place, as text."""
-        hidden = tuple(hidden)
         self.logs = {
             str(place): Log(upstream, place.node, topic, hidden, place.partition)
             for place in places

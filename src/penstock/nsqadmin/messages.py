@@ -10,7 +10,7 @@ import array
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -102,17 +102,13 @@ class LogAddress(NamedTuple):
         return cls(node, int(number))
 
 
+@dataclass
 class Log:
-    def __init__(
-        self, upstream: Upstream, node: str, topic: str, hidden: Iterable[str] = (),
-        partition: int = 0,
-    ) -> None:  # fmt: skip
-        """`hidden`: the names of headers and of JSON fields whose values are masked."""
-        self._upstream = upstream
-        self._hidden = tuple(hidden)
-        self.node = node
-        self.topic = topic
-        self.partition = partition
+    upstream: Upstream
+    node: str
+    topic: str
+    hidden: Sequence[str] = ()  # names of headers and of JSON fields whose values are masked
+    partition: int = FIRST
 
     @property
     def place(self) -> LogAddress:
@@ -128,7 +124,7 @@ class Log:
         return extents[self.partition]
 
     async def extents(self) -> dict[int, Extent]:
-        positions = await self._upstream.call(self.node, calls.positions([self.topic]))
+        positions = await self.upstream.call(self.node, calls.positions([self.topic]))
         spans = positions.topics.get(self.topic)
         if spans is None:
             raise BrokerRefused(self.node, 404, "TOPIC_NOT_FOUND", {})
@@ -144,12 +140,12 @@ class Log:
         if text.isascii() and text.isdigit():
             return int(text)
         call = calls.offset_at(self.topic, moment_ms(text, time.time()), self.partition)
-        return await self._upstream.call(self.node, call)
+        return await self.upstream.call(self.node, call)
 
     async def where_is(self, name: str, value: str, partition: int | None) -> SearchHit:
         """A message by "id" or "trace_id", in this partition of the node or in all of them."""
         call = calls.message(self.topic, name, value, partition)
-        found = await self._upstream.call(self.node, call)
+        found = await self.upstream.call(self.node, call)
         return SearchHit(int(found["partition"]), int(found["offset"]))
 
     async def walk(
@@ -160,7 +156,7 @@ class Log:
         while position < stop:
             data, following = await self._fetch(extent, position, stop)
             yield [
-                masked(one, self._hidden) for one in decoded(data) if position <= one.offset < stop
+                masked(one, self.hidden) for one in decoded(data) if position <= one.offset < stop
             ]
             position = following
 
@@ -168,7 +164,7 @@ class Log:
         call = calls.fetch(
             self.topic, position, stop, limits.ADMIN_FETCH_BYTES, self.partition, extent.identity
         )
-        found = await self._upstream.call(self.node, call)
+        found = await self.upstream.call(self.node, call)
         following = end_of_range(found.data, position, str(found.next_offset))
         return found.data, max(following, position + 1)
 

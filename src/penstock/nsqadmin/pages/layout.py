@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -80,32 +80,29 @@ def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
 # --- the frame ---
 
 
-class Page:
+class Page(NamedTuple):
     """`draw` is called with who opens it, and with the parameters of the path. `title` may name
     these; before anything is drawn `check` is called with them, and may raise why there is no such
     page. Whom the bar does not show it may not open it either."""
 
-    def __init__(
-        self, path: str, title: str | Callable[..., str], draw: Callable[..., Any],
-        check: Callable[..., Awaitable[None]] | None = None, role: Role | None = None,
-    ) -> None:  # fmt: skip
-        self.path = path
-        self._title = title
-        self._draw = draw
-        self._check = check
-        shown_to = next((seen_by for at, _, seen_by in bar.PLACES if at == path), Role.VIEW)
-        self._role = shown_to if role is None else role
+    path: str
+    title: str | Callable[..., str]
+    draw: Callable[..., Any]
+    check: Callable[..., Awaitable[None]] | None = None
+    role: Role | None = None
 
     def add(self, deps: Deps) -> None:
+        shown_to = next((role for at, _, role in bar.PLACES if at == self.path), Role.VIEW)
+        role, title = shown_to if self.role is None else self.role, self.title
+
         @ui.page(self.path)
         async def answer(request: Request) -> None:
-            here, named = opened(deps, request, self._role), request.path_params
-            if self._check is not None:
-                await self._check(here, **named)
-            title = self._title
+            here, named = opened(deps, request, role), request.path_params
+            if self.check is not None:
+                await self.check(here, **named)
             shown = title.format(**named) if isinstance(title, str) else title(here, **named)
             with _framed(here, shown):
-                drawn = self._draw(here, **named)
+                drawn = self.draw(here, **named)
                 if inspect.isawaitable(drawn):
                     await drawn
 
