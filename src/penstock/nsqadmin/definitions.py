@@ -30,7 +30,7 @@ from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, SHAPE, Setting, SettingRefused
-from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -76,10 +76,6 @@ class DefinitionsInvalid(PenstockError):
 class NotComplete(PenstockError):
     """Half an installation would look like a whole one."""
 
-    def __init__(self, node: NodeState) -> None:
-        why = node.error or "it has not answered for a while"
-        super().__init__(f"the definitions would not be complete: {node.address}: {why}")
-
 
 class Summary(NamedTuple):
     topics: int
@@ -95,7 +91,8 @@ async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
     """Of what is there now. NotComplete while a node does not answer."""
     for node in snapshot.nodes.values():
         if not node.can_be_asked:
-            raise NotComplete(node)
+            why = node.error or "it has not answered for a while"
+            raise NotComplete(f"the definitions would not be complete: {node.address}: {why}")
     together = asyncio.Semaphore(_AT_ONCE)
 
     async def topic(name: str) -> DefinedTopic:

@@ -38,9 +38,6 @@ _READ_BYTES = 1 << 16
 class DiagnosticsBusy(PenstockError):
     """One bundle is being gathered; another would only ask the same daemons the same things."""
 
-    def __init__(self) -> None:
-        super().__init__("a bundle is being gathered already: wait for it")
-
 
 @dataclass
 class Kept:
@@ -88,7 +85,7 @@ class Diagnostics:
     ) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
-            raise DiagnosticsBusy
+            raise DiagnosticsBusy("a bundle is being gathered already: wait for it")
         self._is_busy = True
         try:
             kept = await self._make(deps, who, seconds, report)

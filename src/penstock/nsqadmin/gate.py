@@ -30,24 +30,11 @@ _TRIED_MAX = 10_000  # names and addresses with failed log-ins that are remember
 
 
 class Forbidden(PenstockError):
-    """The caller may not do this; `reason` says why in words for people."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The caller may not do this; its text says why in words for people."""
 
 
 class LoginWanted(Forbidden):
-    def __init__(self) -> None:
-        super().__init__("log in first")
-
-
-class HostUnknown(Forbidden):
-    def __init__(self) -> None:
-        super().__init__(
-            "the Host header names no address of this machine; a proxy that passes its own name on"
-            " has to be named by -trusted-proxy-cidr"
-        )
+    """Nobody is logged in, and somebody has to be."""
 
 
 class LoginRefused(PenstockError):
@@ -194,13 +181,16 @@ class Gate:
         if caller.role >= role:
             return
         if caller.how == "foreign":
-            raise HostUnknown
+            raise Forbidden(
+                "the Host header names no address of this machine; a proxy that passes its own name"
+                " on has to be named by -trusted-proxy-cidr"
+            )
         if caller.role == Role.NONE and caller.claimed is not None:
             raise Forbidden(f"{caller.shown} has logged in, and none of the groups"
                             f" ({', '.join(caller.claimed.groups) or 'none were given'}) has a role"
                             " here: see -group-role")  # fmt: skip
         if caller.role == Role.NONE:
-            raise LoginWanted
+            raise LoginWanted("log in first")
         if self.rules().read_only:
             raise Forbidden("nsqadmin runs with -read-only")
         raise Forbidden(f"{caller.shown} may {caller.role.name.lower()}, "
