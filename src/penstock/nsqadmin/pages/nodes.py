@@ -44,8 +44,8 @@ _ALL = [
            of=lambda one: _disk(one).get("last_sync_seconds_ago")),
     column("version", "Version", "state", at=600, width=140),
     column("place", "Zone", at=1300, of=lambda one: _zone(one.producer), width=90),
-    column("lookupds", "nsqlookupds", at=1400, of=lambda one: _lookupds(one.producer), flex=1,
-           minWidth=130),
+    column("lookupds", "nsqlookupds", at=1400, flex=1, minWidth=130, of=lambda one: ", ".join(
+        remote.partition("/")[0] for remote in one.producer.remote_addresses)),
     column("since", "Runs for", "age", at=700, minWidth=88,
            of=lambda one: _runs_s(one) // 60 * 60 or _runs_s(one) // 10 * 10),
 ]  # fmt: skip
@@ -118,10 +118,6 @@ def _zone(producer: NsqdAddress) -> str:
     return "/".join(one for one in names if one)
 
 
-def _lookupds(producer: NsqdAddress) -> str:
-    return ", ".join(one.partition("/")[0] for one in producer.remote_addresses)
-
-
 def _runs_s(node: NodeState) -> int:
     return max(0, int(time.time()) - node.start_s) if node.start_s else 0
 
@@ -150,7 +146,7 @@ def draw(here: Opened, address: str) -> None:
             lambda snapshot: _topic_rows(here, snapshot.nodes.get(address)),
             "24rem",
         )
-        partitions.replicas_of_node(here, address)
+        partitions.replicas(here, lambda cluster: cluster.of_node(address), to_topic())
         chart.pair(here, series_of_node(address))
         _Process(here, address)
         taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")

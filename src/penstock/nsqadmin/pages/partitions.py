@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import resource
-from penstock.nsqadmin.pages.grid import Column, Link, Row, column, row_of, to_node, to_topic
+from penstock.nsqadmin.pages.grid import Column, Link, Row, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.replication import Copies, Replication
@@ -120,15 +120,7 @@ def said(parts: Sequence[ChannelPart]) -> str:
 # --- replicas ---
 
 
-def replicas_of_topic(here: Opened, name: str) -> None:
-    _replicas(here, lambda cluster: cluster.of_topic(name))
-
-
-def replicas_of_node(here: Opened, address: str) -> None:
-    _replicas(here, lambda cluster: cluster.of_node(address), to_topic())
-
-
-def _replicas(here: Opened, of: Callable[[Replication], list[Copies]], *more: Column) -> None:
+def replicas(here: Opened, of: Callable[[Replication], list[Copies]], *more: Column) -> None:
     columns = [*more, *REPLICAS]
     _panel(here, "Replicas", columns, lambda snapshot: [
         replica_row(here.link, columns, snapshot, one) for one in of(snapshot.cluster)

@@ -21,7 +21,7 @@ from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_topic
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
-from penstock.pipelines.runs import HTML, JSON, LogPlace, Option
+from penstock.pipelines.runs import HTML, JSON, Option
 
 _ALL = "all pipelines"
 _HEIGHT = "calc(100vh - 210px)"
@@ -277,7 +277,8 @@ class _Run:
         self._outcome.set_text(state.outcome)
         self._outcome.set_visibility(bool(state.outcome))
         self._show_charts()
-        rows = [_log_row(self._here, one) for one in state.logs]
+        link = self._here.link
+        rows = [row_of(link, _LOGS, one, key=f"{one.topic}/{one.partition}") for one in state.logs]
         self._logs.set_visibility(bool(rows))
         self._grid.show(rows)
         self._facts.clear()
@@ -355,10 +356,6 @@ _LOGS = [
     column("end", "Ends at", "count", width=130),
     column("behind", "Behind", "count", of=lambda one: max(0, one.end - one.at), width=120),
 ]
-
-
-def _log_row(here: Opened, one: LogPlace) -> Row:
-    return row_of(here.link, _LOGS, one, key=f"{one.topic}/{one.partition}")
 
 
 def _facts(run: Run) -> dict[str, str]:

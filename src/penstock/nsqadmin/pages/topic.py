@@ -44,7 +44,7 @@ def draw(here: Opened, topic: str) -> None:
         resource.table(here, "Channels", _CHANNELS, "name", empty,
                        lambda snapshot: channel_rows(here, topic, snapshot))  # fmt: skip
         partitions.of_topic(here, topic)
-        partitions.replicas_of_topic(here, topic)
+        partitions.replicas(here, lambda cluster: cluster.of_topic(topic))
         clients.panel(here, topic)
         resource.table(here, "Nodes", _NODES, "node", "On no node that is known.",
                        lambda snapshot: node_rows(here, topic, snapshot))  # fmt: skip
