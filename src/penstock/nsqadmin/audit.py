@@ -36,10 +36,6 @@ Run = Callable[[], Awaitable[str | None] | str | None]  # does it; a warning, or
 class NotDone(StoreFailed):
     """Nothing was done, because it could not be written down."""
 
-    def __init__(self, error: StoreFailed) -> None:
-        super().__init__(error.path, error.reason)
-        self.args = (f"not done, because the audit log can't be written: {error}",)
-
 
 class Entry:
     """Of what is being done: how it ends; "" when all is well, else a warning."""
@@ -76,7 +72,8 @@ class Audit:
         try:
             lines = self._store.begin(caller.shown, caller.how, caller.remote, pairs, detail)
         except StoreFailed as error:
-            raise NotDone(error) from error
+            said = f"not done, because the audit log can't be written: {error}"
+            raise NotDone(said) from error
         entry = Entry()
         try:
             yield entry

@@ -71,11 +71,6 @@ BEGUN = "begun"  # also what stays of an action in whose midst nsqadmin was kill
 class StoreFailed(PenstockError):
     """The file can't be written, or read: the disk is full, or fails, or the file is damaged."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path} can't be written ({reason})")
-        self.path = path
-        self.reason = reason
-
 
 class FileDamaged(PenstockError):
     """A file that nsqadmin can't start with; `loss` says what is gone with it."""
@@ -208,7 +203,7 @@ class Store:
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise StoreFailed(self._path, str(error)) from error
+            raise StoreFailed(f"{self._path} can't be written ({error})") from error
         return cursor
 
     def close(self) -> None:
