@@ -87,7 +87,7 @@ MORE_BY_HAND = {
     "empty a topic": ("POST", f"/api/topics/{TOPIC}", DESTROY, {"action": "empty"}),
 }
 # Written down, and not asked for by somebody who is known yet.
-LOG_INS = {"pages.login._add_provider.come_back", "pages.login._login"}
+LOG_INS = {"pages.login._add_provider.come_back", "pages.login.add.login"}
 
 
 class _Finder(ast.NodeVisitor):

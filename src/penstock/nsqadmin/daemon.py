@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import uvicorn
@@ -44,11 +43,6 @@ from penstock.nsqadmin.store import DataPathLock
 _PAGES = ("topics", "topics/*", "topics/*/*", "nodes", "nodes/*", "counter", "lookup",
           "static/*", "fonts/*")  # fmt: skip
 _API_FORM = "nsq; version=1.0"
-
-
-class _Found(NamedTuple):
-    path: str  # as it should be
-    methods: tuple[str, ...]
 
 
 class OfficialPaths:
@@ -79,29 +73,32 @@ class OfficialPaths:
         if inner.startswith(("api/", "config/")):
             send = _naming_the_form(send)
         found = self._find(inner)
-        answer = self._instead(found, inner, scope) if found else None
+        answer = self._instead(*found, inner, scope) if found else None
         await (answer or self._app)(scope, receive, send)
 
-    def _find(self, inner: str) -> _Found | None:
+    def _find(self, inner: str) -> tuple[str, tuple[str, ...]] | None:
+        """The path as it should be, and its methods."""
         parts = inner.removesuffix("/").split("/")
         for wanted, methods in self._paths:
             if len(wanted) == len(parts) and all(map(_is_like, wanted, parts)):
                 right = [part if name == "*" else name
                          for name, part in zip(wanted, parts, strict=True)]  # fmt: skip
-                return _Found("/".join(right), methods)
+                return "/".join(right), methods
         return None
 
-    def _instead(self, found: _Found, inner: str, scope: Scope) -> Response | None:
+    def _instead(
+        self, right: str, methods: tuple[str, ...], inner: str, scope: Scope
+    ) -> Response | None:
         """What is answered without asking the application."""
         method = scope["method"]
-        allowed = {"Allow": ", ".join(sorted((*found.methods, "OPTIONS")))}
-        if found.path != inner:
+        allowed = {"Allow": ", ".join(sorted((*methods, "OPTIONS")))}
+        if right != inner:
             query = scope.get("query_string", b"").decode("latin-1")
-            target = f"{self._base}/{quote(found.path)}" + (f"?{query}" if query else "")
+            target = f"{self._base}/{quote(right)}" + (f"?{query}" if query else "")
             return RedirectResponse(target, 301 if method == "GET" else 308)
         if method == "OPTIONS":
             return Response(headers=allowed)
-        if method not in found.methods:
+        if method not in methods:
             return JSONResponse({"message": "METHOD_NOT_ALLOWED"}, 405, allowed)
         if inner.startswith(("static/", "fonts/")):
             return PlainTextResponse("NOT_FOUND", 404)

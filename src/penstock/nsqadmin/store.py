@@ -73,14 +73,7 @@ class StoreFailed(PenstockError):
 
 
 class FileDamaged(PenstockError):
-    """A file that nsqadmin can't start with; `loss` says what is gone with it."""
-
-    def __init__(self, path: Path, error: object, loss: str) -> None:
-        todo = (
-            "make room when its disk is full; when it is damaged, put back a copy of it, or move it"
-            f" and its -wal and -shm away: {loss}"
-        )
-        super().__init__(f"{path} can't be used ({error}); {todo}")
+    """A file that nsqadmin can't start with."""
 
 
 @contextmanager
@@ -94,7 +87,11 @@ def opened(path: Path, loss: str) -> Iterator[sqlite3.Connection]:
         yield db
     except sqlite3.Error as error:
         db.close()
-        raise FileDamaged(path, error, f"{loss} then begin again") from error
+        raise FileDamaged(
+            f"{path} can't be used ({error}); make room when its disk is full; when it is damaged,"
+            " put back a copy of it, or move it and its -wal and -shm away:"
+            f" {loss} then begin again"
+        ) from error
 
 
 class DataPathLock:

@@ -47,7 +47,23 @@ def add(app: FastAPI, deps: Deps) -> None:
 
     @app.post(f"{deps.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
-        return await _login(deps, request)
+        remote = request.client.host if request.client else ""
+        if access.is_foreign(request.headers) or not deps.gate.is_own_host(request.headers, remote):
+            return _page(deps, request, "", "This request came from another site.", status=403)
+        fields = await _fields(request)
+        name, target = fields.get("name", "")[:200], fields.get("next", "")
+        caller = Caller(name, Role.NONE, "login", _client(deps, request))
+        try:
+            counted = deps.gate.counted(request.headers, remote)
+            token = await deps.gate.login(name, fields.get("password", ""), counted)
+            deps.audit.done(caller, "login")
+        except LoginRefused as error:
+            deps.audit.note(caller, "login", f"failed: {error}")
+            status = 429 if error.wait_s else 401
+            return _page(deps, request, target, f"{error}".capitalize() + ".", name, status)
+        except StoreFailed as error:
+            return _page(deps, request, target, f"You can't log in now: {error}.", name, 503)
+        return _keep(deps, RedirectResponse(_own(deps, target), 303), token, secure=False)
 
     @app.post(f"{deps.base}/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
@@ -121,27 +137,6 @@ def _keep(deps: Deps, response: Response, token: str, secure: bool) -> Response:
         max_age=deps.options.session_lifetime_ns // limits.SECOND,
     )  # fmt: skip
     return response
-
-
-async def _login(deps: Deps, request: Request) -> Response:
-    remote = request.client.host if request.client else ""
-    if access.is_foreign(request.headers) or not deps.gate.is_own_host(request.headers, remote):
-        return _page(deps, request, "", "This request came from another site.", status=403)
-    fields = await _fields(request)
-    name, target = fields.get("name", "")[:200], fields.get("next", "")
-    client = _client(deps, request)
-    caller = Caller(name, Role.NONE, "login", client)
-    try:
-        counted = deps.gate.counted(request.headers, remote)
-        token = await deps.gate.login(name, fields.get("password", ""), counted)
-        deps.audit.done(caller, "login")
-    except LoginRefused as error:
-        deps.audit.note(caller, "login", f"failed: {error}")
-        status = 429 if error.wait_s else 401
-        return _page(deps, request, target, f"{error}".capitalize() + ".", name, status)
-    except StoreFailed as error:
-        return _page(deps, request, target, f"You can't log in now: {error}.", name, 503)
-    return _keep(deps, RedirectResponse(_own(deps, target), 303), token, secure=False)
 
 
 def _client(deps: Deps, request: Request) -> str:
