@@ -12,10 +12,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi.asking import exchange
 from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
@@ -67,14 +68,6 @@ class NotOffered(DaemonRefused):
         reason = f"{address} cannot do this: it has no {path}, which is Penstock's own"
         super().__init__(address, reason, _NOT_FOUND, "NOT_FOUND")
         self.args = (reason,)
-
-
-class Answered(Protocol):
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
 
 
 class Asked(NamedTuple, Generic[T]):
@@ -180,7 +173,7 @@ class Upstream:
             return found
         raise _foreign(address, path)
 
-    async def send(self, address: str, call: Call[Any]) -> Answered:
+    async def send(self, address: str, call: Call[Any]) -> Fetched:
         """Its answer of a 200, not decoded."""
         headers = authorization(self.secret) if call.method != "GET" else None
         answer = await exchange(self.fetcher, address, call, headers)

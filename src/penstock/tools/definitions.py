@@ -16,9 +16,10 @@ from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
 from penstock.log.disk import OsDisk, replace_file
 from penstock.net.fetch import Fetcher
+from penstock.net.http_client import Fetched
 from penstock.nsqadmin import definitions
 from penstock.nsqadmin.snapshot import Snapshot
-from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
+from penstock.nsqadmin.upstream import DaemonRefused, Upstream
 from penstock.nsqdapi.calls import Call
 from penstock.tools import reports
 from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
@@ -43,12 +44,12 @@ class NodeUpstream(Upstream):
         super().__init__(Fetcher(), (), (), secret)  # which opens nothing until it is used
         self._tls = tls
 
-    async def send(self, address: str, call: Call[Any]) -> Answered:
+    async def send(self, address: str, call: Call[Any]) -> Fetched:
         node = Node(address, tls=self._tls, secret=self.secret)
         try:
-            return await asyncio.to_thread(
-                node.exchange, call.method, call.target, call.body or b"", call.content_type
-            )
+            asked = call.method, call.target, call.body or b"", call.content_type
+            answer = await asyncio.to_thread(node.exchange, *asked)
+            return Fetched(answer.status, answer.body, dict(answer.headers))
         except NodeFailed as error:
             if error.status:
                 raise DaemonRefused(address, error.reason, error.status, error.code) from error
