@@ -210,9 +210,7 @@ class Watch:
         """What nsqlookupds say, when it is time to ask them; or what they said, if they hang."""
         if not self._upstream.lookupds:
             self._producers = [self._given(address) for address in self._upstream.nsqds]
-            self._keep_to(self._producers)
-            return
-        if self._discovery.is_due(self._wanted_s):
+        elif self._discovery.is_due(self._wanted_s):
             asking = self._discovery.begin(self._discover(), limits.ADMIN_DISCOVERY_S)
             await asyncio.wait([asking], timeout=limits.ADMIN_LOOK_S)
         self._keep_to(self._producers)

@@ -23,23 +23,19 @@ _NARROWED = ("topic", "channel", "node")
 
 
 async def draw(here: Opened) -> None:
-    shown = _Page(here)
-    layout.listen(here.deps.connections.listen, shown.show)
-    await here.deps.connections.ready()
-    shown.draw()
+    connections = here.deps.connections
+    layout.listen(connections.listen, lambda rows: None)  # so that nsqds are asked
+    await connections.ready()
+    layout.listen(connections.listen, _Page(here).show)
 
 
 class _Page:
     def __init__(self, here: Opened) -> None:
         self._here = here
-        self._chosen = here.asked("q", "kind", *_NARROWED, "sort")
-        if self._chosen["kind"] not in KINDS:
-            self._chosen["kind"] = ""
+        chosen = self._chosen = here.asked("q", "kind", *_NARROWED, "sort")
+        if chosen["kind"] not in KINDS:
+            chosen["kind"] = ""
         self._client = context.client
-        self._grid: Grid | None = None
-
-    def draw(self) -> None:
-        chosen = self._chosen
         with parts.heading("Connections"):
             self._count = parts.note()
             parts.grow()
@@ -54,7 +50,7 @@ class _Page:
         self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
-        self.show(self._here.deps.connections.latest)
+        self.show(here.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
         self._narrowed.clear()
@@ -80,12 +76,9 @@ class _Page:
     def _search(self, text: str) -> None:
         self._chosen["q"] = text
         self._remember()
-        if self._grid is not None:
-            self._grid.search(text)
+        self._grid.search(text)
 
     async def _on_sort(self) -> None:
-        if self._grid is None:
-            return
         states = await self._grid.ask("getColumnState")
         sorted_ = [one for one in states or () if one.get("sort")]
         first = min(sorted_, key=lambda one: one.get("sortIndex") or 0, default=None)
@@ -100,9 +93,8 @@ class _Page:
     # --- what is shown ---
 
     def show(self, rows: list[Row]) -> None:
-        if self._grid is not None:
-            self._grid.show(self._wanted(rows))
-            self._tell(rows)
+        self._grid.show(self._wanted(rows))
+        self._tell(rows)
 
     def _wanted(self, rows: list[Row]) -> list[Row]:
         given = {name: self._chosen[name] for name in ("kind", *_NARROWED) if self._chosen[name]}
