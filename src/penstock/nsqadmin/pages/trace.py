@@ -16,30 +16,24 @@ from penstock.trace.events import Event
 
 async def draw(here: Opened) -> None:
     await here.deps.watch.ready()
-    _Lives(here).draw()
+    _Lives(here)
 
 
 class _Lives:
     def __init__(self, here: Opened) -> None:
         self._here = here
         self._search_count = 0
-
-    def draw(self) -> None:
-        fields = self._here.asked("id", "topic", "partition", "since").values()
-        text, topic, partition, since = fields
+        text, topic, partition, since = here.asked("id", "topic", "partition", "since").values()
         parts.heading("One message's life")
         with parts.row():
-            self._id = ui.input("Message id, or trace:N", value=text)
-            self._id.style("min-width: 16rem").on("keydown.enter", self._search)
+            self._id = ui.input("Message id, or trace:N", value=text).style("min-width: 16rem")
             self._only = ui.input("Only in topic", value=topic)
-            self._only.on("keydown.enter", self._search)
             self._part = ui.input("Only in partition", value=partition)
             self._part.props('inputmode="numeric"').style("width: 9rem")
-            self._part.on("keydown.enter", self._search)
-            self._day = ui.input("Trace id: since day", value=since).props(
-                'placeholder="2026-05-01"'
-            )
-            self._day.on("keydown.enter", self._search)
+            self._day = ui.input("Trace id: since day", value=since)
+            self._day.props('placeholder="2026-05-01"')
+            for field in (self._id, self._only, self._part, self._day):
+                field.on("keydown.enter", self._search)
             ui.button("Show", on_click=self._search).props("unelevated")
         self._note = parts.note()
         self._place = ui.element("div").classes("lives")
