@@ -10,7 +10,7 @@
 | `1795240800000` | milliseconds, and with three digits more each, micro- and nanoseconds |
 
 The number of digits tells the units apart, as no time in use is before 1973. A smaller number than
-that is refused, save for 0: as a rule it is a date without dashes, or no time at all.
+that is refused, except for 0: as a rule it is a date without dashes, or no time at all.
 """
 
 import re

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock import limits
 from penstock.errors import PenstockError
+from penstock.net.gate import is_loopback_host
 from penstock.net.listener import ListenAddress
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Claimed, Role, Rules
@@ -55,7 +56,7 @@ class Gate:
         self._options = options
         self._store = store
         self._host = address.host.strip("[]")
-        self._is_loopback = is_loopback(self._host)
+        self._is_loopback = is_loopback_host(self._host)
         self._trusted = [read_network("trusted-proxy-cidr", one)
                          for one in options.trusted_proxy_cidr]  # fmt: skip
         self._is_trust_given = options.trusted_proxy_cidr != TRUSTED_BY_DEFAULT
@@ -300,8 +301,3 @@ def _token_in(headers: Mapping[str, str]) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token.startswith(TOKEN_PREFIX) else ""
-
-
-def is_loopback(host: str) -> bool:
-    ip = access.read_ip(host)
-    return host == "localhost" or (ip is not None and ip.is_loopback)

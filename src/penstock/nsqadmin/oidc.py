@@ -34,7 +34,7 @@ from joserfc.errors import JoseError
 from penstock import limits
 from penstock.errors import ConfigError, PenstockError
 from penstock.nsqadmin.access import Claimed
-from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.options import Options, is_safe_url
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA")  # fmt: skip
@@ -97,16 +97,6 @@ def read_provider(issuer: str, document: Any) -> dict[str, Any]:
         if (value or name in _NEEDED) and not is_safe_url(value):
             raise OidcFailed(f"the provider's {name} is {value!r}: it has to be https")
     return found | {"issuer": issuer, "id_token_signing_alg_values_supported": list(_ALGORITHMS)}
-
-
-def is_safe_url(text: Any) -> bool:
-    """https, or this machine."""
-    try:
-        parts = urlsplit(text)
-    except (ValueError, TypeError, AttributeError):
-        return False
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and local))
 
 
 def read_begun(cookie: str, state: str) -> dict[str, Any]:

@@ -8,12 +8,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from penstock import limits
 from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
 from penstock.command.program import CONNECT_TIMEOUT, REQUEST_TIMEOUT, CommonOptions, log_prefix
 from penstock.errors import ConfigError
+from penstock.net.gate import is_loopback_host
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
@@ -141,15 +143,26 @@ def _check(options: Options) -> None:
         _check_url(name.replace("_", "-"), getattr(options, name))
 
 
+def is_safe_url(text: Any) -> bool:
+    """https, or this machine."""
+    try:
+        parts = urlsplit(text)
+    except (ValueError, TypeError, AttributeError):
+        return False
+    host = parts.hostname or ""
+    return bool(host) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
+    )
+
+
 def _check_oidc(options: Options) -> None:
     if not options.oidc_issuer:
         return
     for name in ("oidc_issuer", "oidc_redirect_url"):
         text, flag = getattr(options, name), name.replace("_", "-")
         _check_url(flag, text)
-        local = (urlsplit(text).hostname or "") in ("localhost", "127.0.0.1", "::1")
-        if not text or (urlsplit(text).scheme != "https" and not local):
-            raise ConfigError(flag, text, "it has to be https://..., save on this machine")
+        if not is_safe_url(text):
+            raise ConfigError(flag, text, "it has to be https://..., except on this machine")
     if not options.oidc_client_id:
         raise ConfigError("oidc-client-id", "", "it is needed with -oidc-issuer")
     ours = f"{options.base_path.rstrip('/')}{CALLBACK}"
