@@ -16,6 +16,7 @@ from penstock.client import framing
 from penstock.client.handshake import Negotiated, Upgrade, identify, negotiate
 from penstock.client.options import ConnectionOptions, split_address
 from penstock.errors import ConnectFailed, ServerRefused
+from penstock.net.outgoing import words_of
 from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.frames import HEARTBEAT, MAGIC_V2, Frame, FrameType
 
@@ -274,7 +275,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None:
-            self._lose(str(error) or type(error).__name__)
+            self._lose(words_of(error))
         self._lose(self._hung_up())
         if not self._ended.done():
             self._ended.set_result(None)
@@ -307,7 +308,7 @@ async def connect(address: str, options: ConnectionOptions) -> Link:
         raise ConnectFailed(address, reason) from None
     except (OSError, ValueError) as error:
         link.abort("failed")
-        raise ConnectFailed(address, str(error) or type(error).__name__) from error
+        raise ConnectFailed(address, words_of(error)) from error
     except BaseException:
         link.abort("failed")
         raise

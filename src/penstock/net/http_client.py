@@ -12,7 +12,6 @@ the server may have seen it.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from asyncio.staggered import staggered_race
@@ -24,7 +23,7 @@ import httptools
 
 from penstock import limits
 from penstock.net.incoming import framing_max
-from penstock.net.outgoing import HttpFailed, Origin, Outgoing
+from penstock.net.outgoing import HttpFailed, Origin, Outgoing, words_of
 
 _IDLE_SECONDS = limits.FETCH_IDLE_NS / limits.SECOND
 _HURRY_SECONDS = limits.FETCH_NEXT_ADDRESS_NS / limits.SECOND
@@ -73,7 +72,7 @@ class _Answer:
         if self._status and not {"content-length", "transfer-encoding"} & self._headers.keys():
             self._finish()
         elif isinstance(error, OSError):
-            self.fail(_words(error))
+            self.fail(words_of(error))
         elif self.begun:
             self.fail("the connection was closed before the answer was whole")
         else:
@@ -267,7 +266,7 @@ class HttpClient:
         except TimeoutError as error:
             raise HttpFailed("timed out") from error
         except (OSError, UnicodeError) as error:
-            raise HttpFailed(f"cannot connect to {origin}: {_words(error)}") from error
+            raise HttpFailed(f"cannot connect to {origin}: {words_of(error)}") from error
         return connection
 
 
@@ -290,7 +289,7 @@ async def _dial(host: str, port: int) -> socket.socket:
     sock, _, errors = await staggered_race(attempts, _HURRY_SECONDS)
     if isinstance(sock, socket.socket):
         return sock
-    raise OSError(", ".join(dict.fromkeys(_words(error) for error in errors if error)))
+    raise OSError(", ".join(dict.fromkeys(words_of(error) for error in errors if error)))
 
 
 async def _addresses(host: str, port: int) -> list[Address]:
@@ -316,12 +315,3 @@ async def _dial_one(family: socket.AddressFamily, address: tuple[Any, ...]) -> s
         sock.close()
         raise
     return sock
-
-
-def _words(error: Exception) -> str:
-    """ "Connection refused", without the numbers that asyncio puts around it."""
-    if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
-        text = os.strerror(error.errno) if error.errno else str(error)
-    else:
-        text = getattr(error, "strerror", None) or str(error)
-    return text or type(error).__name__

@@ -5,7 +5,10 @@ authentication. A redirect to another origin carries no credentials.
 """
 
 import base64
+import os
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 from string import punctuation
 from typing import NamedTuple
@@ -137,3 +140,12 @@ def _ascii(host: str) -> str:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
         raise HttpFailed("a malformed URL") from None
+
+
+def words_of(error: Exception) -> str:
+    """ "Connection refused", without the numbers that the system or asyncio puts around it."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
+        text = os.strerror(error.errno) if error.errno else str(error)
+    else:
+        text = getattr(error, "strerror", None) or str(error)
+    return text or type(error).__name__

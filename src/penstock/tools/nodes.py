@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
+from penstock.net.outgoing import words_of
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link, address_of_url
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
 from penstock.tools.output import DONE, FAILED, Output, Row
@@ -83,7 +84,7 @@ class Node:
         try:
             answer = self._link.exchange(method, target, body, content_type)
         except FAILURES as error:
-            raise NodeFailed(self.address, f"no answer: {error or type(error).__name__}") from error
+            raise NodeFailed(self.address, f"no answer: {words_of(error)}") from error
         finally:
             self._link.close()
         if answer.status != 200:
