@@ -164,7 +164,9 @@ class SchemaRegistry:
             with urllib.request.urlopen(request, timeout=self._timeout_s, context=tls) as answer:
                 document = json.load(answer)
         except urllib.error.HTTPError as error:
-            if _UNKNOWN in error.read():
+            with error:  # it is an answer, too
+                is_unknown = _UNKNOWN in error.read()
+            if is_unknown:
                 raise LookupError(public(url)) from None
             raise FetchFailed(public(url), f"got response {error.code}", error.code) from error
         except (*FAILURES, ValueError) as error:

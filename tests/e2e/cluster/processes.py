@@ -78,7 +78,8 @@ class Node(Daemon):
             with urllib.request.urlopen(request, timeout=20) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
-            return error.code, error.read()
+            with error:
+                return error.code, error.read()
 
     def leads(self, topic: str) -> int | None:
         """Who does, as this node has it."""
