@@ -56,7 +56,6 @@ docs: $(READY_FOR_DOCS)  ## the documents as a site with search, in build/site
 	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
 
 build: $(READY_TO_TEST)  ## everything in .venv, and the kernel compiled in place
-	@$(BIN)/python .ci/warn_without_kernel.py
 
 image:  ## the image of all daemons, installed from a wheel; ARGS="--build-arg EXTRAS=admin,cluster" for a cluster
 	@$(DOCKER) build -f deploy/Dockerfile -t penstock $(ARGS) .

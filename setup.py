@@ -5,8 +5,8 @@ files that are as they were. So a build notes what it was made of, and what is f
 the next one gets its time back.
 
 `PENSTOCK_BUILD` says what is asked for: `later` builds nothing (the Makefile builds in place, as a
-step of its own), `development` builds the load generator of the benchmark too, `required` fails
-where something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O2`.
+step of its own), `required` fails where something does not compile, as a wheel for others must, and
+`development` builds the load generator of the benchmark too. `PENSTOCK_CFLAGS` replaces `-O2`.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ class BuildKernel(build_ext):
         c_files = {module.name: module.sources for module in translated}
         for module in self.extensions:
             module.sources = c_files[module.name]
-            module.optional = WANTED != "required"
+            module.optional = not WANTED
         super().build_extensions()
         note_times()
 

@@ -55,6 +55,10 @@ LOOP_S = loop_s()
 class StepFailed(Exception):
     """A command ended with an error; its output is in the log."""
 
+    def __init__(self, text: str, log: Path) -> None:
+        super().__init__(f"{text}. Its output: {log}")
+        self.log = log
+
 
 class Preparation:
     def __init__(self, venv: Path, purpose: str) -> None:
@@ -103,10 +107,11 @@ class Preparation:
 
     def kernel(self) -> None:
         build = [self.python, "setup.py", "build_ext", "--inplace", "--parallel"]
-        wanted = "development" if self.purpose == "dev" else ""
+        wanted = "development" if self.purpose == "dev" else "required"
         command = [*build, str(os.cpu_count() or 1)]
-        if no_compiler():
-            command = ["env", f"CC={self.python} -m ziglang cc", *command]
+        if no_compiler():  # that of Python's own linker command has flags that zig does not know
+            zig = f"{self.python} -m ziglang cc"
+            command = ["env", f"CC={zig}", f"LDSHARED={zig} -shared", *command]
         self.step("compiled kernel", command, wanted, compiled)
 
     def step(
@@ -131,7 +136,7 @@ class Preparation:
                     say(f"{name}: {how_far or 'going on'}")
         if process.returncode:
             print(tail(path), file=sys.stderr)
-            raise StepFailed(f"{name}: {command[0]} ended with code {process.returncode}")
+            raise StepFailed(f"{name}: {command[0]} ended with code {process.returncode}", path)
         say(f"{name}: done in {measured(time.monotonic() - begun_s)}")
 
 
@@ -196,8 +201,8 @@ def main() -> int:
     try:
         preparation.run()
     except StepFailed as error:
-        print(f"{error}. Its output: {preparation.logs[-1]}", file=sys.stderr)
-        if "Python.h" in tail(preparation.logs[-1]):
+        print(error, file=sys.stderr)
+        if "Python.h" in error.log.read_text(errors="replace"):
             print("Install Python's headers (python3-dev), or use another Python", file=sys.stderr)
         return 1
     say(f"ready: {measured(time.monotonic() - BEGUN_S)} (a loop takes {LOOP_S:.1f} s here)")

@@ -173,3 +173,18 @@ def test_after_a_build_that_failed_the_times_are_what_they_are(script: dict[str,
     written_again()
     script["keep_times"]()
     assert set(times().values()) == {2000}
+
+
+def test_where_no_compiler_is_found_zig_compiles_and_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's own command of the linker may have flags that zig refuses, as Debian's has."""
+    monkeypatch.setenv("CC", "no-such-compiler")
+    preparation = runpy.run_path(str(ROOT / ".ci" / "prepare.py"))["Preparation"](tmp_path, "run")
+    steps: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(preparation, "step", lambda *step: steps.append(step), raising=False)
+    preparation.kernel()
+    [(_, command, build, _)] = steps
+    zig = f"{tmp_path}/bin/python -m ziglang cc"
+    assert command[:3] == ["env", f"CC={zig}", f"LDSHARED={zig} -shared"]
+    assert build == "required"
