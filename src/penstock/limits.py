@@ -462,9 +462,7 @@ BUNDLE_KEPT = 4  # of nsqadmin's, until they are fetched
 BUNDLE_KEPT_S = 3600.0  # then the file is removed
 
 # --- placement of replicas, and their moves ---
-PLACEMENT_TOLERANCE = 0.1  # of the mean, by which nodes may differ: loads are measured, and waver
-PLACEMENT_REPLICA_BYTES = 16 * MIB  # an empty replica weighs this: it has files, and may grow
-PLACEMENT_LEADER_BYTES_PER_S = 64 * KIB  # and an idle leader this: it has windows and heartbeats
+PLACEMENT_TOLERANCE = 0.1  # of the mean, by which nodes may differ: copying is not free
 PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 partitions
 COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one another
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need

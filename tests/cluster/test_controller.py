@@ -20,7 +20,7 @@ from penstock.cluster.coordinator import CreatedIs, Put, Transaction
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import MOVE, PartitionMove
-from penstock.cluster.placement import NodeStanding, Reason
+from penstock.cluster.placement import NodeStanding
 from penstock.limits import (
     CONTROLLER_SETTLE_NS,
     ELECT_AFTER_NS,
@@ -137,11 +137,11 @@ class TestElections:
 
     def test_who_may_not_lead_is_passed_over(self) -> None:
         suspect = node(2, generation=2, memory_lost_generation=2)
-        nodes = {1: node(1, incarnation=None), 2: suspect, 3: node(3), 4: node(4)}
-        one = seen(record(None, (1, 2, 3, 4), (1, 2, 3, 4)), waits=False)
-        (change,) = self.elect(situation(nodes, {T0: one._replace(unable=frozenset({3}))}))
+        nodes = {1: node(1, incarnation=None), 2: suspect, 3: node(3)}
+        one = seen(record(None, (1, 2, 3), (1, 2, 3)), waits=False)
+        (change,) = self.elect(situation(nodes, {T0: one}))
         assert change.record is not None
-        assert change.record.leader == LeaderId(4, 14, 104)
+        assert change.record.leader == LeaderId(3, 13, 103)
 
     def test_what_was_asked_a_moment_ago_is_not_asked_again(self) -> None:
         controller, now_ns = acting(situation(NODES, CALM))
@@ -154,7 +154,7 @@ class TestElections:
 
 
 class TestReplacing:
-    def lose(self, missing: set[int], count: int) -> tuple[list[PartitionChange], Controller]:
+    def lose(self, missing: set[int], count: int) -> list[PartitionChange]:
         nodes = {number: node(number) for number in range(1, count + 1)}
         controller, now_ns = acting(situation(nodes, CALM))
         left = {n: node(n, incarnation=None) if n in missing else one for n, one in nodes.items()}
@@ -163,16 +163,15 @@ class TestReplacing:
         controller.tick(after, now_ns + NODE_REPLACE_NS - 1)
         assert changes(controller) == []
         controller.tick(after, now_ns + NODE_REPLACE_NS)
-        return changes(controller), controller
+        return changes(controller)
 
     def test_a_lost_node_is_replaced_after_a_while(self) -> None:
-        (change,), controller = self.lose({3}, 4)
+        (change,) = self.lose({3}, 4)
         assert change.move == PartitionMove(T0, (1, 2, 3), (1, 2, 4), 2, 2)
-        assert controller.last_plan.changes[0].reason is Reason.LOST
 
     def test_not_while_more_than_a_fifth_is_missing(self) -> None:
-        assert self.lose({3, 4}, 9)[0] == []
-        assert len(self.lose({3, 4}, 10)[0]) == 1
+        assert self.lose({3, 4}, 9) == []
+        assert len(self.lose({3, 4}, 10)) == 1
 
 
 class TestPlans:
@@ -228,7 +227,7 @@ class World:
         record = RECORD.decode(entry.key, entry.value)
         found = None if move is None else MOVE.decode(move.key, move.value)
         revision = 0 if move is None else move.revision
-        return PartitionSeen(record, entry.revision, self.replicas, True, 0, found, revision)
+        return PartitionSeen(record, entry.revision, self.replicas, True, found, revision)
 
     def apply(self, effect: Propose) -> None:
         before = {name: self.partition(name) for name in self.names}

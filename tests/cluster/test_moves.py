@@ -4,15 +4,7 @@ import random
 
 from cases import each
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.moves import (
-    Copy,
-    MoveState,
-    PartitionMove,
-    cancelled,
-    may_begin,
-    next_record,
-    state_of,
-)
+from penstock.cluster.moves import Copy, MoveState, PartitionMove, may_begin, next_record, state_of
 from penstock.replication.record import (
     LeaderId,
     Member,
@@ -44,24 +36,29 @@ def record(
 # --- a few at a time ---
 
 
-def copy(number: int, source: int, target: int, spare: int = 1, behind: int = 0) -> Copy:
-    return Copy(PartitionName("t", number), source, target, spare, True, behind)
+def copy(number: int, source: int, target: int, spare: int = 1) -> Copy:
+    return Copy(PartitionName("t", number), source, target, spare, True)
 
 
 def test_a_few_copies_at_a_time() -> None:
-    waiting = [copy(number, 1, 2 + number % 2) for number in range(8)]
-    chosen = may_begin(waiting, [], in_max=2, out_max=3)
-    assert [one.partition.number for one in chosen] == [0, 1, 2]
-    assert may_begin(waiting, chosen, in_max=2, out_max=3) == []
-    assert may_begin(waiting[3:], chosen[1:], in_max=2, out_max=3) == [waiting[3]]
+    """Two into a node, four out of one."""
+    waiting = [copy(number, 1, 2 + number % 3) for number in range(9)]
+    chosen = may_begin(waiting, [])
+    assert [one.partition.number for one in chosen] == [0, 1, 2, 3]
+    assert may_begin(waiting, chosen) == []
+    assert may_begin(waiting[4:], chosen[1:]) == [waiting[4]]
+    assert may_begin([copy(number, number, 2) for number in range(4)], []) == [
+        copy(0, 0, 2),
+        copy(1, 1, 2),
+    ]
 
 
 def test_the_most_urgent_first() -> None:
-    at_its_minimum = copy(9, 1, 2, spare=0, behind=500)
+    at_its_minimum = copy(9, 1, 4, spare=0)
     repair = copy(8, 1, 2)._replace(is_move=False)
-    short, long = copy(7, 1, 2, behind=10), copy(6, 1, 2, behind=900)
-    chosen = may_begin([long, short, repair, at_its_minimum], [], in_max=4)
-    assert chosen == [at_its_minimum, repair, short, long]
+    early, late = copy(6, 1, 2), copy(7, 1, 3)
+    chosen = may_begin([late, early, repair, at_its_minimum], [])
+    assert chosen == [at_its_minimum, repair, early, late]
 
 
 # --- at random ---
@@ -162,7 +159,11 @@ def test_a_move_is_cancelled_in_each_state(first: int) -> None:
         origin, least = story.move.origin, story.move.origin_members_min
         story.run()
         states.add(state_of(story.move, story.record))
-        story.move = cancelled(story.move)
+        move = story.move
+        story.move = move._replace(
+            origin=move.target, target=origin, members_min=least,
+            origin_members_min=move.members_min,
+        )  # fmt: skip
         story.calm()
         assert state_of(story.move, story.record) is MoveState.DONE, seed
         assert story.record.wanted == origin, seed

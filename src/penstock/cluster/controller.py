@@ -14,8 +14,9 @@ its transactions compares when that key was made: one that was paused for a minu
 What it does while ACTING, in this order:
 
 1. **Elections that the members have left undone** for 2 s: no leader, or one whose node is missing
-   or has another incarnation, or that has not said that it is leading. The first in the order of
-   preference that may lead. Dead members are left out as far as the minimum allows.
+   or has another incarnation. The first in the order of preference that may lead. Dead members are
+   left out as far as the minimum allows. That a leader is not leading, or a replica is stopped, is
+   known to the members alone.
 2. **Moves** go on, as their records say (see `moves`); copies begin as few as may.
 3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
    again, what is drained moves away, the rest is balanced. Their changes become moves, which stand
@@ -62,14 +63,7 @@ from penstock.cluster.moves import (
     next_record,
     state_of,
 )
-from penstock.cluster.placement import (
-    NodeStanding,
-    PlacementChange,
-    PlacementNode,
-    PlacementPartition,
-    PlacementPlan,
-    plan,
-)
+from penstock.cluster.placement import NodeStanding, PlacementNode, PlacementPartition, plan
 from penstock.replication.election import Candidate, election, hindrance
 from penstock.replication.record import LeaderId, PartitionRecord
 
@@ -84,7 +78,6 @@ class NodeSeen(NamedTuple):
     generation: int  # that its last start has written
     memory_lost_generation: int
     incarnation: int | None  # of the process whose key is there; None: there is none
-    is_full: bool = False
 
 
 class PartitionSeen(NamedTuple):
@@ -92,13 +85,8 @@ class PartitionSeen(NamedTuple):
     revision: int
     replicas: int  # as its topic asks for
     waits: bool  # its topic waits for the disk
-    members_min: int = 0  # as its topic asks for; 0: half of the replicas
     move: PartitionMove | None = None
     move_revision: int = 0  # of its key
-    bytes_kept: float = 0.0
-    led_bytes_per_s: float = 0.0
-    in_force: bool = True  # its leader has said so, in this epoch
-    unable: frozenset[int] = frozenset()  # nodes whose replica says that it is stopped
 
 
 class Situation(NamedTuple):
@@ -160,8 +148,8 @@ class Duty(IntEnum):
 
 
 def members_min_of(seen: PartitionSeen, replicas: int) -> int:
-    """With this many replicas; by default half of what the topic asks for, as at its creation."""
-    return min(seen.members_min or (seen.replicas + 1) // 2, replicas)
+    """With this many replicas: half of what the topic asks for, as at its creation."""
+    return min((seen.replicas + 1) // 2, replicas)
 
 
 class Controller:
@@ -173,7 +161,6 @@ class Controller:
         "_proposed",
         "_settled_ns",
         "duty",
-        "last_plan",
         "out",
         "presence",
     )
@@ -181,7 +168,6 @@ class Controller:
     def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
-        self.last_plan = PlacementPlan(())
         self.out: list[Any] = []
         self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
@@ -263,10 +249,10 @@ class Controller:
 
     def _is_served(self, situation: Situation, seen: PartitionSeen) -> bool:
         leader = seen.record.leader
-        if leader is None or not seen.in_force:
+        if leader is None:
             return False
         node = situation.nodes.get(leader.node)
-        if node is None or leader.node in seen.unable or leader.node in self.presence.missing:
+        if node is None or leader.node in self.presence.missing:
             return False
         return node.incarnation in (
             leader.incarnation,
@@ -324,36 +310,28 @@ class Controller:
 
     # --- plans ---
 
-    def placement_nodes(self, situation: Situation, now_ns: int) -> list[PlacementNode]:
+    def _placement_nodes(self, situation: Situation, now_ns: int) -> list[PlacementNode]:
         lost = self.presence.lost(now_ns)
         nodes = []
         for number, seen in sorted(situation.nodes.items()):
             standing = NodeStanding.LOST if number in lost else seen.standing
             is_there = number not in self.presence.missing and seen.incarnation is not None
             is_steady = is_there and self.presence.is_steady(number, now_ns)
-            nodes.append(PlacementNode(number, seen.zone, standing, seen.is_full or not is_steady))
+            nodes.append(PlacementNode(number, seen.zone, standing, is_steady))
         return nodes
-
-    def draw(self, situation: Situation, now_ns: int) -> PlacementPlan:
-        """What `--dry-run` shows."""
-        helds = [_held(name, seen) for name, seen in situation.partitions.items()]
-        return plan(self.placement_nodes(situation, now_ns), helds)
 
     def _planned(
         self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, PartitionChange]
     ) -> dict[PartitionName, PartitionChange]:
-        preferred_leaders = {
-            name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
-        }
-        now = (self.placement_nodes(situation, now_ns), preferred_leaders)
+        nodes = self._placement_nodes(situation, now_ns)
+        now = nodes, {name: seen.replicas for name, seen in situation.partitions.items()}
         is_due = now_ns - self._planned_ns >= limits.PLAN_EVERY_NS or now != self._planned_for
         if not is_due or self.presence.too_many_missing:
             return {}
         self._planned_ns, self._planned_for = now_ns, now
-        self.last_plan = self.draw(situation, now_ns)
+        drawn = plan(nodes, [_held(name, seen) for name, seen in situation.partitions.items()])
         planned = {
-            change.partition: _begun(situation.partitions[change.partition], change)
-            for change in self.last_plan.changes
+            name: _begun(name, situation.partitions[name], after) for name, after in drawn.items()
         }
         for name, seen in situation.partitions.items():
             change = _another_minimum(name, seen)
@@ -368,13 +346,13 @@ class Controller:
         self._planned_for = None
 
 
-def _begun(seen: PartitionSeen, change: PlacementChange) -> PartitionChange:
+def _begun(name: PartitionName, seen: PartitionSeen, after: tuple[int, ...]) -> PartitionChange:
     """Where a move is under way, the new one begins with what there is."""
     members = tuple(member.node for member in seen.record.members)
     origin = members if seen.move is not None else seen.record.wanted
-    least = members_min_of(seen, len(change.after))
-    move = PartitionMove(change.partition, origin, change.after, least, seen.record.members_min)
-    return PartitionChange(change.partition, seen, move=move)
+    least = members_min_of(seen, len(after))
+    move = PartitionMove(name, origin, after, least, seen.record.members_min)
+    return PartitionChange(name, seen, move=move)
 
 
 def _another_minimum(name: PartitionName, seen: PartitionSeen) -> PartitionChange | None:
@@ -389,9 +367,7 @@ def _another_minimum(name: PartitionName, seen: PartitionSeen) -> PartitionChang
 def _held(name: PartitionName, seen: PartitionSeen) -> PlacementPartition:
     wanted = seen.move.target if seen.move is not None else seen.record.wanted
     members = tuple(member.node for member in seen.record.members)
-    return PlacementPartition(
-        name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s
-    )
+    return PlacementPartition(name, seen.replicas, wanted, members)
 
 
 def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
@@ -404,8 +380,7 @@ def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
         targets = list(lacking(seen.move, record))
     spare = len(record.members) - record.members_min
     is_move = seen.move is not None
-    behind = round(seen.bytes_kept)
-    return [Copy(name, leader.node, node, spare, is_move, behind) for node in targets]
+    return [Copy(name, leader.node, node, spare, is_move) for node in targets]
 
 
 def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> LeaderId | None:
@@ -415,12 +390,7 @@ def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> Lead
         return None
     leader_id = LeaderId(number, node.incarnation, member.replica)
     candidate = Candidate(
-        leader_id,
-        node.generation,
-        node.generation,
-        node.memory_lost_generation,
-        seen.waits,
-        number in seen.unable,
+        leader_id, node.generation, node.generation, node.memory_lost_generation, seen.waits, False
     )
     return leader_id if hindrance(seen.record, candidate) is None else None
 

@@ -52,7 +52,6 @@ class WantedTopic(NamedTuple):
     partitions: int
     replicas: int
     settings: Settings = ()
-    members_min: int = 0  # 0: half of the replicas
 
 
 NewReplica = Callable[[], int]
@@ -73,7 +72,7 @@ def creation(
     )
     floor = _floor(view, wanted.name)
     topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
-    drawn = _Drawn(view, nodes, new_replica, wanted.members_min)
+    drawn = _Drawn(view, nodes, new_replica)
     compares: list[Compare] = [
         RevisionIs(topic_key, held.revision if held is not None else 0),
         RevisionIs(floor_key, _revision(view, wanted.name)),
@@ -84,12 +83,7 @@ def creation(
 
 
 def growth(
-    view: View,
-    name: str,
-    partitions: int,
-    nodes: Iterable[PlacementNode],
-    new_replica: NewReplica,
-    members_min: int = 0,
+    view: View, name: str, partitions: int, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction | None:
     """The next of those that are missing; None: there are as many. Raises Refused."""
     held = view.topics.get(name)
@@ -104,7 +98,7 @@ def growth(
     ]
     if not missing:
         return None
-    drawn = _Drawn(view, nodes, new_replica, members_min)
+    drawn = _Drawn(view, nodes, new_replica)
     floor, floor_key = _floor(view, name), keys.epochs(name)
     compares: list[Compare] = [
         RevisionIs(keys.topic(name), held.revision),
@@ -124,13 +118,10 @@ def _check(wanted: WantedTopic) -> None:
 class _Drawn:
     """Where new partitions go, beside those that are there."""
 
-    def __init__(
-        self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica, members_min: int
-    ) -> None:
+    def __init__(self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica) -> None:
         self._view = view
         self._placement_nodes = list(nodes)
         self._new_replica = new_replica
-        self._members_min = members_min
 
     def transaction(
         self,
@@ -166,8 +157,8 @@ class _Drawn:
             if name not in names and held.document.wanted
         ]
         new = [PlacementPartition(name, replicas, ()) for name in names]
-        changes = {one.partition: one.after for one in plan(nodes, [*there, *new]).changes}
-        found = {name: changes.get(name, ()) for name in names}
+        planned = plan(nodes, [*there, *new])
+        found = {name: planned.get(name, ()) for name in names}
         if not all(found.values()):
             raise Refused("no node takes a new partition")
         return self._spread(found)
@@ -190,7 +181,7 @@ class _Drawn:
             Member(node, self._new_replica(), self._view.memberships[node].document.generation)
             for node in nodes
         )
-        least = self._members_min or (topic.replicas + 1) // 2
+        least = (topic.replicas + 1) // 2
         return PartitionRecord(
             topic.identity, epoch, None, members, min(least, len(members)), nodes
         )

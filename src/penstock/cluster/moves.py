@@ -16,12 +16,12 @@ Each transaction compares the record's revision. So the old replicas are release
 which all targets are members, and if one of them falls out before they have gone, all of both are
 wanted again.
 
-A move is **cancelled**, in each state, by moving back: `cancelled` exchanges origin and target.
+A move is **cancelled**, in each state, by moving back: by one that exchanges origin and target.
 What was copied is released, and nothing is copied that is still there.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Annotated, NamedTuple
 
@@ -55,12 +55,6 @@ class PartitionMove(NamedTuple):
 
 
 MOVE = form_of(PartitionMove)
-
-
-def cancelled(move: PartitionMove) -> PartitionMove:
-    return PartitionMove(
-        move.partition, move.target, move.origin, move.origin_members_min, move.members_min
-    )
 
 
 class MoveState(Enum):
@@ -121,28 +115,22 @@ class Copy(NamedTuple):
     target: int
     spare: int  # members above the minimum: with none, one more loss stops the partition
     is_move: bool  # else it was a member, or replaces one that is lost
-    behind_bytes: int
 
 
-def may_begin(
-    waiting: Iterable[Copy],
-    running: Iterable[Copy],
-    in_max: int = limits.COPIES_IN_MAX,
-    out_max: int = limits.COPIES_OUT_MAX,
-) -> list[Copy]:
-    """Those that begin now: what is closest to its minimum first, repairs before moves, then what
-    is soon done. After an outage of an hour, a few thousand want to."""
-    running = list(running)
+def may_begin(waiting: Iterable[Copy], running: Collection[Copy]) -> list[Copy]:
+    """Those that begin now: what is closest to its minimum first, repairs before moves. After an
+    outage of an hour, a few thousand want to."""
     received = Counter(copy.target for copy in running)
     sent = Counter(copy.source for copy in running)
     chosen = []
     for copy in sorted(waiting, key=_urgency):
-        if received[copy.target] < in_max and sent[copy.source] < out_max:
+        has_room = received[copy.target] < limits.COPIES_IN_MAX
+        if has_room and sent[copy.source] < limits.COPIES_OUT_MAX:
             received[copy.target] += 1
             sent[copy.source] += 1
             chosen.append(copy)
     return chosen
 
 
-def _urgency(copy: Copy) -> tuple[int, bool, int, PartitionName, int]:
-    return copy.spare, copy.is_move, copy.behind_bytes, copy.partition, copy.target
+def _urgency(copy: Copy) -> tuple[int, bool, PartitionName, int]:
+    return copy.spare, copy.is_move, copy.partition, copy.target

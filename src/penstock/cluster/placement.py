@@ -5,30 +5,26 @@ of preference; the first is the one that should lead. What is wanted, in falling
 
 1. **No node twice.** A partition has at most one replica on a node.
 2. **Enough.** Each has as many as its topic asks for, on nodes that stay. Replicas leave nodes that
-   are lost or drained; where no other node is free, they stay there, and the plan says so. A node
-   in maintenance keeps what it has and gets nothing new.
+   are lost or drained; where no other node is free, they stay there. A node in maintenance keeps
+   what it has and gets nothing new.
 3. **Zones.** Replicas are spread over the zones as evenly as their nodes allow. A node that names
    no zone is one by itself.
-4. **Balance.** Bytes kept are spread evenly over nodes, then the load of leading.
+4. **Balance.** Replicas are spread evenly over nodes, then leaderships.
 
 **Fewest moves.** Steps 2 and 3 move what has to be moved, once, to where balance wants it. Step 4
 takes from the fullest node and gives to the emptiest, and a move has to bring the two closer
-together; where all replicas weigh the same that is the least number there is. Nodes that differ by
-less than a share of the mean are balanced: loads are measured, and nothing is copied for noise.
+together, which is the least number there is. Nodes that differ by less than a share of the mean are
+balanced.
 
 **Only in peace.** Nothing is moved for balance while a partition lacks members: first what is lost
 is made whole, with the disks and the network to itself.
 
 The same cluster gives the same plan, and a cluster that follows its plan gives an empty one.
-
-The layout on which placement tries its moves: which node has which replica, and its weight.
-
-It keeps sums, so that a move costs little, and knows no preferences: those are placement's. Weights
-are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from penstock import limits
@@ -36,11 +32,13 @@ from penstock.cluster.keys import PartitionName
 from penstock.errors import ConfigError
 
 
-class NodeStanding(Enum):
-    SERVES = "serves"
-    MAINTENANCE = "maintenance"  # for a while: leads nothing, gets nothing new, keeps what it has
-    DRAINING = "draining"  # for good: its replicas move away
-    LOST = "lost"  # as draining, and nothing can be read from it
+class NodeStanding(IntEnum):
+    """In the order in which replicas that are too many leave."""
+
+    LOST = 1  # as draining, and nothing can be read from it
+    DRAINING = 2  # for good: its replicas move away
+    MAINTENANCE = 3  # for a while: leads nothing, gets nothing new, keeps what it has
+    SERVES = 4
 
 
 class PlacementNode(NamedTuple):
@@ -49,15 +47,19 @@ class PlacementNode(NamedTuple):
     number: int
     zone: str = ""
     standing: NodeStanding = NodeStanding.SERVES
-    is_full: bool = False  # its disk is below the watermark: it gets nothing new
+    is_steady: bool = True  # else it has only just come, and gets nothing new
 
     @property
     def stays(self) -> bool:
         return self.standing in (NodeStanding.SERVES, NodeStanding.MAINTENANCE)
 
     @property
+    def serves(self) -> bool:
+        return self.standing is NodeStanding.SERVES
+
+    @property
     def takes(self) -> bool:
-        return self.standing is NodeStanding.SERVES and not self.is_full
+        return self.serves and self.is_steady
 
 
 class PlacementPartition(NamedTuple):
@@ -67,89 +69,26 @@ class PlacementPartition(NamedTuple):
     replicas: int  # asked for
     wanted: tuple[int, ...]  # nodes, in order of preference; none yet: it is new
     members: tuple[int, ...] = ()  # nodes of the in-sync set
-    bytes_kept: float = 0.0  # averages
-    led_bytes_per_s: float = 0.0
-
-    @property
-    def weight(self) -> int:
-        """Of a replica. An empty one counts too: it has files, and may grow."""
-        return round(self.bytes_kept) + limits.PLACEMENT_REPLICA_BYTES
-
-    @property
-    def led_weight(self) -> int:
-        return round(self.led_bytes_per_s) + limits.PLACEMENT_LEADER_BYTES_PER_S
 
     @property
     def is_whole(self) -> bool:
         return set(self.wanted) <= set(self.members)
 
 
-class Reason(Enum):
-    NEW = "new partition"
-    LOST = "its node is lost"
-    DRAINED = "its node is drained"
-    RAISED = "more replicas"
-    LOWERED = "fewer replicas"
-    ZONES = "zones"
-    BALANCE = "balance"
-    LEADERS = "leaders"
-
-
-class PlacementChange(NamedTuple):
-    partition: PartitionName
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    reason: Reason  # the first one, in the order of the steps
-    copied_bytes: float
-
-    @property
-    def come(self) -> tuple[int, ...]:
-        return tuple(node for node in self.after if node not in self.before)
-
-    @property
-    def gone(self) -> tuple[int, ...]:
-        return tuple(node for node in self.before if node not in self.after)
-
-
-class Short(NamedTuple):
-    """A partition for which there are too few nodes."""
-
-    partition: PartitionName
-    lacking: int
-
-
-class PlacementPlan(NamedTuple):
-    changes: tuple[PlacementChange, ...]
-    short: tuple[Short, ...] = ()
-    held_back: str | None = None  # why nothing is moved for balance
-
-    @property
-    def moves(self) -> int:
-        """Replicas that are copied."""
-        return sum(len(change.come) for change in self.changes)
-
-    @property
-    def copied_bytes(self) -> float:
-        return sum(change.copied_bytes for change in self.changes)
-
-
 def plan(
-    nodes: Iterable[PlacementNode],
-    partitions: Iterable[PlacementPartition],
-    tolerance: float = limits.PLACEMENT_TOLERANCE,
-    steps_max: int = limits.PLACEMENT_STEPS_MAX,
-) -> PlacementPlan:
-    """Raises ConfigError for a partition that wants a node twice, or less than one replica."""
+    nodes: Iterable[PlacementNode], partitions: Iterable[PlacementPartition]
+) -> dict[PartitionName, tuple[int, ...]]:
+    """The nodes of those that should change. Raises ConfigError for a partition that wants a node
+    twice, or less than one replica."""
     drawing = _Drawing(sorted(nodes), sorted(partitions))
     drawing.repair()
     drawing.spread_zones()
-    held_back = drawing.hindrance_of_balance()
-    if held_back is None:
-        drawing.balance(tolerance, steps_max)
+    if drawing.is_in_peace:
+        drawing.balance()
     drawing.move_leaders_off()
-    if held_back is None:
-        drawing.balance_leaders(tolerance, steps_max)
-    return drawing.result(held_back)
+    if drawing.is_in_peace:
+        drawing.balance_leaders()
+    return drawing.result()
 
 
 class _Drawing:
@@ -162,14 +101,10 @@ class _Drawing:
                 self.nodes.setdefault(number, PlacementNode(number, standing=NodeStanding.LOST))
         zones = {n: node.zone or f"node {n}" for n, node in self.nodes.items()}
         self.layout = ReplicaLayout(zones, {held.partition: held.wanted for held in partitions})
-        self.weights = {held.partition: held.weight for held in partitions}
-        self.led_weights = {held.partition: held.led_weight for held in partitions}
-        self.layout.weigh(self.weights, self.led_weights)
-        self.reasons: dict[PartitionName, Reason] = {}
         self.takers = [n for n, node in self.nodes.items() if node.takes]
-
-    def _note(self, partition: PartitionName, reason: Reason) -> None:
-        self.reasons.setdefault(partition, reason)
+        self.servers = [n for n, node in self.nodes.items() if node.serves]
+        # What only begins with this plan counts too: see `repair`.
+        self.is_in_peace = all(held.is_whole for held in partitions)
 
     # --- enough, on nodes that stay ---
 
@@ -177,25 +112,25 @@ class _Drawing:
         for held in self.partitions:
             while len(self.layout.nodes_of(held.partition)) > held.replicas:
                 self.layout.remove(held.partition, self._most_superfluous(held.partition))
-                self._note(held.partition, Reason.LOWERED)
-            self._leave_nodes(held)
+            self._leave_nodes(held.partition)
             while len(self.layout.nodes_of(held.partition)) < held.replicas:
                 node = self.layout.best(held.partition, self.takers)
                 if node is None:
                     break
                 self.layout.add(held.partition, node)
-                self._note(held.partition, Reason.RAISED if held.wanted else Reason.NEW)
+                if held.wanted:
+                    self.is_in_peace = False
 
-    def _leave_nodes(self, held: PlacementPartition) -> None:
-        for number in self.layout.nodes_of(held.partition):
+    def _leave_nodes(self, partition: PartitionName) -> None:
+        for number in self.layout.nodes_of(partition):
             node = self.nodes[number]
             if node.stays:
                 continue
-            other = self.layout.best(held.partition, self.takers, without=number)
+            other = self.layout.best(partition, self.takers, without=number)
             if other is not None:
-                self.layout.replace(held.partition, number, other)
-                is_lost = node.standing is NodeStanding.LOST
-                self._note(held.partition, Reason.LOST if is_lost else Reason.DRAINED)
+                self.layout.replace(partition, number, other)
+                if node.standing is NodeStanding.LOST:
+                    self.is_in_peace = False
 
     def _most_superfluous(self, partition: PartitionName) -> int:
         """Lost before drained before sound, of the fullest zone, on the fullest node; the one that
@@ -203,15 +138,8 @@ class _Drawing:
         nodes = self.layout.nodes_of(partition)
 
         def value(node: int) -> tuple[int, int, int, int]:
-            order = (
-                NodeStanding.LOST,
-                NodeStanding.DRAINING,
-                NodeStanding.MAINTENANCE,
-                NodeStanding.SERVES,
-            )
-            in_zone = self.layout.in_zone(partition, node)
-            at = order.index(self.nodes[node].standing)
-            return at, -in_zone, -self.layout.weight_of(node), -nodes.index(node)
+            in_zone, standing = self.layout.in_zone(partition, node), self.nodes[node].standing
+            return standing, -in_zone, -self.layout.count_on(node), -nodes.index(node)
 
         return min(nodes, key=value)
 
@@ -225,7 +153,6 @@ class _Drawing:
                 if step is None:
                     break
                 self.layout.replace(held.partition, *step)
-                self._note(held.partition, Reason.ZONES)
 
     def _zone_step(self, partition: PartitionName) -> tuple[int, int] | None:
         target = self.layout.best(partition, self.takers)
@@ -235,8 +162,7 @@ class _Drawing:
         sources = [
             node
             for node in self.layout.nodes_of(partition)
-            if self.nodes[node].standing is NodeStanding.SERVES
-            and self.layout.in_zone(partition, node) >= room
+            if self.nodes[node].serves and self.layout.in_zone(partition, node) >= room
         ]
         if not sources:
             return None
@@ -246,176 +172,117 @@ class _Drawing:
     def _eagerness(self, partition: PartitionName, node: int) -> tuple[int, bool, int, int]:
         is_follower = self.layout.leader_of(partition) != node
         in_zone = self.layout.in_zone(partition, node)
-        return in_zone, is_follower, self.layout.weight_of(node), -node
+        return in_zone, is_follower, self.layout.count_on(node), -node
 
     # --- balance ---
 
-    def hindrance_of_balance(self) -> str | None:
-        """Partitions that wait for members. What only begins with this plan counts too."""
-        for held in self.partitions:
-            if held.wanted and not held.is_whole:
-                lacking = sorted(set(held.wanted) - set(held.members))
-                return f"{_spelled(held.partition)} waits for node {lacking[0]}"
-        urgent = (Reason.LOST, Reason.RAISED)
-        for partition, reason in self.reasons.items():
-            if reason in urgent:
-                return f"{_spelled(partition)} is to be made whole first ({reason.value})"
-        return None
-
-    def balance(self, tolerance: float, steps_max: int) -> None:
-        slack = tolerance * self.layout.mean_weight(self.takers)
-        for _ in range(steps_max):
-            step = next(self._balancing_steps(slack), None)
+    def balance(self) -> None:
+        """From the fullest to the emptiest; then from others, where zones forbid that."""
+        count, slack = self.layout.count_on, _slack(self.layout.count_on, self.takers)
+        for _ in range(limits.PLACEMENT_STEPS_MAX):
+            rising = sorted(self.takers, key=lambda node: (count(node), node))
+            falling = sorted(self.servers, key=lambda node: (-count(node), node))
+            step = _first_step(falling, rising, count, slack, self._to_move)
             if step is None:
                 return
             self.layout.replace(*step)
-            self._note(step[0], Reason.BALANCE)
 
-    def _balancing_steps(self, slack: float) -> Iterator[tuple[PartitionName, int, int]]:
-        """From the fullest to the emptiest; then from others, where zones forbid that."""
-        rising = sorted(self.takers, key=lambda node: (self.layout.weight_of(node), node))
-        sources = [n for n, node in self.nodes.items() if node.standing is NodeStanding.SERVES]
-        sources.sort(key=lambda node: (-self.layout.weight_of(node), node))
-        for source in sources:
-            for target in rising:
-                between = self.layout.weight_of(source) - self.layout.weight_of(target)
-                if between <= slack:
-                    break
-                partition = self._best_to_move(source, target, between)
-                if partition is not None:
-                    yield partition, source, target
-
-    def _best_to_move(self, source: int, target: int, between: int) -> PartitionName | None:
-        """The one whose move brings the two nodes closest together; rather one that only follows
-        there: its leader need not change."""
-        best: tuple[int, bool] | None = None
-        chosen = None
-        for partition in self.layout.partitions_of(source):
-            weight = self.weights[partition]
-            value = (weight * (between - weight), self.layout.leader_of(partition) != source)
-            if weight >= between or (best is not None and value <= best):
-                continue
-            if self.layout.may_replace(partition, source, target):
-                best, chosen = value, partition
-        return chosen
+    def _to_move(self, source: int, target: int) -> PartitionName | None:
+        """Rather one that only follows there: its leader need not change."""
+        for is_led in (False, True):
+            for partition in self.layout.partitions_of(source):
+                if (self.layout.leader_of(partition) == source) is is_led and (
+                    self.layout.may_replace(partition, source, target)
+                ):
+                    return partition
+        return None
 
     # --- leaders ---
 
     def move_leaders_off(self) -> None:
         for held in self.partitions:
             nodes = self.layout.nodes_of(held.partition)
-            able = [n for n in nodes if self.nodes[n].standing is NodeStanding.SERVES]
+            able = [node for node in nodes if self.nodes[node].serves]
             if able and nodes[0] not in able:
-                node = min(able, key=lambda n: (self.layout.led_weight_of(n), n))
+                node = min(able, key=lambda n: (self.layout.led_count(n), n))
                 self.layout.prefer(held.partition, node)
-                self._note(held.partition, Reason.LEADERS)
 
-    def balance_leaders(self, tolerance: float, steps_max: int) -> None:
-        able = [n for n, node in self.nodes.items() if node.standing is NodeStanding.SERVES]
-        slack = tolerance * self.layout.mean_led_weight(able)
-        for _ in range(steps_max):
-            step = next(self._leading_steps(able, slack), None)
+    def balance_leaders(self) -> None:
+        count, slack = self.layout.led_count, _slack(self.layout.led_count, self.servers)
+        for _ in range(limits.PLACEMENT_STEPS_MAX):
+            rising = sorted(self.servers, key=lambda node: (count(node), node))
+            step = _first_step(rising[::-1], rising, count, slack, self._to_lead)
             if step is None:
                 return
-            self.layout.prefer(*step)
-            self._note(step[0], Reason.LEADERS)
+            partition, _, target = step
+            self.layout.prefer(partition, target)
 
-    def _leading_steps(self, able: list[int], slack: float) -> Iterator[tuple[PartitionName, int]]:
-        led = self.layout.led_weight_of
-        rising = sorted(able, key=lambda node: (led(node), node))
-        for source in reversed(rising):
-            for target in rising:
-                between = led(source) - led(target)
-                if between <= slack:
-                    break
-                partition = self._best_to_lead(source, target, between)
-                if partition is not None:
-                    yield partition, target
-
-    def _best_to_lead(self, source: int, target: int, between: int) -> PartitionName | None:
-        best, chosen = 0, None
-        for partition in self.layout.led_by(source):
-            weight = self.led_weights[partition]
-            gain = weight * (between - weight)
-            if gain > best and target in self.layout.nodes_of(partition):
-                best, chosen = gain, partition
-        return chosen
+    def _to_lead(self, source: int, target: int) -> PartitionName | None:
+        for partition in self.layout.partitions_of(source):
+            nodes = self.layout.nodes_of(partition)
+            if nodes[0] == source and target in nodes:
+                return partition
+        return None
 
     # --- what comes of it ---
 
-    def result(self, held_back: str | None) -> PlacementPlan:
-        changes, short = [], []
-        for held in self.partitions:
-            after = self.layout.nodes_of(held.partition)
-            if after != held.wanted:
-                reason = self.reasons[held.partition]
-                copies = len(set(after) - set(held.wanted))
-                copied = copies * held.bytes_kept
-                changes.append(PlacementChange(held.partition, held.wanted, after, reason, copied))
-            lacking = held.replicas - sum(self.nodes[node].stays for node in after)
-            if lacking > 0:
-                short.append(Short(held.partition, lacking))
-        return PlacementPlan(tuple(changes), tuple(short), held_back)
+    def result(self) -> dict[PartitionName, tuple[int, ...]]:
+        return {
+            held.partition: nodes
+            for held in self.partitions
+            if (nodes := self.layout.nodes_of(held.partition)) != held.wanted
+        }
+
+
+def _slack(count: Callable[[int], int], nodes: Collection[int]) -> float:
+    """By how much two nodes may differ; one more or less is nothing that a step could even out."""
+    mean = sum(map(count, nodes)) / max(len(nodes), 1)
+    return max(limits.PLACEMENT_TOLERANCE * mean, 1)
+
+
+def _first_step(
+    sources: Iterable[int],
+    rising: Iterable[int],
+    count: Callable[[int], int],
+    slack: float,
+    choose: Callable[[int, int], PartitionName | None],
+) -> tuple[PartitionName, int, int] | None:
+    """What goes from which node to which of the emptier ones."""
+    for source in sources:
+        for target in rising:
+            if count(source) - count(target) <= slack:
+                break
+            partition = choose(source, target)
+            if partition is not None:
+                return partition, source, target
+    return None
 
 
 def _check(held: PlacementPartition) -> None:
+    name = f"{held.partition.topic}/{held.partition.number}"
     if held.replicas < 1:
-        raise ConfigError(
-            f"replicas of {_spelled(held.partition)}", held.replicas, "it has to be 1 at least"
-        )
+        raise ConfigError(f"replicas of {name}", held.replicas, "it has to be 1 at least")
     if len(set(held.wanted)) < len(held.wanted):
-        raise ConfigError(
-            f"nodes of {_spelled(held.partition)}", held.wanted, "a node has one replica at most"
-        )
-
-
-def _spelled(partition: PartitionName) -> str:
-    return f"{partition.topic}/{partition.number}"
-
-
-def described(drawn: PlacementPlan) -> list[str]:
-    """Lines for a person: what `--dry-run` prints."""
-    lines = []
-    for change in drawn.changes:
-        before = ", ".join(map(str, change.before)) or "nothing"
-        after = ", ".join(map(str, change.after))
-        lines.append(f"{_spelled(change.partition)}: {before} -> {after} ({change.reason.value})")
-    for short in drawn.short:
-        lines.append(f"{_spelled(short.partition)}: {short.lacking} more nodes are needed")
-    if drawn.held_back is not None:
-        lines.append(f"nothing is moved for balance: {drawn.held_back}")
-    copies = f"{drawn.moves} replicas, {drawn.copied_bytes / limits.MIB:.0f} MiB to copy"
-    return [*lines, copies if drawn.changes else "nothing to do"]
+        raise ConfigError(f"nodes of {name}", held.wanted, "a node has one replica at most")
 
 
 class ReplicaLayout:
+    """Which node has which replica, while placement tries its moves. It knows no preferences."""
+
     def __init__(
         self, zones: Mapping[int, str], nodes: Mapping[PartitionName, tuple[int, ...]]
     ) -> None:
         self._zones = zones
-        self._nodes = {partition: list(held) for partition, held in nodes.items()}
-        self._weights: Mapping[PartitionName, int] = {}
-        self._led_weights: Mapping[PartitionName, int] = {}
-        self._weight = dict.fromkeys(zones, 0)
-        self._led_weight = dict.fromkeys(zones, 0)
+        self._nodes: dict[PartitionName, tuple[int, ...]] = dict.fromkeys(nodes, ())
         self._on: dict[int, dict[PartitionName, None]] = {node: {} for node in zones}
-
-    def weigh(
-        self, weights: Mapping[PartitionName, int], led_weights: Mapping[PartitionName, int]
-    ) -> None:
-        """Once, before anything moves."""
-        self._weights, self._led_weights = weights, led_weights
-        for partition, nodes in self._nodes.items():
-            for node in nodes:
-                self._weight[node] += weights[partition]
-                self._on[node][partition] = None
-            if nodes:
-                self._led_weight[nodes[0]] += led_weights[partition]
+        self._led: Counter[int] = Counter()
+        for partition, held in nodes.items():
+            self._put(partition, held)
 
     # --- what is where ---
 
     def nodes_of(self, partition: PartitionName) -> tuple[int, ...]:
-        return tuple(self._nodes[partition])
+        return self._nodes[partition]
 
     def leader_of(self, partition: PartitionName) -> int | None:
         nodes = self._nodes[partition]
@@ -424,20 +291,11 @@ class ReplicaLayout:
     def partitions_of(self, node: int) -> Iterable[PartitionName]:
         return self._on[node]
 
-    def led_by(self, node: int) -> Iterable[PartitionName]:
-        return [one for one in self._on[node] if self._nodes[one][0] == node]
+    def count_on(self, node: int) -> int:
+        return len(self._on[node])
 
-    def weight_of(self, node: int) -> int:
-        return self._weight[node]
-
-    def led_weight_of(self, node: int) -> int:
-        return self._led_weight[node]
-
-    def mean_weight(self, nodes: Collection[int]) -> float:
-        return sum(self._weight[node] for node in nodes) / max(len(nodes), 1)
-
-    def mean_led_weight(self, nodes: Collection[int]) -> float:
-        return sum(self._led_weight[node] for node in nodes) / max(len(nodes), 1)
+    def led_count(self, node: int) -> int:
+        return self._led[node]
 
     def in_zone(self, partition: PartitionName, node: int, without: int | None = None) -> int:
         """Replicas in that node's zone."""
@@ -453,7 +311,7 @@ class ReplicaLayout:
         free = [node for node in nodes if node not in held]
         if not free:
             return None
-        return min(free, key=lambda n: (self.in_zone(partition, n, without), self._weight[n], n))
+        return min(free, key=lambda n: (self.in_zone(partition, n, without), self.count_on(n), n))
 
     def may_replace(self, partition: PartitionName, source: int, target: int) -> bool:
         """The zones stay as evenly filled as they are."""
@@ -465,30 +323,26 @@ class ReplicaLayout:
     # --- moves ---
 
     def add(self, partition: PartitionName, node: int) -> None:
-        self._put(partition, [*self._nodes[partition], node])
+        self._put(partition, (*self._nodes[partition], node))
 
     def remove(self, partition: PartitionName, node: int) -> None:
-        self._put(partition, [one for one in self._nodes[partition] if one != node])
+        self._put(partition, tuple(one for one in self._nodes[partition] if one != node))
 
     def replace(self, partition: PartitionName, source: int, target: int) -> None:
         """At the same position of the order."""
         nodes = self._nodes[partition]
-        self._put(partition, [target if one == source else one for one in nodes])
+        self._put(partition, tuple(target if one == source else one for one in nodes))
 
     def prefer(self, partition: PartitionName, node: int) -> None:
-        rest = [one for one in self._nodes[partition] if one != node]
-        self._put(partition, [node, *rest])
+        rest = (one for one in self._nodes[partition] if one != node)
+        self._put(partition, (node, *rest))
 
-    def _put(self, partition: PartitionName, nodes: list[int]) -> None:
+    def _put(self, partition: PartitionName, nodes: tuple[int, ...]) -> None:
         before = self._nodes[partition]
         for node in set(before) - set(nodes):
-            self._weight[node] -= self._weights[partition]
             del self._on[node][partition]
         for node in set(nodes) - set(before):
-            self._weight[node] += self._weights[partition]
             self._on[node][partition] = None
-        if before:
-            self._led_weight[before[0]] -= self._led_weights[partition]
-        if nodes:
-            self._led_weight[nodes[0]] += self._led_weights[partition]
+        self._led.subtract(before[:1])
+        self._led.update(nodes[:1])
         self._nodes[partition] = nodes

@@ -191,8 +191,7 @@ class ControllerService:
 
 
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
-    """Those of topics that are there, and may be changed. That a leader is leading, or a replica
-    stopped, is known to the members alone, who elect another one themselves."""
+    """Those of topics that are there, and may be changed."""
     moves = {
         keys.partition_of(key): (MOVE.decode(key, entry.value), entry.revision)
         for key, entry in view.others.items()
@@ -212,8 +211,8 @@ def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
             held.revision,
             topic.document.replicas,
             dict(topic.document.settings).get("durability") == "disk",
-            move=move,
-            move_revision=move_revision,
+            move,
+            move_revision,
         )
     return found
 
