@@ -57,7 +57,7 @@ from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, Channe
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
 from penstock.cluster.participant import StartHeld, StartRequest
-from penstock.cluster.view import Versioned, View
+from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
@@ -210,8 +210,8 @@ class ChannelCreations:
             view.check_sound(key)
         compares = (
             RevisionIs(keys.topic(name.topic), topic.revision),
-            RevisionIs(channel_key, _revision(view.channels.get(name))),
-            RevisionIs(numbers_key, _revision(view.numbers.get(name.topic))),
+            RevisionIs(channel_key, revision_of(view.channels.get(name))),
+            RevisionIs(numbers_key, revision_of(view.numbers.get(name.topic))),
             RevisionIs(keys.partition(name.topic, partitions), 0),  # no further one
         )
         changes = (Put(channel_key, CHANNEL.encode(made)), Put(numbers_key, numbers))
@@ -235,10 +235,6 @@ def _what(name: ChannelName) -> str:
 
 def _is_same(one: Channel, other: Channel) -> bool:
     return (one.identity, one.number) == (other.identity, other.number)
-
-
-def _revision(held: Versioned[Channel] | Versioned[ChannelNumbers] | None) -> int:
-    return 0 if held is None else held.revision
 
 
 SendAnswer = Callable[[int, StartHeld], None]

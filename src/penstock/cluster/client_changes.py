@@ -32,7 +32,7 @@ from penstock.cluster.metadata_topics import (
     target_for,
 )
 from penstock.cluster.topic_changes import TopicChanges
-from penstock.cluster.view import Versioned, View
+from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import NotFound
 
 
@@ -196,7 +196,7 @@ class _DocumentChange:
             return None
         self._view.check_sound(self._key)
         held = self._held()
-        document, revision = (held.document, held.revision) if held is not None else (None, 0)
+        document, revision = held.document if held is not None else None, revision_of(held)
         wanted = self._change(document)
         if wanted == document:
             self._revision = revision

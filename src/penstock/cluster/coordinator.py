@@ -130,6 +130,10 @@ class Settled(NamedTuple):
 UNKNOWN = Settled(Outcome.UNKNOWN, 0)
 
 
+def seen_by_view(settled: Settled) -> None:
+    """What was done comes through the view, and what was not is tried again."""
+
+
 # --- what is read ---
 
 

@@ -36,7 +36,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import PlacementNode, PlacementPartition, plan
-from penstock.cluster.view import View
+from penstock.cluster.view import View, revision_of
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
 from penstock.replication.record import Member, PartitionRecord
@@ -74,8 +74,8 @@ def creation(
     topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
     drawn = _Drawn(view, nodes, new_replica)
     compares: list[Compare] = [
-        RevisionIs(topic_key, held.revision if held is not None else 0),
-        RevisionIs(floor_key, _revision(view, wanted.name)),
+        RevisionIs(topic_key, revision_of(held)),
+        RevisionIs(floor_key, revision_of(view.epochs.get(wanted.name))),
     ]
     puts = [Put(topic_key, TOPIC.encode(topic)), Put(floor_key, EPOCH_FLOOR.encode(floor))]
     names = [PartitionName(wanted.name, number) for number in range(wanted.partitions)]
@@ -102,7 +102,7 @@ def growth(
     floor, floor_key = _floor(view, name), keys.epochs(name)
     compares: list[Compare] = [
         RevisionIs(keys.topic(name), held.revision),
-        RevisionIs(floor_key, _revision(view, name)),
+        RevisionIs(floor_key, revision_of(view.epochs.get(name))),
     ]
     puts = [Put(floor_key, EPOCH_FLOOR.encode(floor))]
     return drawn.transaction(missing, held.document, floor.epoch + 1, compares, puts)
@@ -200,7 +200,10 @@ def deletion(view: View, name: str) -> Transaction:
     floor = EpochFloor(max([_floor(view, name).epoch, *epochs]))
     topic_key, floor_key = keys.topic(name), keys.epochs(name)
     return Transaction(
-        (RevisionIs(topic_key, held.revision), RevisionIs(floor_key, _revision(view, name))),
+        (
+            RevisionIs(topic_key, held.revision),
+            RevisionIs(floor_key, revision_of(view.epochs.get(name))),
+        ),
         (Put(topic_key, TOPIC.encode(tombstone)), Put(floor_key, EPOCH_FLOOR.encode(floor))),
     )
 
@@ -220,7 +223,7 @@ def clearance(view: View, name: str) -> Transaction | None:
     floor = _floor(view, name).epoch
     epochs = [one.document.epoch for key, one in view.partitions.items() if key.topic == name]
     if max(epochs, default=0) > floor:
-        compares.append(RevisionIs(keys.epochs(name), _revision(view, name)))
+        compares.append(RevisionIs(keys.epochs(name), revision_of(view.epochs.get(name))))
         raised = EPOCH_FLOOR.encode(EpochFloor(max(epochs)))
         operations.append(Put(keys.epochs(name), raised))
     return Transaction(tuple(compares), tuple(operations))
@@ -275,8 +278,3 @@ def _being_deleted(view: View, name: str, waited_for: list[int]) -> str:
 def _floor(view: View, name: str) -> EpochFloor:
     held = view.epochs.get(name)
     return held.document if held is not None else EpochFloor(0)
-
-
-def _revision(view: View, name: str) -> int:
-    held = view.epochs.get(name)
-    return held.revision if held is not None else 0

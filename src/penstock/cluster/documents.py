@@ -6,6 +6,7 @@ there.
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from penstock.cluster import keys
@@ -197,17 +198,18 @@ Document = (
     | ClusterSetting
 )
 
-_FORMS: tuple[tuple[str, Form[Any]], ...] = (
-    (keys.PARTITIONS, RECORD),
-    (keys.NODES, NODE),
-    (keys.MEMBERS, MEMBERSHIP),
-    (keys.LOOKUPS, LOOKUP),
-    (keys.TOPICS, TOPIC),
-    (keys.CHANNELS, CHANNEL),
-    (keys.NUMBERS, CHANNEL_NUMBERS),
-    (keys.EPOCHS, EPOCH_FLOOR),
-    (keys.SETTINGS, SETTING),
-)
+# By the prefix of their keys; and what the rest of a key names, which raises ValueError.
+FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
+    keys.PARTITIONS: (RECORD, keys.partition_of),
+    keys.NODES: (NODE, keys.node_of),
+    keys.MEMBERS: (MEMBERSHIP, keys.node_of),
+    keys.LOOKUPS: (LOOKUP, keys.name_of),
+    keys.TOPICS: (TOPIC, keys.name_of),
+    keys.CHANNELS: (CHANNEL, keys.channel_of),
+    keys.NUMBERS: (CHANNEL_NUMBERS, keys.name_of),
+    keys.EPOCHS: (EPOCH_FLOOR, keys.name_of),
+    keys.SETTINGS: (SETTING, keys.name_of),
+}
 
 
 def decode(key: str, data: bytes) -> Document | None:
@@ -216,20 +218,17 @@ def decode(key: str, data: bytes) -> Document | None:
         return CLUSTER.decode(key, data)
     if key == keys.CONTROLLER:
         return CONTROLLER.decode(key, data)
-    for prefix, form in _FORMS:
+    for prefix, (form, _) in FORMS.items():
         if key.startswith(prefix):
-            return _sound(key, form.decode(key, data))
+            document: Document = form.decode(key, data)
+            if isinstance(document, PartitionRecord):
+                _check_record(key, document)
+            return document
     return None
 
 
-def _sound(key: str, document: Any) -> Document:
-    """What a form cannot say: fields that contradict each other."""
-    if isinstance(document, PartitionRecord):
-        _check_record(key, document)
-    return document  # type: ignore[no-any-return]
-
-
 def _check_record(key: str, record: PartitionRecord) -> None:
+    """What a form cannot say: fields that contradict each other."""
     nodes = [member.node for member in record.members]
     leader = record.leader
     if len(record.members) < record.members_min:

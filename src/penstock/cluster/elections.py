@@ -30,7 +30,7 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Versioned, View
+from penstock.cluster.view import Versioned, View, versioned
 from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
@@ -357,8 +357,7 @@ class Elections:
         vacancy.due_ns = self.now_ns + wait_ns
         for entry in settled.found:
             if entry.key == keys.partition(*name):
-                document = RECORD.decode(entry.key, entry.value)
-                self.view.suspect(name, Versioned(document, entry.revision, entry.created))
+                self.view.suspect(name, versioned(RECORD, entry))
 
 
 def _by_preference(record: PartitionRecord) -> list[int]:

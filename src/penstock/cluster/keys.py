@@ -101,11 +101,11 @@ def partition_of(key: str) -> PartitionName:
     return PartitionName(parts[1], _number(key, parts[2]))
 
 
-def topic_of(key: str) -> str:
-    """Of the keys that end with a topic's name. Raises ValueError."""
+def name_of(key: str) -> str:
+    """Of the keys that end with the name of one thing. Raises ValueError."""
     name = key.partition("/")[2]
     if not name or "/" in name:
-        raise ValueError(f"{key}: no key of a topic")
+        raise ValueError(f"{key}: a name follows the prefix, without a slash")
     return name
 
 

@@ -39,6 +39,7 @@ from penstock.cluster.coordinator import (
     Reading,
     RevisionIs,
     Settled,
+    seen_by_view,
 )
 from penstock.cluster.documents import RECORD
 from penstock.cluster.elections import Elections, Local
@@ -46,7 +47,7 @@ from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.cluster.transactions import Batches, Proposal
-from penstock.cluster.view import Versioned, View, ViewChange
+from penstock.cluster.view import Versioned, View, ViewChange, versioned
 from penstock.errors import DocumentBroken
 from penstock.limits import (
     ELECTION_RETRY_NS,
@@ -247,9 +248,8 @@ class Proposals:
         if isinstance(answer, Failed) or answer.entry is None:
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
             return
-        entry = answer.entry
         try:
-            held = Versioned(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
+            held = versioned(RECORD, answer.entry)
         except DocumentBroken:  # the view meets it, too, and freezes the partition
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
             return
@@ -358,7 +358,7 @@ class Proposals:
             return
         key = keys.partition(*name)
         change = Put(key, RECORD.encode(resigned(held.document)))
-        self.batches.add(Proposal(change, (RevisionIs(key, held.revision),), _seen_by_view))
+        self.batches.add(Proposal(change, (RevisionIs(key, held.revision),), seen_by_view))
 
     def flush(self) -> None:
         """At the end of a turn."""
@@ -368,10 +368,6 @@ class Proposals:
         """What is to be sent to other nodes."""
         effects, self.elections.out = self.elections.out, []
         return effects
-
-
-def _seen_by_view(settled: Settled) -> None:
-    """What was done comes through the view, and what was not is tried again."""
 
 
 def _incarnation_of(held: Versioned[Any] | None) -> int | None:

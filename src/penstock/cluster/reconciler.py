@@ -30,7 +30,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
-from penstock.cluster.coordinator import Coordinator, Settled
+from penstock.cluster.coordinator import Coordinator, seen_by_view
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Topic, identity_text
 from penstock.cluster.keys import ChannelName, PartitionName
@@ -217,7 +217,7 @@ class Reconciler:
                 del self._gone[name]
             elif due_ns <= self._now_ns:
                 self._gone[name] = self._now_ns + COORDINATOR_RETRY_NS
-                self._coordinator.transact(wanted, _seen_by_view)
+                self._coordinator.transact(wanted, seen_by_view)
 
     def _place(
         self, name: PartitionName, held: Versioned[PartitionRecord], topic: Topic, partitions: int
@@ -318,7 +318,3 @@ class Reconciler:
         """This node's replica of a partition that is placed here."""
         target = self.targets.get(name)
         return self.replica_host.replica(target) if target is not None else None
-
-
-def _seen_by_view(settled: Settled) -> None:
-    """What was done comes through the view, and what was not is tried again."""

@@ -39,7 +39,7 @@ from penstock.cluster.coordinator import (
     Transaction,
 )
 from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, NodeDocument
-from penstock.cluster.view import View
+from penstock.cluster.view import View, revision_of
 from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
 from penstock.replication.leader import Outcome
 
@@ -232,9 +232,8 @@ class Registration(Leased):
             if self.membership == held.document:
                 return
         key = keys.member(self.own)
-        revision = held.revision if held is not None else 0
         change = Put(key, MEMBERSHIP.encode(self.membership))
-        self._transact(Transaction((RevisionIs(key, revision),), (change,)), self._entered)
+        self._transact(Transaction((RevisionIs(key, revision_of(held)),), (change,)), self._entered)
 
     def _entered(self, settled: Settled) -> None:
         """The view shows it, when it was done."""

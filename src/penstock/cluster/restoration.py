@@ -35,7 +35,7 @@ The transactions go one after the other, and each compares what was read. The la
 restoration, which is what unfreezes the nodes: they follow when everything is there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
@@ -44,6 +44,7 @@ from penstock.cluster.documents import (
     CHANNEL,
     CHANNEL_NUMBERS,
     CLUSTER,
+    FORMS,
     RECORD,
     TOPIC,
     Channel,
@@ -51,13 +52,13 @@ from penstock.cluster.documents import (
     Cluster,
     Topic,
 )
-from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.view import Remembered, Versioned
+from penstock.cluster.view import Remembered, Versioned, revision_of, versioned
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.record import PartitionRecord
 
+_LISTED = keys.PARTITIONS, keys.TOPICS, keys.CHANNELS, keys.NUMBERS  # as in `CoordinatorState`
 FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
 FEATURE_LEVEL_MIN = 1  # what every node reads
 
@@ -85,27 +86,15 @@ class CoordinatorState(NamedTuple):
 def standing_of(entries: Iterable[KeyValue]) -> CoordinatorState:
     """Raises DocumentBroken."""
     cluster: Versioned[Cluster] | None = None
-    tables: dict[str, dict[Any, Versioned[Any]]] = {prefix: {} for prefix in _FORMS}
+    tables: dict[str, dict[Any, Versioned[Any]]] = {prefix: {} for prefix in _LISTED}
     for entry in entries:
         if entry.key == keys.CLUSTER:
-            cluster = _held(CLUSTER, entry)
-        for prefix, (form, name_of) in _FORMS.items():
+            cluster = versioned(CLUSTER, entry)
+        for prefix, rows in tables.items():
             if entry.key.startswith(prefix):
-                tables[prefix][name_of(entry.key)] = _held(form, entry)
+                form, name_of = FORMS[prefix]
+                rows[name_of(entry.key)] = versioned(form, entry)
     return CoordinatorState(cluster, *tables.values())
-
-
-def _held(form: Form[Any], entry: KeyValue) -> Versioned[Any]:
-    return Versioned(form.decode(entry.key, entry.value), entry.revision, entry.created)
-
-
-# As `CoordinatorState` has them.
-_FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
-    keys.PARTITIONS: (RECORD, keys.partition_of),
-    keys.TOPICS: (TOPIC, keys.topic_of),
-    keys.CHANNELS: (CHANNEL, keys.channel_of),
-    keys.NUMBERS: (CHANNEL_NUMBERS, keys.topic_of),
-}
 
 
 class Restoration(NamedTuple):
@@ -304,7 +293,7 @@ def _record_changes(
     for name, record in sorted(put.items()):
         key = keys.partition(*name)
         yield (
-            RevisionIs(key, _revision(standing.records.get(name))),
+            RevisionIs(key, revision_of(standing.records.get(name))),
             Put(key, RECORD.encode(record)),
         )
 
@@ -314,7 +303,7 @@ def _channel_changes(
 ) -> Iterable[Change]:
     for name, channel in sorted(channels.items()):
         key, there = keys.channel(*name), standing.channels.get(name)
-        yield RevisionIs(key, _revision(there)), Put(key, CHANNEL.encode(channel))
+        yield RevisionIs(key, revision_of(there)), Put(key, CHANNEL.encode(channel))
 
 
 def _number_changes(
@@ -331,18 +320,14 @@ def _number_changes(
         same = there is not None and there.document.identity == identities[topic]
         if there is None or not same or there.document.last < last:
             key, numbers = keys.numbers(topic), ChannelNumbers(identities[topic], last)
-            yield RevisionIs(key, _revision(there)), Put(key, CHANNEL_NUMBERS.encode(numbers))
-
-
-def _revision(held: Versioned[Any] | None) -> int:
-    return held.revision if held is not None else 0
+            yield RevisionIs(key, revision_of(there)), Put(key, CHANNEL_NUMBERS.encode(numbers))
 
 
 def _transactions(
     standing: CoordinatorState, changes: list[Change], cluster: Cluster
 ) -> Iterable[Transaction]:
     """Each compares the key of the cluster, too: two restorations do not mix."""
-    once = RevisionIs(keys.CLUSTER, _revision(standing.cluster))
+    once = RevisionIs(keys.CLUSTER, revision_of(standing.cluster))
     for at in range(0, len(changes), TRANSACTION_KEYS_MAX):
         some = changes[at : at + TRANSACTION_KEYS_MAX]
         compares, operations = zip(*some, strict=True)

@@ -27,13 +27,14 @@ Keys that live by a lease, and those of moves, go when they go.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Changes, KeyPage, KeyValue, Reading
 from penstock.cluster.documents import (
     CLUSTER,
+    FORMS,
     RECORD,
     REMOVED,
     Channel,
@@ -48,6 +49,7 @@ from penstock.cluster.documents import (
     Topic,
     decode,
 )
+from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.errors import DocumentBroken, Refused
 from penstock.replication.record import PartitionRecord
@@ -85,10 +87,14 @@ class _End(NamedTuple):
     listed: frozenset[str] | None  # the keys, where a list ends
 
 
-class _Table(NamedTuple):
-    prefix: str
-    rows: dict[Any, Versioned[Any]]
-    name_of: Callable[[str], Any]  # raises ValueError
+def versioned(form: Form[_T], entry: KeyValue) -> Versioned[_T]:
+    """Raises DocumentBroken."""
+    return Versioned(form.decode(entry.key, entry.value), entry.revision, entry.created)
+
+
+def revision_of(held: Versioned[Any] | None) -> int:
+    """As a transaction compares it. 0: there is none."""
+    return held.revision if held is not None else 0
 
 
 def encode_remembered(name: PartitionName, held: Versioned[PartitionRecord]) -> bytes:
@@ -135,17 +141,17 @@ class View:
         self.partitions: dict[PartitionName, Versioned[PartitionRecord]] = dict(records or {})
         self.settings: dict[str, Versioned[ClusterSetting]] = {}
         self.others: dict[str, KeyValue] = {}  # of moves: as they stand
-        self._tables = (
-            _Table(keys.PARTITIONS, self.partitions, keys.partition_of),
-            _Table(keys.NODES, self.nodes, keys.node_of),
-            _Table(keys.MEMBERS, self.memberships, keys.node_of),
-            _Table(keys.LOOKUPS, self.lookups, _rest_of),
-            _Table(keys.CHANNELS, self.channels, keys.channel_of),
-            _Table(keys.TOPICS, self.topics, _rest_of),
-            _Table(keys.NUMBERS, self.numbers, _rest_of),
-            _Table(keys.EPOCHS, self.epochs, _rest_of),
-            _Table(keys.SETTINGS, self.settings, _rest_of),
-        )
+        self._tables: dict[str, dict[Any, Versioned[Any]]] = {
+            keys.PARTITIONS: self.partitions,
+            keys.NODES: self.nodes,
+            keys.MEMBERS: self.memberships,
+            keys.LOOKUPS: self.lookups,
+            keys.CHANNELS: self.channels,
+            keys.TOPICS: self.topics,
+            keys.NUMBERS: self.numbers,
+            keys.EPOCHS: self.epochs,
+            keys.SETTINGS: self.settings,
+        }
         self._pending: deque[KeyValue | tuple[str, int] | _End] = deque()
         self.is_listed = False  # all of the metadata has been read once
         self._listed: set[str] = set()
@@ -242,9 +248,9 @@ class View:
     def _begin_again(self, restorations: int) -> None:
         self.restorations = restorations
         self.revision = self.revision_seen = 0
-        for table in self._tables:
-            for name, held in table.rows.items():
-                table.rows[name] = held._replace(revision=0)
+        for rows in self._tables.values():
+            for name, held in rows.items():
+                rows[name] = held._replace(revision=0)
 
     def begin_list(self) -> None:
         """Pages follow: of what was fed in before, nothing is needed any more."""
@@ -320,9 +326,14 @@ class View:
             taken.append(ViewChange(entry.key, before, held))
 
     def _put_row(
-        self, entry: KeyValue, document: Any, table: _Table, name: Any, taken: list[ViewChange]
+        self,
+        entry: KeyValue,
+        document: Any,
+        rows: dict[Any, Versioned[Any]],
+        name: Any,
+        taken: list[ViewChange],
     ) -> None:
-        before = table.rows.get(name)
+        before = rows.get(name)
         held: Versioned[Any] = Versioned(document, entry.revision, entry.created)
         if isinstance(document, PartitionRecord):
             reason = self.judge(name, held)
@@ -333,7 +344,7 @@ class View:
         elif before is not None and entry.revision < before.revision:
             return
         self.broken.pop(entry.key, None)
-        table.rows[name] = held
+        rows[name] = held
         if held != before:
             taken.append(ViewChange(entry.key, before, held))
 
@@ -369,17 +380,20 @@ class View:
                 return  # no partition has such a key
 
     def _gone(self, key: str, taken: list[ViewChange]) -> None:
-        row = self._table_row_or_none(key)
-        if key in (keys.CLUSTER, keys.CONTROLLER) or row is None:
+        try:
+            row = self._table_row(key)
+        except ValueError:
+            row = None
+        if row is None:
             self._single_gone(key, taken)
             return
-        table, name = row
-        before = table.rows.get(name)
+        rows, name = row
+        before = rows.get(name)
         if before is None or not self._may_go(key, before.document):
             if key.startswith(keys.PARTITIONS) and before is not None:
                 self.frozen_partitions[name] = "its record is gone, and its topic was not deleted"
             return
-        del table.rows[name]
+        del rows[name]
         self._keys.discard(key)
         self.broken.pop(key, None)
         self.frozen_partitions.pop(name, None)
@@ -410,22 +424,10 @@ class View:
             return document.state == REMOVED
         return isinstance(document, NodeDocument | Lookup | ClusterSetting | ChannelNumbers)
 
-    def _table_row_or_none(self, key: str) -> tuple[_Table, Any] | None:
-        try:
-            return self._table_row(key)
-        except ValueError:
-            return None
-
-    def _table_row(self, key: str) -> tuple[_Table, Any] | None:
+    def _table_row(self, key: str) -> tuple[dict[Any, Versioned[Any]], Any] | None:
         """The table that a key belongs to, and its name there. Raises ValueError."""
-        for table in self._tables:
-            if key.startswith(table.prefix):
-                return table, table.name_of(key)
+        for prefix, rows in self._tables.items():
+            if key.startswith(prefix):
+                _, name_of = FORMS[prefix]
+                return rows, name_of(key)
         return None
-
-
-def _rest_of(key: str) -> str:
-    name = key.partition("/")[2]
-    if not name or "/" in name:
-        raise ValueError(f"{key}: a name follows the prefix, without a slash")
-    return name

@@ -30,7 +30,15 @@ from penstock.broker.broker import Broker
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
+from penstock.cluster.coordinator import (
+    Failed,
+    Put,
+    Reading,
+    RevisionIs,
+    Settled,
+    Transaction,
+    seen_by_view,
+)
 from penstock.cluster.documents import (
     ACTIVE,
     CLUSTER,
@@ -338,7 +346,7 @@ class ClusterMember:
         document = held.document._replace(id_floor=tick + limits.ID_RESERVE_TICKS)
         change = Put(key, MEMBERSHIP.encode(document))
         self.coordinator.transact(
-            Transaction((RevisionIs(key, held.revision),), (change,)), _seen_by_view
+            Transaction((RevisionIs(key, held.revision),), (change,)), seen_by_view
         )
 
     def _check_refused(self) -> None:
@@ -513,10 +521,6 @@ _WHAT_TO_DO = (
     "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
     "-cluster-replace"
 )
-
-
-def _seen_by_view(settled: Settled) -> None:
-    """What was done comes through the view, and what was not is tried again."""
 
 
 def _first(wanted: Iterable[int], others: list[int]) -> list[int]:

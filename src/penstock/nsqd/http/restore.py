@@ -107,7 +107,7 @@ def _rows(form: Form[Any], held: Iterable[tuple[str, Versioned[Any]]]) -> dict[s
 
 def memory_of(document: _MemoryDocument) -> Memory:
     """Raises ValueError and DocumentBroken."""
-    topics = _held(document.topics, TOPIC, keys.topic_of)
+    topics = _held(document.topics, TOPIC, keys.name_of)
     return Memory(
         document.node,
         Remembered(int(document.uuid, 16), document.revision, document.restorations),
