@@ -45,7 +45,7 @@ from penstock.client.message import Message
 from penstock.client.middleware import chain
 from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
 from penstock.client.publishing import NotStarted, checked_partition
-from penstock.client.subscription import Subscription, Turns, share, take_turns
+from penstock.client.subscription import LATE, Subscription, Turns, share, take_turns
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
 
 log = logging.getLogger("penstock.client")
@@ -268,7 +268,7 @@ class Consumer:
     def in_flight(self) -> int:
         return sum(subscription.state.in_flight for subscription in self._subscriptions)
 
-    # --- what subscriptions tell (SubscriptionDelegate) ---
+    # --- what subscriptions tell ---
 
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
         self.counts.received += len(messages)
@@ -300,7 +300,7 @@ class Consumer:
         self.counts.touched += 1
 
     def refused(self, error: ServerRefused) -> None:
-        if error.code in ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"):
+        if error.code in LATE:
             self.counts.late += 1
             log.info("consumer: %s", error)
         else:

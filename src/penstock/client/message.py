@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 from penstock.client.framing import check_delay
 from penstock.client.middleware import Middleware
 from penstock.errors import MessageSettled
+
+if TYPE_CHECKING:
+    from penstock.client.subscription import Subscription
 
 T = TypeVar("T")
 
@@ -31,41 +34,17 @@ class Done:
 DONE = Done()
 
 
-class MessageDelegate(Protocol):
-    """The connection that a message came over."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def channel(self) -> str: ...
-
-    @property
-    def partition(self) -> int | None: ...
-
-    @property
-    def lost(self) -> bool: ...
-
-    def finish(self, message: Message) -> None: ...
-
-    def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None: ...
-
-    def touch(self, message: Message) -> None: ...
-
-
 class Message:
-    """`timestamp_ns` is when it was published, `attempts` is 1 at the first delivery, `id` its 16
-    hex digits. A message is settled once: by `fin` or by `req`, which are `ack` and `nack` too."""
+    """`subscription`: the connection that it came over. `timestamp_ns` is when it was published,
+    `attempts` is 1 at the first delivery, `id` its 16 hex digits. A message is settled once: by
+    `fin` or by `req`, which are `ack` and `nack` too."""
 
-    __slots__ = ("_delegate", "attempts", "body", "raw_id", "settled", "timestamp_ns")
+    __slots__ = ("_subscription", "attempts", "body", "raw_id", "settled", "timestamp_ns")
 
     def __init__(
-        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, body: bytes
+        self, subscription: Subscription, timestamp_ns: int, attempts: int, id: bytes, body: bytes
     ) -> None:
-        self._delegate = delegate
+        self._subscription = subscription
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts
         self.raw_id = id
@@ -78,7 +57,7 @@ class Message:
         if self.settled:
             raise MessageSettled(self.id)
         self.settled = True
-        self._delegate.finish(self)
+        self._subscription.finish(self)
         return DONE
 
     def req(self, delay_s: float = 0.0, *, backoff: bool = False) -> Awaitable[None]:
@@ -88,7 +67,7 @@ class Message:
             raise MessageSettled(self.id)
         delay_ms = check_delay(delay_s)
         self.settled = True
-        self._delegate.requeue(self, delay_ms, backoff)
+        self._subscription.requeue(self, delay_ms, backoff)
         return DONE
 
     ack = fin
@@ -99,7 +78,7 @@ class Message:
         Raises MessageSettled."""
         if self.settled:
             raise MessageSettled(self.id)
-        self._delegate.touch(self)
+        self._subscription.touch(self)
         return DONE
 
     @property
@@ -122,17 +101,17 @@ class Message:
 
     @property
     def topic(self) -> str:
-        return self._delegate.topic
+        return self._subscription.topic
 
     @property
     def channel(self) -> str:
-        return self._delegate.channel
+        return self._subscription.channel
 
     @property
     def partition(self) -> int | None:
         """Where it stands on its nsqd. None: it is not known, because the consumer names no
         partition and asks for no `envelope`, or nsqd gives none."""
-        return self._delegate.partition
+        return self._subscription.partition
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -149,12 +128,12 @@ class Message:
     @property
     def lost(self) -> bool:
         """Its connection has ended: nsqd will deliver it again, whatever is done here."""
-        return self._delegate.lost
+        return self._subscription.lost
 
     @property
     def address(self) -> str:
         """The nsqd that it came from."""
-        return self._delegate.address
+        return self._subscription.address
 
     @property
     def published(self) -> datetime:

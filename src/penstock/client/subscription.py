@@ -1,5 +1,5 @@
 """One connection of a consumer: counts what is in flight on it and turns settled messages into
-bytes. What concerns the whole consumer goes to its `SubscriptionDelegate`.
+bytes. What concerns the whole consumer goes to that.
 
 Messages that bring their headers: what nsqd sends to a consumer that says `extend_support`, or
 asks for an `envelope`.
@@ -28,32 +28,23 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client import framing
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.link import Link
-from penstock.client.message import Message, MessageDelegate
+from penstock.client.message import Message
 from penstock.client.options import ConsumerOptions
 from penstock.errors import ServerRefused
 from penstock.wire.frames import CLOSE_WAIT, HEARTBEAT, Frame, FrameType
 
+if TYPE_CHECKING:
+    from penstock.client.consumer import Consumer
+
 log = logging.getLogger("penstock.client")
 
 # A message that nsqd has timed out meanwhile: it is being delivered again, and nothing is wrong.
-_LATE = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
-
-
-class SubscriptionDelegate(Protocol):
-    def deliver(self, subscription: Subscription, messages: list[Message]) -> None: ...
-
-    def settled(self, message: Message, finished: bool, backoff: bool) -> None: ...
-
-    def touched(self) -> None: ...
-
-    def refused(self, error: ServerRefused) -> None: ...
-
-    def closing(self, subscription: Subscription) -> None: ...
+LATE = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 
 @dataclass(slots=True)
@@ -69,7 +60,7 @@ class Subscription:
     def __init__(
         self,
         link: Link,
-        delegate: SubscriptionDelegate,
+        consumer: Consumer,
         topic: str,
         channel: str,
         partition: int | None,
@@ -82,7 +73,7 @@ class Subscription:
         self.partition = partition
         self.state = RdyState(link.negotiated.rdy_count_max, now_s)
         self.close_wait = False  # nsqd has confirmed that it sends no more
-        self._delegate = delegate
+        self._consumer = consumer
         make = _message_type(link, options)
         self._reader: FrameReader[Message] = FrameReader(partial(make, self))
         self._auto_touch = options.auto_touch
@@ -107,7 +98,7 @@ class Subscription:
             state.heard_s = self._now_s = self.link.heard_s
             if self._auto_touch:
                 self._hold(messages)
-            self._delegate.deliver(self, messages)
+            self._consumer.deliver(self, messages)
         for frame in frames:
             self._on_frame(frame)
 
@@ -119,14 +110,14 @@ class Subscription:
     def _on_frame(self, frame: Frame) -> None:
         if frame.type == FrameType.ERROR:
             error = ServerRefused(self.address, frame.data)
-            if error.code not in _LATE:
+            if error.code not in LATE:
                 self.link.reason = error.reason
-            self._delegate.refused(error)
+            self._consumer.refused(error)
         elif frame.data == HEARTBEAT:
             self.link.write(framing.NOP)
         elif frame.data == CLOSE_WAIT:
             self.close_wait = True
-            self._delegate.closing(self)
+            self._consumer.closing(self)
 
     # --- out ---
 
@@ -157,12 +148,12 @@ class Subscription:
         if self._auto_touch:
             self._held.pop(message.raw_id, None)
         self.link.write(command)
-        self._delegate.settled(message, finished, backoff)
+        self._consumer.settled(message, finished, backoff)
 
     def touch(self, message: Message) -> None:
         if not self.link.lost:
             self.link.write(framing.touch(message.raw_id))
-            self._delegate.touched()
+            self._consumer.touched()
 
     def touch_due(self, now_s: float) -> None:
         """Touch what has been here for half of its timeout. What has been here for all the time
@@ -198,11 +189,11 @@ class HeadedMessage(Message):
     __slots__ = ("_headers",)
 
     def __init__(
-        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+        self, subscription: Subscription, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
         """Raises FrameBroken."""
         text, body = split_headers(rest)
-        super().__init__(delegate, timestamp_ns, attempts, id, body)
+        super().__init__(subscription, timestamp_ns, attempts, id, body)
         self._headers = text
 
     @property
@@ -214,11 +205,11 @@ class EnvelopedMessage(Message):
     __slots__ = ("_envelope",)
 
     def __init__(
-        self, delegate: MessageDelegate, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+        self, subscription: Subscription, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
         """Raises FrameBroken."""
         self._envelope, body = split_envelope(rest)
-        super().__init__(delegate, timestamp_ns, attempts, id, body)
+        super().__init__(subscription, timestamp_ns, attempts, id, body)
 
     @property
     def partition(self) -> int:
