@@ -251,8 +251,3 @@ class Nodes:
         await self._fetcher.close()
         if self._discovery is not None:
             await self._discovery.close()
-
-
-def shown(address: str) -> str:
-    """As errors and logs name it."""
-    return public(address)

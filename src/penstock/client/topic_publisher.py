@@ -33,7 +33,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from penstock.client.backoff import Delays
-from penstock.client.discovery import Nodes, shown
+from penstock.client.discovery import Nodes
 from penstock.client.link import log_death
 from penstock.client.numbering import Destination, Numbering
 from penstock.client.options import IdempotentOptions
@@ -51,6 +51,7 @@ from penstock.errors import (
     PublishUncertain,
 )
 from penstock.kernel import id_at
+from penstock.net.fetch import public
 from penstock.net.http_client import Fetched
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Query, document_of
@@ -256,7 +257,7 @@ class TopicPublisher:
         except FetchFailed as failure:
             self._doubt = (before or failure.reason) if failure.sent else before
             return
-        verdict = judge(shown(destination.address), destination.sequence, answer, self._is_traced)
+        verdict = judge(public(destination.address), destination.sequence, answer, self._is_traced)
         self._apply(destination, verdict, before)
 
     def _encode(self) -> tuple[str, Query, bytes]:
@@ -289,13 +290,13 @@ class TopicPublisher:
         fate = verdict.fate
         if fate is Fate.REPEATED and not before:
             explained = "another producer has published with the same id and epoch"
-            error = PublishRefused(shown(destination.address), 200, "REPEATED", explained)
+            error = PublishRefused(public(destination.address), 200, "REPEATED", explained)
             self._refused(destination, error, before)
         elif fate in (Fate.STORED, Fate.REPEATED):
             self._stored(destination, verdict)
         elif fate is Fate.NOT_TAKEN:
             self._doubt = before
-            self._nodes.last_failure = ConnectFailed(shown(destination.address), verdict.reason)
+            self._nodes.last_failure = ConnectFailed(public(destination.address), verdict.reason)
         elif fate is Fate.UNKNOWN:
             self._doubt = before or verdict.reason
         elif verdict.error is not None:
@@ -358,7 +359,7 @@ class TopicPublisher:
     # --- ends ---
 
     def _uncertain(self, reason: str) -> PublishUncertain:
-        address = shown(self._destination.address) if self._destination is not None else ""
+        address = public(self._destination.address) if self._destination is not None else ""
         return PublishUncertain(self._topic, address, reason)
 
     def _not_sent(self) -> PublishTimeout:
