@@ -13,6 +13,7 @@ from penstock.cluster import keys
 from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
+    Field,
     FieldKind,
     Form,
     Unfit,
@@ -168,19 +169,19 @@ TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
 CHANNEL_NUMBERS = form_of(ChannelNumbers)
 EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
 
-_MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
-_LEADER_ID = parts(LeaderId, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
+_MEMBER = parts(Member, node=_NODE, replica=_RANDOM, generation=_U63)
+_LEADER_ID = parts(LeaderId, node=_NODE, incarnation=_RANDOM, replica=_RANDOM)
 RECORD = Form(
     PartitionRecord,
     1,
     (
-        ("identity", _IDENTITY),
-        ("epoch", _U32),
-        ("leader", optional(_LEADER_ID)),
-        ("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),
-        ("min_in_sync", integer(1, MEMBERS_MAX), "members_min"),
-        ("preferred", list_of(_NODE, MEMBERS_MAX), "wanted"),
-        ("unclean_epoch", _U32),
+        Field("identity", _IDENTITY, "identity"),
+        Field("epoch", _U32, "epoch"),
+        Field("leader", optional(_LEADER_ID), "leader"),
+        Field("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),
+        Field("min_in_sync", integer(1, MEMBERS_MAX), "members_min"),
+        Field("preferred", list_of(_NODE, MEMBERS_MAX), "wanted"),
+        Field("unclean_epoch", _U32, "unclean_epoch"),
     ),
 )
 

@@ -6,7 +6,8 @@ writes a newer form only when all its nodes read it (its feature level says so).
 """
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
@@ -32,8 +33,10 @@ class FieldKind(NamedTuple):
     write: Callable[[Any], Any]
 
 
-# The name in JSON, how it stands there, and the attribute where that has another name.
-Field = tuple[str, FieldKind] | tuple[str, FieldKind, str]
+class Field(NamedTuple):
+    name: str  # in JSON
+    kind: FieldKind
+    attribute: str  # of the document
 
 
 class Form(NamedTuple, Generic[_T]):
@@ -52,44 +55,29 @@ class Form(NamedTuple, Generic[_T]):
         version = found.pop("v", None)
         if type(version) is not int or version != self.version:
             raise DocumentBroken(key, "v", version, f"this release reads version {self.version}")
-        field = ""
-        try:
-            values = {}
-            for field, kind, *attribute in self.fields:
-                values[_attribute(field, attribute)] = kind.read(_taken(found, field))
-        except Unfit as error:
-            raise DocumentBroken(key, field, error.value, error.rule) from None
+        values = {}
+        for name, kind, attribute in self.fields:
+            if name not in found:
+                raise DocumentBroken(key, name, None, "the field is missing")
+            try:
+                values[attribute] = kind.read(found.pop(name))
+            except Unfit as error:
+                raise DocumentBroken(key, name, error.value, error.rule) from None
         if found:
             raise DocumentBroken(key, min(found), found[min(found)], "no such field is known")
         return self.make(**values)
 
 
-def form_of(make: type[_T], version: int = 1) -> Form[_T]:
+def form_of(make: type[_T]) -> Form[_T]:
     """By the types of its fields, `Annotated` with their kinds."""
     hints = get_type_hints(make, include_extras=True)
-    fields = tuple((name, hint.__metadata__[0]) for name, hint in hints.items())
-    return Form(make, version, fields)
+    return Form(
+        make, 1, tuple(Field(name, hint.__metadata__[0], name) for name, hint in hints.items())
+    )
 
 
-_MISSING = object()
-
-
-def _taken(found: dict[str, Any], field: str) -> Any:
-    value = found.pop(field, _MISSING)
-    if value is _MISSING:
-        raise Unfit(None, "the field is missing")
-    return value
-
-
-def _attribute(field: str, attribute: list[Any]) -> str:
-    return attribute[0] if attribute else field
-
-
-def _write_fields(fields: tuple[Field, ...], document: Any) -> dict[str, Any]:
-    return {
-        name: kind.write(getattr(document, _attribute(name, attribute)))
-        for name, kind, *attribute in fields
-    }
+def _write_fields(fields: Iterable[Field], document: Any) -> dict[str, Any]:
+    return {name: kind.write(getattr(document, attribute)) for name, kind, attribute in fields}
 
 
 def _parsed(key: str, data: bytes) -> dict[str, Any]:
@@ -121,59 +109,48 @@ def _no_constant(text: str) -> Any:
 # --- kinds ---
 
 
-def _same(value: Any) -> Any:
-    return value
+def _as_it_is(is_fit: Callable[[Any], bool], rule: str) -> FieldKind:
+    def read(value: Any) -> Any:
+        if not is_fit(value):
+            raise Unfit(value, rule)
+        return value
+
+    return FieldKind(read, lambda value: value)
 
 
 def integer(least: int, most: int) -> FieldKind:
-    def read(value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise Unfit(value, f"it is a whole number from {least} to {most}")
-        return value
-
-    return FieldKind(read, _same)
+    return _as_it_is(
+        lambda value: type(value) is int and least <= value <= most,
+        f"it is a whole number from {least} to {most}",
+    )
 
 
 def hexadecimal(digits: int) -> FieldKind:
     """Random numbers stand as text: many readers of JSON keep 53 bits of a number."""
+    is_hex = re.compile(f"[0-9a-f]{{{digits}}}").fullmatch
 
     def read(value: Any) -> int:
-        if type(value) is not str or len(value) != digits or not _is_hex(value):
+        if type(value) is not str or not is_hex(value):
             raise Unfit(value, f"it is a text of {digits} digits, 0 to 9 and a to f")
         return int(value, 16)
 
     return FieldKind(read, lambda number: f"{number:0{digits}x}")
 
 
-def _is_hex(text: str) -> bool:
-    return all(character in "0123456789abcdef" for character in text)
-
-
-def _read_flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise Unfit(value, "it is true or false")
-    return value
-
-
-FLAG = FieldKind(_read_flag, _same)
+FLAG = _as_it_is(lambda value: type(value) is bool, "it is true or false")
 
 
 def text(chars_max: int = DOCUMENT_TEXT_CHARS_MAX) -> FieldKind:
-    def read(value: Any) -> str:
-        if type(value) is not str or len(value) > chars_max:
-            raise Unfit(value, f"it is a text of at most {chars_max} characters")
-        return value
-
-    return FieldKind(read, _same)
+    return _as_it_is(
+        lambda value: type(value) is str and len(value) <= chars_max,
+        f"it is a text of at most {chars_max} characters",
+    )
 
 
 def one_of(*choices: str) -> FieldKind:
-    def read(value: Any) -> str:
-        if type(value) is not str or value not in choices:
-            raise Unfit(value, f"it is one of {', '.join(choices)}")
-        return value
-
-    return FieldKind(read, _same)
+    return _as_it_is(
+        lambda value: type(value) is str and value in choices, f"it is one of {', '.join(choices)}"
+    )
 
 
 def list_of(kind: FieldKind, count_max: int) -> FieldKind:
@@ -194,20 +171,15 @@ def optional(kind: FieldKind) -> FieldKind:
     )
 
 
-def parts(make: Callable[..., Any], *fields: Field) -> FieldKind:
+def parts(make: Callable[..., Any], **kinds: FieldKind) -> FieldKind:
     """An object within the document."""
 
     def read(value: Any) -> Any:
-        if type(value) is not dict or set(value) != {name for name, *_ in fields}:
-            names = ", ".join(name for name, *_ in fields)
-            raise Unfit(value, f"it is an object with the fields {names}")
-        return make(
-            **{
-                _attribute(name, attribute): kind.read(value[name])
-                for name, kind, *attribute in fields
-            }
-        )
+        if type(value) is not dict or value.keys() != kinds.keys():
+            raise Unfit(value, f"it is an object with the fields {', '.join(kinds)}")
+        return make(**{name: kind.read(value[name]) for name, kind in kinds.items()})
 
+    fields = [Field(name, kind, name) for name, kind in kinds.items()]
     return FieldKind(read, lambda document: _write_fields(fields, document))
 
 

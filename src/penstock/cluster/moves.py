@@ -35,9 +35,7 @@ Nodes = Annotated[
 ]  # in order of preference
 Least = Annotated[int, integer(1, limits.MEMBERS_MAX)]
 _PARTITION = parts(
-    PartitionName,
-    ("topic", text(limits.NAME_BYTES_MAX)),
-    ("number", integer(0, limits.PARTITIONS_MAX - 1)),
+    PartitionName, topic=text(limits.NAME_BYTES_MAX), number=integer(0, limits.PARTITIONS_MAX - 1)
 )
 
 
