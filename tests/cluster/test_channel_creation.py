@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts
-from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
+from penstock.cluster.channel_creation import ChannelCreations
 from penstock.cluster.coordinator import RevisionIs, Settled, Transaction
 from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, ChannelNumbers, Topic
 from penstock.cluster.keys import PartitionName
@@ -39,8 +39,9 @@ class World:
         self.now_ns = 0
         coordinator: Any = self
         self.attempts = Attempts(self.view, coordinator, 0)
-        deps = CreationDeps(self.view, self.attempts, self.send, lambda *_: True, lambda: 0)
-        self.creations = ChannelCreations(deps, 0)
+        self.creations = ChannelCreations(
+            self.view, self.attempts, self.send, lambda *_: True, lambda: 0, 0
+        )
 
     def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
         self.transactions.append((transaction, done))

@@ -46,7 +46,6 @@ A note lasts as long as the one who asked waits.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from penstock.broker.ports import MetadataDone
 from penstock.broker.topics.settings import ChannelSettings
@@ -62,17 +61,6 @@ from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
 
-class CreationDeps(NamedTuple):
-    """What the node gives: `send` a message to a node, this one too, and whether the channel of
-    that number `is_here`."""
-
-    view: View
-    attempts: Attempts
-    send: Callable[[int, StartRequest], None]
-    is_here: Callable[[ChannelName, int], bool]
-    wall_ns: Callable[[], int]
-
-
 class _Starts:
     """Of one channel that is waited for: the partitions that have not confirmed it yet."""
 
@@ -85,14 +73,28 @@ class _Starts:
 
 
 class ChannelCreations:
-    def __init__(self, deps: CreationDeps, now_ns: int) -> None:
-        self._deps = deps
+    """`send` a message to a node, this one too. `has`: is the channel of that number here?"""
+
+    def __init__(
+        self,
+        view: View,
+        attempts: Attempts,
+        send: Callable[[int, StartRequest], None],
+        has: Callable[[ChannelName, int], bool],
+        wall_ns: Callable[[], int],
+        now_ns: int,
+    ) -> None:
+        self._view = view
+        self._attempts = attempts
+        self._send = send
+        self._has = has
+        self._wall_ns = wall_ns
         self._now_ns = now_ns
         self._starts: dict[ChannelName, _Starts] = {}
         self._confirmed: dict[ChannelName, Channel] = {}
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
-        name, view = ChannelName(topic, channel), self._deps.view
+        name, view = ChannelName(topic, channel), self._view
         if self._topic(topic) is None and view.is_listed:
             done(NotFound("topic", topic))
             return
@@ -106,7 +108,7 @@ class ChannelCreations:
             _what(name), partial(self._draw, name), partial(self._is_made, name),
             partial(self._is_here, name), partial(self._unconfirmed, name, starts),
         )  # fmt: skip
-        self._deps.attempts.want(goal, done)
+        self._attempts.want(goal, done)
 
     def start_held(self, held: StartHeld) -> None:
         for name, starts in self._starts.items():
@@ -119,13 +121,13 @@ class ChannelCreations:
     def tick(self, now_ns: int) -> None:
         """After what the view shows has come true here, and before the attempts are looked at."""
         self._now_ns = now_ns
-        waiting = self._deps.attempts.waiting
+        waiting = self._attempts.waiting
         self._starts = {name: one for name, one in self._starts.items() if _what(name) in waiting}
         for name, starts in self._starts.items():
             self._request(name, starts)
 
     def _request(self, name: ChannelName, starts: _Starts) -> None:
-        view, held = self._deps.view, self._channel(name)
+        view, held = self._view, self._channel(name)
         if held is None or view.revision < held.revision:  # not all of its transaction is in
             return
         channel = held.document
@@ -139,22 +141,22 @@ class ChannelCreations:
                 self._request_start(PartitionName(name.topic, number), channel)
 
     def _request_start(self, name: PartitionName, channel: Channel) -> None:
-        held = self._deps.view.partitions.get(name)
+        held = self._view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
             request = StartRequest(name, channel.identity, channel.number)
-            self._deps.send(leader.node, request)
+            self._send(leader.node, request)
 
     # --- what is there ---
 
     def _topic(self, name: str) -> Versioned[Topic] | None:
-        held = self._deps.view.topics.get(name)
+        held = self._view.topics.get(name)
         return held if held is not None and not held.document.deleted else None
 
     def _channel(self, name: ChannelName) -> Versioned[Channel] | None:
         """A topic may be made again before all channels of the deleted one are tombstones. Their
         numbers mean nothing in the new one: no partition of it would ever confirm them."""
-        topic, held = self._topic(name.topic), self._deps.view.channels.get(name)
+        topic, held = self._topic(name.topic), self._view.channels.get(name)
         if topic is None or held is None or held.document.deleted:
             return None
         return held if held.document.identity == topic.document.identity else None
@@ -162,11 +164,11 @@ class ChannelCreations:
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
         known = self._confirmed.get(name)
         is_known = known is not None and _is_same(known, channel)
-        return is_known and self._deps.is_here(name, channel.number)
+        return is_known and self._has(name, channel.number)
 
     def _is_here(self, name: ChannelName) -> bool:
         held = self._channel(name)
-        return held is not None and self._deps.is_here(name, held.document.number)
+        return held is not None and self._has(name, held.document.number)
 
     def _is_made(self, name: ChannelName) -> bool:
         starts, held = self._starts.get(name), self._channel(name)
@@ -174,7 +176,7 @@ class ChannelCreations:
             return False
         if not (_is_same(starts.channel, held.document) and self._is_here(name)):
             return False
-        channels = self._deps.view.channels
+        channels = self._view.channels
         if len(self._confirmed) > 2 * len(channels) + CHANNELS_CONFIRMED_MIN:
             self._confirmed = {one: it for one, it in self._confirmed.items() if one in channels}
         self._confirmed[name] = held.document
@@ -184,13 +186,13 @@ class ChannelCreations:
         return ChannelUnconfirmed(*name, tuple(sorted(starts.awaited)))
 
     def _partitions(self, topic: str, identity: int) -> set[int]:
-        held = self._deps.view.partitions_of(topic)
+        held = self._view.partitions_of(topic)
         return {name.number for name, one in held if one.document.identity == identity}
 
     # --- the transaction ---
 
     def _draw(self, name: ChannelName) -> Transaction | None:
-        view, topic = self._deps.view, self._topic(name.topic)
+        view, topic = self._view, self._topic(name.topic)
         if topic is None and not view.is_listed:  # this node has just started
             raise Refused("the metadata of the cluster is not read yet")
         if topic is None:
@@ -202,7 +204,7 @@ class ChannelCreations:
         identity = topic.document.identity
         number = self._last_number(name.topic, identity) + 1
         partitions = len(self._partitions(name.topic, identity))
-        more = {CREATED: self._deps.wall_ns(), PARTITIONS: partitions}
+        more = {CREATED: self._wall_ns(), PARTITIONS: partitions}
         made = Channel(identity, number, False, as_settings(ChannelSettings(), **more), False)
         numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, number))
         channel_key, numbers_key = keys.channel(*name), keys.numbers(name.topic)
@@ -218,7 +220,7 @@ class ChannelCreations:
         return Transaction(compares, changes)
 
     def _last_number(self, topic: str, identity: int) -> int:
-        view, counted = self._deps.view, self._deps.view.numbers.get(topic)
+        view, counted = self._view, self._view.numbers.get(topic)
         known = [
             held.document.number
             for name, held in view.channels.items()

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from penstock.broker.changes import PAUSED, skip_settings
 from penstock.broker.channels.skips import Skipped, skipped_of
-from penstock.broker.ports import Led, MetadataDone, NewTopic
+from penstock.broker.ports import Led, MetadataDone
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts, Goal
@@ -36,37 +36,23 @@ from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import NotFound
 
 
-class ClientChanges:
-    """`has_channel`: is the channel of this number here? `has_come_true`: is nothing left to do of
-    what the view shows of a topic?"""
+class ClientChanges(TopicChanges):
+    """`has_channel`: is the channel of this number here? `is_here`: is nothing left to do of what
+    the view shows of a topic?"""
 
     def __init__(
         self,
         view: View,
         attempts: Attempts,
-        topics: TopicChanges,
         channel_creations: ChannelCreations,
         has_channel: Callable[[ChannelName, int], bool],
-        has_come_true: Callable[[str], bool],
+        is_here: Callable[[str], bool],
+        new_id: Callable[[], int],
+        wall_ns: Callable[[], int],
     ) -> None:
-        self._view = view
-        self._topics = topics
-        self._channel_creations = channel_creations
-        self._attempts = attempts
+        super().__init__(view, attempts, is_here, new_id, wall_ns)
+        self.make_channel = channel_creations.make
         self._has_channel = has_channel
-        self._has_come_true = has_come_true
-
-    def make_topic(self, topic: str, wanted: NewTopic, done: MetadataDone) -> None:
-        self._topics.make(topic, wanted, done)
-
-    def grow_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
-        self._topics.grow(topic, partitions, done)
-
-    def delete_topic(self, topic: str, done: MetadataDone) -> None:
-        self._topics.delete(topic, done)
-
-    def shape(self, topic: str) -> NewTopic | None:
-        return self._topics.shape(topic)
 
     def file(self, topic: str) -> TopicFile | None:
         held, shape = self._view.topics.get(topic), self.shape(topic)
@@ -86,9 +72,6 @@ class ClientChanges:
             for name, record in found
             if record.leader is not None
         ]
-
-    def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
-        self._channel_creations.make(topic, channel, done)
 
     def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         name = ChannelName(topic, channel)
@@ -115,7 +98,7 @@ class ClientChanges:
 
     def _is_done(self, topic: str) -> Callable[[int], bool]:
         """Asked with a channel's number, which makes no difference to it."""
-        return lambda _number: self._has_come_true(topic)
+        return lambda _number: self._is_here(topic)
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None:
         held = self._view.topics.get(topic)
@@ -131,7 +114,7 @@ class ClientChanges:
 
         wanted = _DocumentChange(
             self._view, keys.topic(topic), TOPIC, partial(self._view.topics.get, topic), change,
-            partial(self._has_come_true, topic),
+            partial(self._is_here, topic),
         )  # fmt: skip
         self._attempts.want(wanted.goal(), done, shared=False)
 

@@ -22,7 +22,7 @@ from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts
-from penstock.cluster.channel_creation import ChannelCreations, CreationDeps, StartRequests
+from penstock.cluster.channel_creation import ChannelCreations, StartRequests
 from penstock.cluster.client_changes import ClientChanges
 from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import Membership, NodeDocument
@@ -39,7 +39,6 @@ from penstock.cluster.participant import (
     StartRequest,
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
-from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Remembered, Versioned, ViewChange
 from penstock.limits import FULL_DISK_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS, REPLICA_TIMEOUT_NS
 from penstock.log.ledger import Ledger
@@ -106,13 +105,13 @@ class ClusterNode:
         view, has = self.participant.view, self._has_channel
         attempts, wall_ns = Attempts(view, coordinator, mono_ns), self.replica_host.wall_ns
         self._attempts = attempts
-        starts = CreationDeps(view, attempts, self._request_start, has, wall_ns)
-        self._channel_creations = ChannelCreations(starts, mono_ns)
-        topics = TopicChanges(TopicDeps(view, attempts, self._is_true, new_replica, wall_ns))
+        self._channel_creations = ChannelCreations(
+            view, attempts, self._request_start, has, wall_ns, mono_ns
+        )
         # Clients that wait: one of these is not empty.
         self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
-            view, attempts, topics, self._channel_creations, has, self._is_true
+            view, attempts, self._channel_creations, has, self._is_true, new_replica, wall_ns
         )
 
     # --- what the view shows ---

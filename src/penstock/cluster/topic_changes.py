@@ -17,7 +17,6 @@ transaction. If that node ends meanwhile, whoever asks again goes on.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from penstock.broker.changes import EXTENDED
 from penstock.broker.ports import MetadataDone, NewTopic
@@ -33,31 +32,33 @@ from penstock.errors import GrowthRefused, NotFound
 from penstock.limits import PARTITIONS_MAX, REPLICAS_DEFAULT
 
 
-class TopicDeps(NamedTuple):
-    """What the node gives. `is_here`: nothing is left to do of what the view shows of a topic.
-    `new_id` draws a random number that was never used before."""
-
-    view: View
-    attempts: Attempts
-    is_here: Callable[[str], bool]
-    new_id: Callable[[], int]
-    wall_ns: Callable[[], int]
-
-
 class TopicChanges:
-    def __init__(self, deps: TopicDeps) -> None:
-        self._deps = deps
-        self._attempts = deps.attempts
+    """`is_here`: nothing is left to do of what the view shows of a topic. `new_id` draws a random
+    number that was never used before."""
+
+    def __init__(
+        self,
+        view: View,
+        attempts: Attempts,
+        is_here: Callable[[str], bool],
+        new_id: Callable[[], int],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self._view = view
+        self._attempts = attempts
+        self._is_here = is_here
+        self._new_id = new_id
+        self._wall_ns = wall_ns
 
     # --- what is wanted ---
 
-    def make(self, name: str, new: NewTopic, done: MetadataDone) -> None:
+    def make_topic(self, name: str, new: NewTopic, done: MetadataDone) -> None:
         """`new` is for one that is not there."""
         draw = partial(self._creation, name, new)
         led, there = partial(self._is_led, name), partial(self._is_there, name)
         self._attempts.want(Goal(f"topic {name}", draw, led, there), done)
 
-    def grow(self, name: str, partitions: int, done: MetadataDone) -> None:
+    def grow_topic(self, name: str, partitions: int, done: MetadataDone) -> None:
         def has_grown() -> bool:
             return self._count(name) >= partitions
 
@@ -73,7 +74,7 @@ class TopicChanges:
         what = f"{partitions} partitions of topic {name}"
         self._attempts.want(Goal(what, draw, is_led, has_grown), done)
 
-    def delete(self, name: str, done: MetadataDone) -> None:
+    def delete_topic(self, name: str, done: MetadataDone) -> None:
         """The life of it that the view has."""
         live = self._live(name)
         if live is None:
@@ -82,15 +83,14 @@ class TopicChanges:
         identity = live.identity
 
         def is_over() -> bool:
-            held = self._deps.view.topics.get(name)
-            is_live = held is not None and not held.document.deleted
-            return not (is_live and held is not None and held.document.identity == identity)
+            live = self._live(name)
+            return live is None or live.identity != identity
 
         def is_gone() -> bool:
-            return is_over() and self._left(name) is None and self._deps.is_here(name)
+            return is_over() and clearance(self._view, name) is None and self._is_here(name)
 
         def draw() -> Transaction | None:
-            return self._left(name) if is_over() else deletion(self._deps.view, name)
+            return clearance(self._view, name) if is_over() else deletion(self._view, name)
 
         self._attempts.want(Goal(f"the end of topic {name}", draw, is_gone, is_over), done)
 
@@ -107,7 +107,7 @@ class TopicChanges:
         return NewTopic(count, extended, registered, replicas=live.replicas, missing=missing)
 
     def _live(self, name: str) -> Topic | None:
-        held = self._deps.view.topics.get(name)
+        held = self._view.topics.get(name)
         return held.document if held is not None and not held.document.deleted else None
 
     def _is_there(self, name: str) -> bool:
@@ -116,21 +116,17 @@ class TopicChanges:
     def _count(self, name: str) -> int:
         """Of the present life."""
         live = self._live(name)
-        records = (held.document for _, held in self._deps.view.partitions_of(name))
+        records = (held.document for _, held in self._view.partitions_of(name))
         return sum(1 for one in records if live is not None and one.identity == live.identity)
 
     def _is_led(self, name: str) -> bool:
         live = self._live(name)
-        if live is None or not self._deps.is_here(name):
+        if live is None or not self._is_here(name):
             return False
-        records = [held.document for _, held in self._deps.view.partitions_of(name)]
+        records = [held.document for _, held in self._view.partitions_of(name)]
         is_current = all(one.identity == live.identity for one in records)
         is_whole = len(records) >= live.hash_partitions  # those it was made with
         return is_whole and is_current and all(one.leader is not None for one in records)
-
-    def _left(self, name: str) -> Transaction | None:
-        """Of one that was deleted."""
-        return clearance(self._deps.view, name)
 
     # --- transactions ---
 
@@ -138,22 +134,21 @@ class TopicChanges:
         live = self._live(name)
         if live is not None:
             return self._growth(name, live.hash_partitions)
-        deps = self._deps
-        like = deps.view.topics.get(new.like)
+        like = self._view.topics.get(new.like)
         usual = like.document.replicas if like is not None else REPLICAS_DEFAULT
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
-        settings = as_settings(chosen, **{CREATED: deps.wall_ns(), **more})
-        wanted = WantedTopic(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
-        return creation(deps.view, wanted, self._placement_nodes(), deps.new_id)
+        settings = as_settings(chosen, **{CREATED: self._wall_ns(), **more})
+        wanted = WantedTopic(name, self._new_id(), new.partitions, new.replicas or usual, settings)
+        return creation(self._view, wanted, self._placement_nodes(), self._new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
         if not self._is_there(name):
             raise NotFound("topic", name)
-        return growth(self._deps.view, name, partitions, self._placement_nodes(), self._deps.new_id)
+        return growth(self._view, name, partitions, self._placement_nodes(), self._new_id)
 
     def _placement_nodes(self) -> list[PlacementNode]:
-        view, nodes = self._deps.view, []
+        view, nodes = self._view, []
         for number, held in sorted(view.memberships.items()):
             node, state = view.nodes.get(number), held.document.state
             if state == REMOVED:
