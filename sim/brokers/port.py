@@ -5,7 +5,7 @@ overtake one another. Who waits for longer than ANSWER_NS hears that there was n
 asked for may arrive all the same, though its process has ended meanwhile.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.clock import NEVER_NS
@@ -21,11 +21,50 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.limits import SECOND
-from sim.memory import MemoryWatch
+from penstock.limits import LIST_PAGE_KEYS, SECOND
 from sim.store import Store
 
 ANSWER_NS = 2 * SECOND  # then the caller hears that it failed
+
+
+class PortWatch:
+    __slots__ = ("_asked", "_changed", "_prefix", "_since", "_store", "is_over")
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        since: int,
+        changed: Callable[[Changes | Compacted | Failed], None],
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._since = since
+        self._changed = changed
+        self._asked = False
+        self.is_over = False
+
+    def request_progress(self) -> None:
+        self._asked = True
+
+    def cancel(self) -> None:
+        self.is_over = True
+
+    def run(self) -> bool:
+        """Hand out what there is. True: there was something."""
+        if self.is_over or not (self._asked or self._since <= self._store.revision):
+            return False
+        asked, self._asked = self._asked, False
+        revision = self._store.revision
+        events = self._store.events(self._prefix, self._since) if self._since <= revision else []
+        if isinstance(events, Compacted):
+            self.is_over = True
+            self._changed(events)
+            return True
+        self._since = max(self._since, revision + 1)
+        if events or asked:
+            self._changed(Changes(revision, tuple(events)))
+        return bool(events or asked)
 
 
 class Passage(NamedTuple):
@@ -69,7 +108,7 @@ class Port:
         self.is_cut = False
         self._pass = pass_
         self._calls: list[_Call] = []
-        self._watch: tuple[MemoryWatch, Callable[[Any], None]] | None = None
+        self._watch: tuple[PortWatch, Callable[[Any], None]] | None = None
 
     def _call(
         self,
@@ -81,6 +120,7 @@ class Port:
         self._calls.append(_Call(what, run, done, failed, self.now_ns, self._pass()))
 
     def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        transaction.check()
         self._call(lambda: self.store.transact(transaction), done, UNKNOWN, transaction)
 
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
@@ -91,17 +131,23 @@ class Port:
         )
 
     def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
-        self._call(
-            lambda: KeyPage(self.store.revision, tuple(self.store.entries_of(prefix)), True),
-            done,
-            Failed("no answer"),
-        )
+        def each(found: Iterable[KeyPage | Failed]) -> None:
+            for page in found:
+                done(page)
+
+        self._call(lambda: self._pages(prefix), each, (Failed("no answer"),))
+
+    def _pages(self, prefix: str) -> Iterable[KeyPage]:
+        revision, entries = self.store.revision, tuple(self.store.entries_of(prefix))
+        starts = range(0, max(len(entries), 1), LIST_PAGE_KEYS)
+        pages = [entries[start : start + LIST_PAGE_KEYS] for start in starts]
+        return tuple(KeyPage(revision, page, page is pages[-1]) for page in pages)
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
-    ) -> MemoryWatch:
+    ) -> PortWatch:
         """A node has one."""
-        watch = MemoryWatch(self.store, prefix, since, changed)
+        watch = PortWatch(self.store, prefix, since, changed)
         self._watch = watch, changed
         return watch
 

@@ -37,7 +37,7 @@ from penstock.errors import Refused
 from penstock.limits import SECOND
 from penstock.replication.leader import Outcome
 from penstock.replication.record import LeaderId, elected
-from sim.memory import MemoryCoordinator
+from sim.brokers.port import Port
 from sim.store import Store
 
 NODES = tuple(PlacementNode(node, f"zone {node}") for node in range(3))
@@ -51,7 +51,7 @@ class Desk:
         self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         for node in range(3):
             self.member(node, generation=node + 5)
-        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.coordinator = Port(self.store)
         self.view = View()
         self.watching = Watching(self.coordinator, self.view)
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
@@ -65,7 +65,7 @@ class Desk:
         for _ in range(6):
             self.now_ns += SECOND
             self.watching.tick(self.now_ns)
-            self.coordinator.run()
+            self.coordinator.run(self.now_ns)
             self.view.apply(1 << 30)
         return self.view
 

@@ -24,7 +24,6 @@ from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
-from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
@@ -36,7 +35,7 @@ class Played:
     def __init__(self) -> None:
         self.now_ns = 1_000 * SECOND
         self.store = Store()
-        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.coordinator = Port(self.store)
         self.store.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.store.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
         self.assignment: list[PartitionRecord] = []
@@ -67,8 +66,9 @@ class Played:
         end_ns = self.now_ns + int(seconds * SECOND)
         while self.now_ns < end_ns:
             self.now_ns += 50 * MS
+            self.store.run_out(self.now_ns)
             if answers:
-                self.coordinator.run()
+                self.coordinator.run(self.now_ns)
             self.part.tick(self.now_ns)
             if self.machine is not None:
                 self.machine.tick(self.now_ns)

@@ -26,7 +26,7 @@ from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.leader import Outcome
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-from sim.memory import MemoryCoordinator
+from sim.brokers.port import Port
 from sim.store import Store
 
 ORDERS = PartitionName("orders", 0)
@@ -203,11 +203,11 @@ class Desk:
         return CoordinatorState(view.cluster, dict(view.partitions), dict(view.topics))
 
     def follow(self, view: View) -> None:
-        coordinator = MemoryCoordinator(self.store, lambda: 0)
+        coordinator = Port(self.store)
         watching = Watching(coordinator, view)
         for _ in range(10):
             watching.tick(0)
-            coordinator.run()
+            coordinator.run(0)
             view.apply(ALL_COUNT)
 
     def carry_out(self, plan: Restoration) -> list[Outcome]:

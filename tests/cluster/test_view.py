@@ -30,7 +30,7 @@ from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, W
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-from sim.memory import MemoryCoordinator
+from sim.brokers.port import Port
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
@@ -57,7 +57,7 @@ class Desk:
 
     def begin(self, view: View) -> None:
         self.view = view
-        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.coordinator = Port(self.store)
         self.watching = Watching(self.coordinator, view)
 
     def put_record(self, one: PartitionRecord) -> int:
@@ -71,7 +71,7 @@ class Desk:
         changes: list[Any] = []
         for _ in range(10):
             self.watching.tick(self.now_ns)
-            self.coordinator.run()
+            self.coordinator.run(self.now_ns)
             changes += self.view.apply(ALL_COUNT)
         return changes
 
@@ -83,7 +83,7 @@ def test_it_is_taken_in_by_slices() -> None:
     before = view.revision
     puts = tuple(Put(keys.topic(f"t{n}"), TOPIC.encode(topic())) for n in range(5))
     desk.store.transact(Transaction((), puts))
-    desk.coordinator.run()
+    desk.coordinator.run(desk.now_ns)
     assert len(view.apply(2)) == len(view.apply(2)) == 2
     assert (view.revision, view.is_pending) == (before, True)
     assert len(view.apply(2)) == 1
@@ -251,7 +251,7 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
             desk.store.compact(desk.store.revision - dice.randrange(3))
         desk.now_ns += SECOND // 2
         desk.watching.tick(desk.now_ns)
-        desk.coordinator.run()
+        desk.coordinator.run(desk.now_ns)
         desk.view.apply(dice.randrange(4))
     desk.run(2)
     assert desk.view.frozen == ""

@@ -10,7 +10,7 @@ from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
 from penstock.replication.record import LeaderId, Member, PartitionRecord
-from sim.memory import MemoryCoordinator
+from sim.brokers.port import Port
 from sim.store import Backup, Store
 
 PARTITIONS = 4
@@ -34,7 +34,7 @@ class World:
         self.restored = False
         self.was_frozen = False
         self.store.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 0)))
-        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.coordinator = Port(self.store)
         self.view = View()
         self.watching = Watching(self.coordinator, self.view)
 
@@ -65,7 +65,7 @@ class World:
         self.now_ns += WATCH_PROGRESS_NS // 2
         self.watching.tick(self.now_ns)
         for _ in range(EXCHANGES):
-            self.coordinator.run()
+            self.coordinator.run(self.now_ns)
             self.view.apply(ALL_COUNT)
             self.was_frozen = self.was_frozen or bool(self.view.frozen)
 

@@ -1,8 +1,8 @@
 """The coordinator as the rules see it: keys with revisions, transactions, watches and leases.
 
 It is the only party whose word is final, and it is asked for little: each change of the cluster is
-one transaction that compares what its author has read. There are two: in memory (`memory`, for one
-node and for simulations) and etcd v3, whose terms these are.
+one transaction that compares what its author has read. There are two: in memory, for simulations,
+and etcd v3, whose terms these are.
 
 **Revisions.** Each transaction that changes something raises the coordinator's revision by one, and
 the keys that it put carry it. A key's `created` is the revision in which it began to exist: a key

@@ -38,7 +38,7 @@ from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
 from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replication.leader import Outcome
-from sim.memory import MemoryCoordinator
+from sim.brokers.port import Port
 from sim.store import Store
 
 ANSWER_S = 10.0
@@ -54,8 +54,10 @@ class Desk:
         self.faults: list[Exception] = []
 
     async def turn(self) -> None:
-        if isinstance(self.coordinator, MemoryCoordinator):
-            self.coordinator.run()
+        if isinstance(self.coordinator, Port):
+            now_ns = SystemClock().mono_ns()
+            self.coordinator.store.run_out(now_ns)
+            self.coordinator.run(now_ns)
         await asyncio.sleep(0.001)
 
     async def until(self, holds: Callable[[], object]) -> None:
@@ -117,7 +119,7 @@ async def etcd_desk(address: EtcdAddress, secrets: Secrets = NO_SECRETS) -> Asyn
 @asynccontextmanager
 async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
     if kind == "memory":
-        yield Desk(MemoryCoordinator(Store(), SystemClock().mono_ns))
+        yield Desk(Port(Store()))
         return
     address = EtcdAddress((etcd.endpoint,), f"test-{next(_clusters)}")
     async with etcd_desk(address) as desk:
@@ -246,7 +248,7 @@ async def test_a_watch_from_before_a_compaction_ends(desk: Desk) -> None:
 
 
 async def compact(coordinator: Coordinator, revision: int) -> None:
-    if isinstance(coordinator, MemoryCoordinator):
+    if isinstance(coordinator, Port):
         coordinator.store.compact(revision)
     else:
         from aetcd import rpc

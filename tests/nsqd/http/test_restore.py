@@ -144,7 +144,7 @@ def test_a_node_that_is_silent_is_waited_for_unless_it_is_lost() -> None:
         ("", told(records=[1]), "Expected `object`, got `array`"),
         ("", told(uuid="no number"), "invalid literal"),
         ("", told(records={"x": ROW}), "x: a partition's key"),
-        ("", told(topics={"topics/": ROW}), "topics/: no key of a topic"),
+        ("", told(topics={"topics/": ROW}), "topics/: a name follows the prefix"),
         ("", told(topics={"topics/a": ROW}), "topics/a"),
         ("lost=x", None, "lost 'x': numbers of nodes are needed"),
     ],
