@@ -94,9 +94,8 @@ def test_no_cut_between_the_messages_of_a_batch(disk: SimDisk) -> None:
     log = filled(disk, 5)
     before = contents(disk)
     for offset in (4, 5, 14, -1, 16):
-        with pytest.raises(CutRefused) as caught:
+        with pytest.raises(CutRefused, match=f"no cut at offset {offset}: "):
             log.cut(offset)
-        assert caught.value.offset == offset
     assert log.written_end == 15
     assert contents(disk) == before
 

@@ -1,6 +1,7 @@
 """A leader's rows on a follower's log: what is taken, and what is refused without a byte."""
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,14 +10,7 @@ from cases import seeds
 from penstock import limits
 from penstock.errors import WriteRefused
 from penstock.log.epochs import BatchName
-from penstock.log.errors import (
-    AppendRefused,
-    BatchUnsound,
-    ChainBroken,
-    EpochFalls,
-    OffsetsApart,
-    RowTooLarge,
-)
+from penstock.log.errors import AppendRefused
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
 
@@ -85,19 +79,15 @@ def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
     pair.assert_equal()
 
 
-def refused(
-    pair: Pair, error: type[AppendRefused], row: list[bytes], previous: BatchName | None = None
-) -> AppendRefused:
+def refused(pair: Pair, text: str, row: list[bytes], previous: BatchName | None = None) -> None:
     log = pair.follower
     files = contents(pair.disk, FOLLOWER)
     before = (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
-    with pytest.raises(error) as caught:
+    with pytest.raises(AppendRefused, match=re.escape(text)) as caught:
         log.append_row(row, previous or log.last(), 0)
-    assert type(caught.value) is error
     assert caught.value.where == FOLLOWER
     assert before == (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     assert contents(pair.disk, FOLLOWER) == files
-    return caught.value
 
 
 def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
@@ -109,9 +99,8 @@ def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
         previous._replace(base_offset=0),
         BatchName(0, 4, 0),
     ):
-        error = refused(pair, ChainBroken, row, wrong)
-        assert isinstance(error, ChainBroken)
-        assert (error.last, error.previous) == (previous, wrong)
+        text = f"the row continues batch {tuple(wrong)}, the last one is {tuple(previous)}"
+        refused(pair, text, row, wrong)
     pair.follower.append_row(row, previous, 0)
     pair.assert_equal()
 
@@ -119,11 +108,9 @@ def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
 def test_a_gap_between_offsets_is_refused(pair: Pair) -> None:
     pair.ship(1, 1)
     _, row = pair.row(3, 1)
-    error = refused(pair, OffsetsApart, [row[0], row[2]])
-    assert isinstance(error, OffsetsApart)
-    assert (error.expected, error.found) == (4, 6)
-    refused(pair, OffsetsApart, row[1:])
-    refused(pair, OffsetsApart, [row[0], row[0]])
+    refused(pair, "a batch at offset 6 where 4 must come", [row[0], row[2]])
+    refused(pair, "a batch at offset 4 where 2 must come", row[1:])
+    refused(pair, "a batch at offset 2 where 4 must come", [row[0], row[0]])
 
 
 def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
@@ -131,7 +118,9 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
     pair.follower.sync()
     pair.follower.retain(2, NOW_NS + 10**6 * SECOND, 0, 0)
     assert pair.follower.start_offset == 2
-    refused(pair, EpochFalls, [pair.writer.encode([b"x"], 2, epoch=4)])
+    refused(
+        pair, "offset 2 has epoch 4, the one before it 5", [pair.writer.encode([b"x"], 2, epoch=4)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,25 +137,24 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
 def test_an_unsound_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
     pair.ship(1, 1)
     _, row = pair.row(2, 1)
-    refused(pair, BatchUnsound, [row[0], spoil(row[1])])
+    refused(pair, "is not sound", [row[0], spoil(row[1])])
 
 
 def test_a_header_that_is_ahead_of_its_own_log_is_refused(pair: Pair) -> None:
     previous = pair.leader.last()
     row = [pair.writer.write([b"x"], synced_end=1)]
-    refused(pair, BatchUnsound, row, previous)
+    refused(pair, "its synced end is ahead of it", row, previous)
 
 
 def test_a_row_without_bytes_or_with_too_many_is_refused(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused(pair, RowTooLarge, [])
-    refused(pair, RowTooLarge, [b""])
+    for none in ([], [b""]):
+        refused(pair, "a row of 0 bytes: 1 to", none)
     _, row = pair.row(2, 1)
-    monkeypatch.setattr(limits, "ROW_BYTES_MAX", sum(map(len, row)) - 1)
-    error = refused(pair, RowTooLarge, row)
-    assert isinstance(error, RowTooLarge)
-    assert (error.length, error.bytes_max) == (sum(map(len, row)), sum(map(len, row)) - 1)
+    length = sum(map(len, row))
+    monkeypatch.setattr(limits, "ROW_BYTES_MAX", length - 1)
+    refused(pair, f"a row of {length} bytes: 1 to {length - 1} may be written", row)
 
 
 def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) -> None:

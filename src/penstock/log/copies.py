@@ -1,7 +1,7 @@
 """A leader's row, checked before a byte of it is written to a follower's log.
 
-A row is one or more batches as the leader encoded them. It is taken whole or refused whole, and
-each rule that it can break has an error of its own (`errors.AppendRefused`):
+A row is one or more batches as the leader encoded them. It is taken whole or refused whole
+(`errors.AppendRefused`):
 
 1. The batch before it, by epoch, offset and crc, is the last batch of this log. Equal ends prove
    nothing: two logs can end at one offset with different batches there. A log without a batch has
@@ -44,14 +44,7 @@ from penstock import limits
 from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header, id_at
 from penstock.log.damage import joined
 from penstock.log.epochs import BatchName
-from penstock.log.errors import (
-    BatchUnsound,
-    ChainBroken,
-    EpochFalls,
-    OffsetsApart,
-    RestoreRefused,
-    RowTooLarge,
-)
+from penstock.log.errors import AppendRefused, RestoreRefused
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -94,9 +87,11 @@ def check_row(
     views = [memoryview(batch).cast("B") for batch in batches]
     length = sum(map(len, views))
     if not 0 < length <= limits.ROW_BYTES_MAX:
-        raise RowTooLarge(where, length, limits.ROW_BYTES_MAX)
+        rule = f"a row of {length} bytes: 1 to {limits.ROW_BYTES_MAX} may be written"
+        raise AppendRefused(where, rule)
     if last is not None and previous != last:
-        raise ChainBroken(where, last, previous)
+        rule = f"the row continues batch {tuple(previous)}, the last one is {tuple(last)}"
+        raise AppendRefused(where, rule)
     pieces = []
     expected = end_offset
     for piece in _pieces(where, views, end_offset):
@@ -114,7 +109,7 @@ def _pieces(where: str, views: Sequence[memoryview], offset: int) -> Iterator[Pi
         while position < len(view):
             status, length = check_batch(view, position)
             if status != BatchCheck.SOUND:
-                raise BatchUnsound(where, offset, BatchCheck(status).name)
+                raise _unsound(where, offset, BatchCheck(status).name)
             header = decode_header(view, position)
             yield Piece(start + position, header)
             offset = header.base_offset + header.count
@@ -124,11 +119,17 @@ def _pieces(where: str, views: Sequence[memoryview], offset: int) -> Iterator[Pi
 
 def _check_standing(where: str, header: BatchHeader, expected: int, epoch: int) -> None:
     if header.base_offset != expected:
-        raise OffsetsApart(where, expected, header.base_offset)
+        rule = f"a batch at offset {header.base_offset} where {expected} must come"
+        raise AppendRefused(where, rule)
     if header.leader_epoch < epoch:
-        raise EpochFalls(where, expected, epoch, header.leader_epoch)
+        has = f"has epoch {header.leader_epoch}, the one before it {epoch}"
+        raise AppendRefused(where, f"the batch at offset {expected} {has}")
     if header.synced_end > header.base_offset:
-        raise BatchUnsound(where, expected, "its synced end is ahead of it")
+        raise _unsound(where, expected, "its synced end is ahead of it")
+
+
+def _unsound(where: str, offset: int, fault: str) -> AppendRefused:
+    return AppendRefused(where, f"the batch for offset {offset} is not sound: {fault}")
 
 
 class Hole(NamedTuple):
