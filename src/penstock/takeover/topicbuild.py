@@ -28,7 +28,7 @@ from penstock.errors import StorageError
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.kernel import Section, encode_batch
 from penstock.log.disk import Disk, read_file
-from penstock.log.fold import ENTRY, ChannelState, EntryKind, Group, cursor_entry
+from penstock.log.fold import ChannelState, Group, state_entries
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
@@ -179,7 +179,7 @@ class TopicBuild:
         writer.flush()
 
     def _write_journal(self, partition: str, handed_end: int, states: list[ChannelState]) -> None:
-        groups = [Group(number, _entries(state)) for number, state in enumerate(states, 1)]
+        groups = [Group(number, state_entries(state)) for number, state in enumerate(states, 1)]
         journal, _ = Journal.open(self._disk, partition, self._settings.journal_bytes_max)
         try:
             journal.begin(lambda: (handed_end, groups))
@@ -321,13 +321,6 @@ def _sections(records: list[Record]) -> dict[int, dict[int, int | bytes]]:
         },
     }
     return {type_: table for type_, table in sections.items() if table}
-
-
-def _entries(state: ChannelState) -> bytes:
-    ranges = [
-        ENTRY.pack(EntryKind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished
-    ]
-    return cursor_entry(EntryKind.CURSOR, state.low, state.next) + b"".join(ranges)
 
 
 def _digest(record: Record) -> int:
