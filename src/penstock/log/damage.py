@@ -28,6 +28,7 @@ import msgspec
 from penstock import limits
 from penstock.log import names
 from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.fold import merged
 from penstock.log.sealed import seal, unseal
 
 Damage = tuple[int, int, str]  # from offset, to offset, reason
@@ -40,13 +41,7 @@ def describe(damage: Damage) -> str:
 
 def joined(ranges: Iterable[Damage]) -> list[tuple[int, int]]:
     """From offset and to offset of what is corrupt without a break, whatever the reasons."""
-    found: list[tuple[int, int]] = []
-    for start, end, _ in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
+    return merged((start, end) for start, end, _ in ranges)
 
 
 class DamageList:
