@@ -50,7 +50,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
-from penstock.log.disk import Disk, File
+from penstock.log.disk import Disk, File, read_file
 from penstock.log.fold import (
     CRC_FROM,
     ENTRY,
@@ -327,7 +327,7 @@ class _JournalFile:
     """What one file says, and what it would say if nothing in it had rotted."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        data = _read(disk, path)
+        data = read_file(disk, path, disk.size(path)) if disk.exists(path) else b""
         found = fold_records(data)
         self.found = FoundJournal(*found) if found is not None else None
         self.generation = found[0].generation if found is not None else -1
@@ -339,17 +339,6 @@ class _JournalFile:
             f"{path}: the record at byte {end} is corrupt, and {len(beyond)} sound ones follow it: "
             "what they say of channels is lost, and messages that were finished come again"
         )
-
-
-def _read(disk: Disk, path: str) -> bytes:
-    if not disk.exists(path):
-        return b""
-    file = disk.open(path)
-    try:
-        data = bytearray(file.size())
-        return bytes(data[: file.pread_into(data, 0)])
-    finally:
-        file.close()
 
 
 RECORD_BYTES = RECORD.size

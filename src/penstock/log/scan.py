@@ -169,11 +169,6 @@ def headers_of(batches: Buffer, position: int = 0) -> Iterator[BatchHeader]:
         position += max(header.length, 1)
 
 
-def may_follow(epoch: int, next_epoch: int) -> bool:
-    """Epochs do not fall along a log."""
-    return next_epoch >= epoch
-
-
 def walk(
     blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
 ) -> Iterator[Batch]:
@@ -186,7 +181,7 @@ def walk(
         if (
             batch is None
             or batch.header.base_offset != expected
-            or not may_follow(epoch, batch.header.leader_epoch)
+            or batch.header.leader_epoch < epoch
         ):
             batch = find_beyond(blocks, position, expected, limit, epoch)
             if batch is None:
@@ -208,7 +203,7 @@ def find_beyond(
             0 < lost <= (batch.position - position) // LENGTH_FIELD_BYTES
             and (limit is None or batch.end_offset <= limit)
             and batch.header.synced_end <= batch.header.base_offset
-            and may_follow(epoch, batch.header.leader_epoch)
+            and batch.header.leader_epoch >= epoch
         )
 
     if position + SHORT_HEADER_BYTES > blocks.end:
