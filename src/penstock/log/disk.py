@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from penstock import limits
@@ -103,23 +104,17 @@ class Disk(Protocol):
 
 def read_file(disk: Disk, path: str, bytes_max: int) -> bytes:
     """The first `bytes_max` bytes of a file."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         data = bytearray(min(file.size(), bytes_max))
         return bytes(data[: file.pread_into(data, 0)])
-    finally:
-        file.close()
 
 
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
     """Readers see the old content or the new one. The caller syncs the directory."""
     beside = path + ".tmp"
-    file = disk.create(beside)
-    try:
+    with closing(disk.create(beside)) as file:
         file.pwritev((data,), 0, len(data))
         file.fdatasync()
-    finally:
-        file.close()
     disk.rename(beside, path)
 
 

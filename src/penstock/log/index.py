@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from contextlib import closing
 from typing import NamedTuple
 
 from penstock.kernel.layout import ALIGNMENT_BYTES
@@ -85,13 +86,12 @@ class SparseIndex:
             return
         data = encode_entries([self.entry(number) for number in range(self.saved, len(self))])
         exists = self.saved > 0 or self.trim
-        file = disk.open(self.path, write=True) if exists else disk.create(self.path)
-        try:
+        with closing(
+            disk.open(self.path, write=True) if exists else disk.create(self.path)
+        ) as file:
             file.pwritev((data,), self.saved * ENTRY_BYTES, len(data))
             if self.trim:
                 file.truncate(len(self) * ENTRY_BYTES)
-        finally:
-            file.close()
         self.saved = len(self)
         self.trim = False
 

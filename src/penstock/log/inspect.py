@@ -13,6 +13,7 @@ journal.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -175,8 +176,7 @@ def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> 
     base = _base_of(os.path.basename(path))
     if base is None:
         raise ValueError(f"{path} is not named like a segment")
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         blocks = Blocks(file, file.size())
         expected = base
         for batch in walk(blocks, read_beginning(file, base).start, base, limit):
@@ -187,8 +187,6 @@ def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> 
                 yield from _messages(file, batch, from_offset)
         if limit is not None and expected != limit:
             yield {"hole": [expected, limit], "path": path}
-    finally:
-        file.close()
 
 
 def _base_of(name: str) -> int | None:

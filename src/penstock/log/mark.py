@@ -10,6 +10,7 @@ says "clean" only when both copies are sound, equal, and say so: a clean stop wr
 """
 
 import struct
+from contextlib import closing
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
@@ -75,21 +76,15 @@ class MarkFile:
         self.path = path
 
     def create(self, mark: Mark) -> None:
-        file = self._disk.create(self.path)
-        try:
+        with closing(self._disk.create(self.path)) as file:
             for position in COPY_POSITIONS:
                 file.pwritev((encode(mark),), position, COPY_BYTES)
             file.fdatasync()
-        finally:
-            file.close()
 
     def write(self, mark: Mark) -> None:
         """One copy, no sync."""
-        file = self._disk.open(self.path, write=True)
-        try:
+        with closing(self._disk.open(self.path, write=True)) as file:
             file.pwritev((encode(mark),), COPY_POSITIONS[self._next_copy], COPY_BYTES)
-        finally:
-            file.close()
         self._next_copy = 1 - self._next_copy
 
     def write_both(self, mark: Mark) -> None:
@@ -97,11 +92,8 @@ class MarkFile:
         if not self._disk.exists(self.path):
             self.create(mark)
             return
-        file = self._disk.open(self.path, write=True)
-        try:
+        with closing(self._disk.open(self.path, write=True)) as file:
             for copy in (self._next_copy, 1 - self._next_copy):
                 position = COPY_POSITIONS[copy]
                 file.pwritev((encode(mark),), position, COPY_BYTES)
                 file.fdatasync()
-        finally:
-            file.close()

@@ -8,6 +8,7 @@ last index entry below that, every batch is checked.
 
 import os
 from collections import deque
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -256,11 +257,8 @@ class Opening:
         if self._items[-1].base_offset >= offset:
             return
         segment = Segment(self._disk, self._directory, offset, 0, self._owner)
-        file = self._disk.create(segment.path)
-        try:
+        with closing(self._disk.create(segment.path)) as file:
             file.fdatasync()
-        finally:
-            file.close()
         self._disk.sync_directory(self._directory)
         self._items.append(segment)
 

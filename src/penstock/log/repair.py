@@ -14,6 +14,7 @@ or moved, so nothing else can be lost, and the next start finds the end of the l
 import os
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from penstock import limits
@@ -82,13 +83,9 @@ def give_up(
 
 
 def _copy(disk: Disk, source: str, target: str) -> None:
-    old, new = disk.open(source), disk.create(target)
-    try:
+    with closing(disk.open(source)) as old, closing(disk.create(target)) as new:
         buffer, position = bytearray(limits.REPAIR_COPY_BYTES), 0
         while length := old.pread_into(buffer, position):
             new.pwritev((memoryview(buffer)[:length],), position, length)
             position += length
         new.fdatasync()
-    finally:
-        old.close()
-        new.close()

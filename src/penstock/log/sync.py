@@ -8,6 +8,7 @@ stops. A file that cannot be opened, or a directory that cannot be synced, as wh
 out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """
 
+from contextlib import closing
 from typing import Protocol, TypeVar
 
 from penstock.log.disk import Disk, File
@@ -69,11 +70,8 @@ class SyncJob:
         stops nothing and is reported. A file that is missing went with its segment, or could not be
         written, which is reported there."""
         try:
-            file = self._disk.open(path)
-            try:
+            with closing(self._disk.open(path)) as file:
                 file.fdatasync()
-            finally:
-                file.close()
         except FileNotFoundError:
             return
         except OSError as error:

@@ -35,6 +35,7 @@ continue the log. A failure to keep something never holds up the cut.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import NamedTuple
 
 from penstock import limits
@@ -175,12 +176,9 @@ class Aside:
         """What stands in a segment from `position` on, which stays where it is."""
         path = self._next_path(first_offset)
         try:
-            file = self._disk.create(path)
-            try:
+            with closing(self._disk.create(path)) as file:
                 self._fill(file, segment, position, first_offset)
                 file.fdatasync()
-            finally:
-                file.close()
         except OSError:
             self._forget(path)
             return

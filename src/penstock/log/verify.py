@@ -9,6 +9,7 @@ excused.
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -281,8 +282,7 @@ class PartitionCheck:
     def check_segment(self, base: int, limit: int | None) -> None:
         path = self._path(names.segment_name(base))
         index = self._read_index(base, limit)
-        file = self._disk.open(path)
-        try:
+        with closing(self._disk.open(path)) as file:
             blocks = Blocks(file, file.size())
             start = self._check_head(path, file, base, limit)
             self._bytes += blocks.end
@@ -291,8 +291,6 @@ class PartitionCheck:
                 return
             position = self._check_batches(path, blocks, start, base, limit, index)
             self._check_rest(path, blocks, position, limit)
-        finally:
-            file.close()
         index_path = self._path(names.index_name(base))
         hurt = {at for hole_path, at, _, _ in self._holes if hole_path == path}
         for entry in index.values():
@@ -395,11 +393,9 @@ class PartitionCheck:
             file = self._disk.open(path)
         except FileNotFoundError:
             return True
-        try:
+        with closing(file):
             batch = Blocks(file, file.size()).sound(position)
             return batch is not None and batch.header.base_offset == offset
-        finally:
-            file.close()
 
     # --- indexes ---
 

@@ -23,6 +23,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -269,16 +270,13 @@ def read_queue(
     numbered = [(number, False, name) for number, name in files.data.items()]
     numbered += [(number, True, name) for number, name in files.bad.items()]
     for number, is_bad, name in sorted(numbered):
-        file = disk.open(os.path.join(directory, name))
-        try:
+        with closing(disk.open(os.path.join(directory, name))) as file:
             if is_bad:
                 yield from _read_given_up(file, name, tally, all_bad, read_bytes)
                 continue
             start = _start(meta, number, file.size())
             tally.passed_bytes += start
             yield from _read_file(file, name, start, tally, read_bytes)
-        finally:
-            file.close()
 
 
 def _note_missing(files: QueueFiles, meta: Meta | None, tally: Tally) -> None:

@@ -12,7 +12,7 @@ are given from then on are above all that came in, so that no client sees one tw
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -225,11 +225,8 @@ class _Sorter:
     def _write(self, part: int) -> None:
         path, buffer = self._path(part), self._buffers[part]
         at = self._written[part]
-        file = self._disk.open(path, write=True) if at else self._disk.create(path)
-        try:
+        with closing(self._disk.open(path, write=True) if at else self._disk.create(path)) as file:
             file.pwritev((bytes(buffer),), at, len(buffer))
-        finally:
-            file.close()
         self._written[part] += len(buffer)
         buffer.clear()
 

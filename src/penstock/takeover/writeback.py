@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -150,13 +151,10 @@ class WriteBack:
         if file.deleted or is_ephemeral(file.name):
             return None
         partition = directories.partition_directory(directory)
-        log = PartitionLog.open(disk, partition, owner=file.owner())
-        try:
+        with closing(PartitionLog.open(disk, partition, owner=file.owner())) as log:
             journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
             journal.close()
             self._write_topic(file, log, folded)
-        finally:
-            log.close()
         channels = [OldChannel(channel.name, channel.paused) for channel in file.channels]
         return OldTopic(file.name, file.paused, channels)
 
