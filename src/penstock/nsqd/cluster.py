@@ -76,7 +76,7 @@ from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
 from penstock.nsqd.topic_import import OwnTopic, TopicImport, check_import, own_topics
-from penstock.replication.frames import NO_TARGET, Frames, Note, Target, encode
+from penstock.replication.frames import NO_TARGET, Note, Target, encode
 
 log = logging.getLogger("penstock.cluster")
 
@@ -204,8 +204,7 @@ class ClusterMember:
         uuid = int.from_bytes(node.cluster, "big")
         own = Own(self._options.node_id, self._incarnation, uuid, self._secrets)
         self.links = PeerLinks(
-            own, self, Frames, lambda: os.urandom(32), self._on_fault,
-            *self._tls, silence_ns=self._options.cluster_silence_ns,
+            own, self, self._on_fault, *self._tls, silence_ns=self._options.cluster_silence_ns,
         )  # fmt: skip
         membership = Membership(
             int.from_bytes(node.uuid, "big"), node.generation, node.boot.hex(),

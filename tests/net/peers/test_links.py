@@ -25,7 +25,7 @@ from penstock.net.peers.handshake import (
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.chunks import of_row
 from penstock.replication.effects import Refuse
-from penstock.replication.frames import Frames, RowFrame, Target, encode
+from penstock.replication.frames import RowFrame, Target, encode
 from penstock.replication.matching import NO_BATCH
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
@@ -48,9 +48,7 @@ class Node:
         self.faults: list[Exception] = []
         self.silent = False
         self.links = PeerLinks(
-            Own(number, incarnation, CLUSTER)._replace(**known), self, Frames,
-            lambda: os.urandom(32),
-            self.faults.append, *tls,
+            Own(number, incarnation, CLUSTER)._replace(**known), self, self.faults.append, *tls,
             silence_ns=SILENCE_NS,
         )  # fmt: skip
         self.port = 0

@@ -33,8 +33,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -50,8 +51,8 @@ from penstock.limits import (
     SECOND,
 )
 from penstock.net.peers.connection import PeerConnection
-from penstock.net.peers.handshake import Dialling, Listening, Own, Reason
-from penstock.replication.frames import FrameBroken, Target
+from penstock.net.peers.handshake import NONCE_BYTES, Dialling, Listening, Own, Reason
+from penstock.replication.frames import FrameBroken, Frames, Target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,15 +68,6 @@ class PeerAddress(NamedTuple):
     host: str
     port: int
     incarnation: int
-
-
-class LaneDecoder(Protocol):
-    """Of what comes over one lane."""
-
-    def space(self) -> memoryview: ...
-
-    def filled(self, count: int) -> Iterator[tuple[Target, Any]]:
-        """Raises FrameBroken: the link ends."""
 
 
 class Events(Protocol):
@@ -102,15 +94,13 @@ class _Dial:
 
 
 class PeerLinks:
-    """`nonce`: 32 random bytes, each time others. Whoever knows the cluster's secret may link: its
-    incarnation may be newer than what the metadata shows here."""
+    """Whoever knows the cluster's secret may link: its incarnation may be newer than what the
+    metadata shows here."""
 
     def __init__(
         self,
         own: Own,
         events: Events,
-        new_decoder: Callable[[int], LaneDecoder],
-        nonce: Callable[[], bytes],
         on_fault: Callable[[Exception], None],
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
@@ -120,8 +110,6 @@ class PeerLinks:
         self.links: dict[int, PeerLink] = {}
         self.reasons: dict[int, str] = {}  # why there is no link, by node
         self._events = events
-        self._new_decoder = new_decoder
-        self._nonce = nonce
         self._on_fault = on_fault
         self._server_tls, self._client_tls = server_tls, client_tls
         self._silence_ns = silence_ns
@@ -195,7 +183,7 @@ class PeerLinks:
         connection = link.lanes[PeerLane.BULK]
         return connection.waiting_bytes < PEER_BULK_BYTES_MAX
 
-    def _too_slow(self, link: PeerLink, connection: LaneConnection) -> None:
+    def _too_slow(self, link: PeerLink, connection: PeerConnection) -> None:
         if connection in link.lanes.values():
             self._end(link, f"{connection.waiting_bytes} bytes wait for it")
 
@@ -258,7 +246,7 @@ class PeerLinks:
         self, node: int, address: PeerAddress, session: PeerSession, lane: PeerLane
     ) -> None:
         loop = asyncio.get_running_loop()
-        handshake = Dialling(self.own, node, lane, session.number, self._nonce())
+        handshake = Dialling(self.own, node, lane, session.number, os.urandom(NONCE_BYTES))
         connection = PeerConnection(handshake, self._now_ns)
         connection.on_open = lambda: self._take(
             node, session, lane, handshake.incarnation, connection
@@ -292,7 +280,7 @@ class PeerLinks:
     # --- being dialled ---
 
     def _accepted(self) -> PeerConnection:
-        handshake = Listening(self.own, self._nonce(), self._hindrance)
+        handshake = Listening(self.own, os.urandom(NONCE_BYTES), self._hindrance)
         connection = PeerConnection(handshake, self._now_ns)
         self._strangers.add(connection)
         connection.on_open = lambda: self._welcomed(handshake, connection)
@@ -330,9 +318,9 @@ class PeerLinks:
         link = self.links.get(node)
         if link is None:
             link = self.links[node] = PeerLink(node, self._linked, self._events.unlinked)
-        decoder = self._new_decoder(node)
-        connection.space = decoder.space
-        connection.on_filled = partial(self._received, link, connection, decoder)
+        frames = Frames(node)
+        connection.space = frames.space
+        connection.on_filled = partial(self._received, link, connection, frames)
         connection.on_end = lambda reason: self._ended(link, connection, reason)
         link.opened(session, lane, incarnation, connection)
 
@@ -343,11 +331,11 @@ class PeerLinks:
         self._events.linked(node, incarnation)
 
     def _received(
-        self, link: PeerLink, connection: PeerConnection, decoder: LaneDecoder, count: int
+        self, link: PeerLink, connection: PeerConnection, frames: Frames, count: int
     ) -> None:
         self._heard[link.node] = self._now_ns
         try:
-            for target, frame in decoder.filled(count):
+            for target, frame in frames.filled(count):
                 self._events.received(link.node, target, frame)
                 if connection not in link.lanes.values():
                     return  # the frame has ended the link
@@ -369,20 +357,6 @@ class PeerSession(NamedTuple):
     number: int
 
 
-class LaneConnection(Protocol):
-    @property
-    def waiting_bytes(self) -> int:
-        """Written, and not sent yet."""
-
-    def write(self, frames: Sequence[Buffer]) -> None: ...
-
-    def close(self) -> None:
-        """At once. Nothing that came over it is read any more."""
-
-    def go_on(self) -> None:
-        """What comes may be read: the link is whole."""
-
-
 class PeerLink:
     """To one other node. `incarnation`: of the process at the other end."""
 
@@ -392,7 +366,7 @@ class PeerLink:
         self.node = node
         self.incarnation = 0
         self.session: PeerSession | None = None
-        self.lanes: dict[PeerLane, LaneConnection] = {}
+        self.lanes: dict[PeerLane, PeerConnection] = {}
         self._on_linked = on_linked
         self._on_unlinked = on_unlinked
 
@@ -400,43 +374,36 @@ class PeerLink:
     def is_whole(self) -> bool:
         return len(self.lanes) == _LANES
 
-    def may_open(self, session: PeerSession, lane: PeerLane) -> bool:
+    def _may_open(self, session: PeerSession, lane: PeerLane) -> bool:
         known = self.session
         if known is None or known.incarnation != session.incarnation:
             return True
         return session.number > known.number or (session == known and lane not in self.lanes)
 
     def opened(
-        self, session: PeerSession, lane: PeerLane, incarnation: int, connection: LaneConnection
-    ) -> bool:
-        """False: the connection is of no use, and was closed."""
-        if not self.may_open(session, lane):
+        self, session: PeerSession, lane: PeerLane, incarnation: int, connection: PeerConnection
+    ) -> None:
+        """A connection that is of no use is closed."""
+        if not self._may_open(session, lane):
             connection.close()
-            return False
+            return
         if session != self.session:
             self.end()
             self.session, self.incarnation = session, incarnation
-        elif (
-            incarnation != self.incarnation
-        ):  # the process at the other end was started again in between
+        elif incarnation != self.incarnation:  # that process was started again in between
             connection.close()
             self.end()
-            return False
+            return
         self.lanes[lane] = connection
         if self.is_whole:
             self._on_linked(self.node, incarnation)
             for one in tuple(self.lanes.values()):
                 one.go_on()
-        return True
-
-    def closed(self, connection: LaneConnection) -> None:
-        if connection in self.lanes.values():
-            self.end()
 
     def end(self) -> None:
         """The session stays known: its number is not taken again."""
         lanes, self.lanes = self.lanes, {}
         for connection in lanes.values():
             connection.close()
-        if len(lanes) == len(PeerLane):
+        if len(lanes) == _LANES:
             self._on_unlinked(self.node)
