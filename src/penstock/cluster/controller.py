@@ -153,18 +153,6 @@ def members_min_of(seen: PartitionSeen, replicas: int) -> int:
 
 
 class Controller:
-    __slots__ = (
-        "_incarnation",
-        "_leaderless",
-        "_planned_for",
-        "_planned_ns",
-        "_proposed",
-        "_settled_ns",
-        "duty",
-        "out",
-        "presence",
-    )
-
     def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
@@ -396,8 +384,6 @@ def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> Lead
 
 
 class Presence:
-    __slots__ = ("_missing_since_ns", "_nodes", "_there_since_ns")
-
     def __init__(self) -> None:
         self._nodes: frozenset[int] = frozenset()
         self._there_since_ns: dict[int, int] = {}

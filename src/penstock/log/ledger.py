@@ -81,22 +81,6 @@ class LedgerJob:
 class Ledger:
     """Made by `create`, `open` or `begin_again`."""
 
-    __slots__ = (
-        "_changed",
-        "_disk",
-        "_end",
-        "_file",
-        "_job",
-        "_number",
-        "_roll_at",
-        "_sequence",
-        "_state",
-        "_synced_bytes",
-        "path",
-        "stopped",
-        "synced_number",
-    )
-
     # --- making one ---
 
     @classmethod

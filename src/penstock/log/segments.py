@@ -12,19 +12,6 @@ from penstock.log.segment import Segment, SegmentInfo
 class Segments:
     """Never empty. The last one is active, all others are sealed."""
 
-    __slots__ = (
-        "_bases",
-        "_disk",
-        "_every_bytes",
-        "_index_unsynced",
-        "_index_unwritten",
-        "_indexes",
-        "_items",
-        "_opened",
-        "active_index",
-        "index_failures",
-    )
-
     def __init__(
         self, disk: Disk, items: list[Segment], active_index: SparseIndex, every_bytes: int
     ) -> None:

@@ -65,20 +65,6 @@ class Following(IntEnum):
 
 
 class PartitionFollower:
-    __slots__ = (
-        "committed",
-        "epoch",
-        "generation",
-        "log",
-        "matched_end",
-        "out",
-        "replica",
-        "session",
-        "state",
-        "unclean_epoch",
-        "waits",
-    )
-
     def __init__(
         self, log: LogView, replica: int, generation: int, epoch: int, committed: int, waits: bool
     ) -> None:

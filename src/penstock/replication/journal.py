@@ -181,21 +181,6 @@ class JournalFollower:
     """`position` is the last record that may be followed by another, `NOTHING` where none may;
     `start` what the journal says of the log's start."""
 
-    __slots__ = (
-        "_failed",
-        "_held",
-        "_replica",
-        "_snapshot_requested",
-        "_starts",
-        "_stopped",
-        "_wanted",
-        "epoch",
-        "out",
-        "position",
-        "session",
-        "synced_position",
-    )
-
     def __init__(self, replica: int, epoch: int, position: Position, start: int) -> None:
         self.epoch = epoch  # the highest that this replica has promised
         self.session = 0
@@ -346,22 +331,6 @@ class _Peer:
 
 class JournalLeader:
     """In one leadership. `position` and `start` are those of the journal that it takes over."""
-
-    __slots__ = (
-        "_begun",
-        "_epoch",
-        "_needed",
-        "_node",
-        "_over",
-        "_peers",
-        "_starts",
-        "_sync_requested",
-        "_synced",
-        "_waiting",
-        "held",
-        "out",
-        "position",
-    )
 
     def __init__(self, node: int, epoch: int, position: Position, start: int) -> None:
         self.position = position

@@ -13,17 +13,6 @@ UNMATCHED = -1  # in place of an offset: it is not known yet what this replica h
 class Peer:
     """The replica on one node, in one session of the link."""
 
-    __slots__ = (
-        "admitted",
-        "complete",
-        "counted",
-        "generation",
-        "replica",
-        "sent",
-        "session",
-        "synced",
-    )
-
     def __init__(self, session: int, complete: bool = True) -> None:
         self.session = session
         self.complete = complete  # it has what is kept beside the log
