@@ -45,6 +45,7 @@ A note lasts as long as the one who asked waits.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.broker.ports import MetadataDone
@@ -61,37 +62,27 @@ from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
 
+@dataclass(slots=True, eq=False)
 class _Starts:
     """Of one channel that is waited for: the partitions that have not confirmed it yet."""
 
-    __slots__ = ("awaited", "channel", "requested_ns")
-
-    def __init__(self) -> None:
-        self.channel: Channel | None = None  # None: the view does not have it yet
-        self.awaited: set[int] = set()
-        self.requested_ns = 0
+    channel: Channel | None = None  # None: the view does not have it yet
+    awaited: set[int] = field(default_factory=set)
+    requested_ns: int = 0
 
 
+@dataclass(eq=False)
 class ChannelCreations:
     """`send` a message to a node, this one too. `has`: is the channel of that number here?"""
 
-    def __init__(
-        self,
-        view: View,
-        attempts: Attempts,
-        send: Callable[[int, StartRequest], None],
-        has: Callable[[ChannelName, int], bool],
-        wall_ns: Callable[[], int],
-        now_ns: int,
-    ) -> None:
-        self._view = view
-        self._attempts = attempts
-        self._send = send
-        self._has = has
-        self._wall_ns = wall_ns
-        self._now_ns = now_ns
-        self._starts: dict[ChannelName, _Starts] = {}
-        self._confirmed: dict[ChannelName, Channel] = {}
+    _view: View
+    _attempts: Attempts
+    _send: Callable[[int, StartRequest], None]
+    _has: Callable[[ChannelName, int], bool]
+    _wall_ns: Callable[[], int]
+    _now_ns: int
+    _starts: dict[ChannelName, _Starts] = field(default_factory=dict)
+    _confirmed: dict[ChannelName, Channel] = field(default_factory=dict)
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         name, view = ChannelName(topic, channel), self._view

@@ -11,6 +11,7 @@ topic or channel that was deleted and made again has another identity or number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -19,8 +20,7 @@ from penstock.broker.channels.skips import Skipped, skipped_of
 from penstock.broker.ports import Led, MetadataDone
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
-from penstock.cluster.attempts import Attempts, Goal
-from penstock.cluster.channel_creation import ChannelCreations
+from penstock.cluster.attempts import Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
@@ -36,23 +36,13 @@ from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import NotFound
 
 
+@dataclass(eq=False)
 class ClientChanges(TopicChanges):
     """`has_channel`: is the channel of this number here? `is_here`: is nothing left to do of what
     the view shows of a topic?"""
 
-    def __init__(
-        self,
-        view: View,
-        attempts: Attempts,
-        channel_creations: ChannelCreations,
-        has_channel: Callable[[ChannelName, int], bool],
-        is_here: Callable[[str], bool],
-        new_id: Callable[[], int],
-        wall_ns: Callable[[], int],
-    ) -> None:
-        super().__init__(view, attempts, is_here, new_id, wall_ns)
-        self.make_channel = channel_creations.make
-        self._has_channel = has_channel
+    make_channel: Callable[[str, str, MetadataDone], None]
+    _has_channel: Callable[[ChannelName, int], bool]
 
     def file(self, topic: str) -> TopicFile | None:
         held, shape = self._view.topics.get(topic), self.shape(topic)
@@ -150,26 +140,18 @@ def _changed(changes: Mapping[str, Any], found: Any) -> Any:
     return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
 
 
+@dataclass(eq=False)
 class _DocumentChange:
     """One change of a document of the view, as a goal. `revision`: at which it is in force; 0: it
     is not known to be."""
 
-    def __init__(
-        self,
-        view: View,
-        key: str,
-        form: Form[Any],
-        held: Callable[[], Versioned[Any] | None],
-        change: Callable[[Any], Any],
-        is_here: Callable[[], bool],
-    ) -> None:
-        self._view = view
-        self._key = key
-        self._form = form
-        self._held = held
-        self._change = change
-        self._is_here = is_here
-        self._revision = 0
+    _view: View
+    _key: str
+    _form: Form[Any]
+    _held: Callable[[], Versioned[Any] | None]
+    _change: Callable[[Any], Any]
+    _is_here: Callable[[], bool]
+    _revision: int = 0
 
     def goal(self) -> Goal:
         return Goal(self._key, self._draw, self._is_there, lambda: False, applied=self._applied)

@@ -111,7 +111,7 @@ class ClusterNode:
         # Clients that wait: one of these is not empty.
         self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
-            view, attempts, self._channel_creations, has, self._is_true, new_replica, wall_ns
+            view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has
         )
 
     # --- what the view shows ---

@@ -16,6 +16,7 @@ transaction. If that node ends meanwhile, whoever asks again goes on.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from penstock.broker.changes import EXTENDED
@@ -32,23 +33,16 @@ from penstock.errors import GrowthRefused, NotFound
 from penstock.limits import PARTITIONS_MAX, REPLICAS_DEFAULT
 
 
+@dataclass(eq=False)
 class TopicChanges:
     """`is_here`: nothing is left to do of what the view shows of a topic. `new_id` draws a random
     number that was never used before."""
 
-    def __init__(
-        self,
-        view: View,
-        attempts: Attempts,
-        is_here: Callable[[str], bool],
-        new_id: Callable[[], int],
-        wall_ns: Callable[[], int],
-    ) -> None:
-        self._view = view
-        self._attempts = attempts
-        self._is_here = is_here
-        self._new_id = new_id
-        self._wall_ns = wall_ns
+    _view: View
+    _attempts: Attempts
+    _is_here: Callable[[str], bool]
+    _new_id: Callable[[], int]
+    _wall_ns: Callable[[], int]
 
     # --- what is wanted ---
 
