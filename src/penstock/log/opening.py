@@ -138,7 +138,7 @@ class Opening:
         if not bases:
             raise PartitionMissing(directory, "a known partition has no segment")
         for base in bases:
-            segment = Segment(disk, directory, base, 0, self._owner)
+            segment = Segment(disk, directory, base, self._owner)
             segment.data_bytes = disk.size(segment.path)
             segment.was_lent = True  # perhaps, by the process before this one
             self._items.append(segment)
@@ -256,7 +256,7 @@ class Opening:
         where."""
         if self._items[-1].base_offset >= offset:
             return
-        segment = Segment(self._disk, self._directory, offset, 0, self._owner)
+        segment = Segment(self._disk, self._directory, offset, self._owner)
         with closing(self._disk.create(segment.path)) as file:
             file.fdatasync()
         self._disk.sync_directory(self._directory)

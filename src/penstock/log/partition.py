@@ -257,7 +257,7 @@ class PartitionLog(WrittenLog):
             self._active.file.fdatasync()
             self._spares.drop_all()
             if start_offset != from_offset:
-                cutting.begin_at(Segment(self._disk, self.path, start_offset, 0, self._owner))
+                cutting.begin_at(Segment(self._disk, self.path, start_offset, self._owner))
         except OSError as error:
             raise self._stop_cut(error) from error
         self._end_at(start_offset, NO_EPOCH, 0)

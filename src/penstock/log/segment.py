@@ -63,12 +63,7 @@ class Segment:
     )
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        base_offset: int,
-        data_bytes: int,
-        owner: LogOwner | None = None,
+        self, disk: Disk, directory: str, base_offset: int, owner: LogOwner | None
     ) -> None:
         self._disk = disk
         self._owner = owner  # the log that it must be part of; None: nobody knows
@@ -79,7 +74,7 @@ class Segment:
         self.base_offset = base_offset
         self.path = os.path.join(directory, segment_name(base_offset))
         self.index_path = index_path_of(self.path)
-        self.data_bytes = data_bytes  # the end of the last batch
+        self.data_bytes = 0  # the end of the last batch
         self.readers = 0  # stretches of it that are being read beside the log
         self.was_lent = False  # one was: its pages may wait in sockets, so nothing overwrites them
         self.unsynced = False  # sealed, but not all of it is known to be on disk

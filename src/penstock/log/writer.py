@@ -386,7 +386,7 @@ class WrittenLog(ReadableLog):
     def _roll(self) -> None:
         """Seal the active segment and begin the next. The old one is synced by the next job, before
         anything in the new one: this thread does not wait for it."""
-        new = Segment(self._disk, self.path, self.written_end, 0, self._owner)
+        new = Segment(self._disk, self.path, self.written_end, self._owner)
         self._directory_dirty = True
         self._last_position = -1
         # A failure may leave the new file: then it must be the next one, so each write rolls first.
