@@ -22,6 +22,7 @@ No message puts a node into a leadership: that does the record alone, when the v
 
 import logging
 from collections.abc import Callable, Set
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
@@ -73,16 +74,14 @@ class SendReport(NamedTuple):
     report: MemberReport
 
 
+@dataclass(slots=True, eq=False)
 class Vacancy:
-    __slots__ = ("due_ns", "epoch", "proposed", "reason", "report_due_ns", "reports")
-
-    def __init__(self, epoch: int, reason: str, due_ns: int) -> None:
-        self.epoch = epoch
-        self.reason = reason
-        self.due_ns = due_ns
-        self.proposed = False
-        self.reports: dict[int, MemberReport] = {}
-        self.report_due_ns = 0
+    epoch: int
+    reason: str
+    due_ns: int
+    proposed: bool = False
+    reports: dict[int, MemberReport] = field(default_factory=dict)
+    report_due_ns: int = 0
 
 
 class Elections:

@@ -36,6 +36,7 @@ one: it hands over what it leads (`take_slow_here`).
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 
 from penstock.cluster.keys import PartitionName
 from penstock.limits import (
@@ -227,15 +228,13 @@ class Members:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class _Past:
-    __slots__ = ("count", "dropped_ns", "hold_ns", "is_away", "steady_since_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.dropped_ns = 0
-        self.hold_ns = 0
-        self.is_away = False  # it was dropped, and not linked since
-        self.steady_since_ns: int | None = None
+    count: int = 0
+    dropped_ns: int = 0
+    hold_ns: int = 0
+    is_away: bool = False  # it was dropped, and not linked since
+    steady_since_ns: int | None = None
 
     def leave(self) -> None:
         self.hold_ns, self.steady_since_ns = 0, None

@@ -14,6 +14,7 @@ What several proposals of a turn want besides their own key (that a node's key g
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.cluster.coordinator import (
@@ -35,15 +36,13 @@ class Proposal(NamedTuple):
     besides: tuple[Operation, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class _Batch:
     """Proposals that fit into one transaction."""
 
-    __slots__ = ("changes", "compares", "proposals")
-
-    def __init__(self) -> None:
-        self.proposals: list[Proposal] = []
-        self.changes: dict[str, Operation] = {}
-        self.compares: dict[Compare, None] = {}
+    proposals: list[Proposal] = field(default_factory=list)
+    changes: dict[str, Operation] = field(default_factory=dict)
+    compares: dict[Compare, None] = field(default_factory=dict)
 
     def takes(self, proposal: Proposal) -> bool:
         changes = {one.key: one for one in (proposal.change, *proposal.besides)}

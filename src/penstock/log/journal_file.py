@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.kernel import crc32c
@@ -77,20 +78,16 @@ ALONE = 2  # files of a node by itself
 REPLICATED = 3
 
 
+@dataclass(slots=True, eq=False)
 class JournalSync:
     """One flush of a journal file. `run` is for any thread."""
 
-    __slots__ = ("_directory", "_disk", "_file", "end", "generation", "records")
-
-    def __init__(
-        self, disk: Disk, directory: str, file: File, generation: int, end: int, records: int
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._file = file
-        self.generation = generation
-        self.end = end
-        self.records = records
+    _disk: Disk
+    _directory: str
+    _file: File
+    generation: int
+    end: int
+    records: int
 
     def unpin(self) -> None:
         """Another thread no longer works on the file. What is not synced of a journal may be closed

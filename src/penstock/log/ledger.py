@@ -51,22 +51,18 @@ from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.sync import run_here
 
 
+@dataclass(slots=True, eq=False)
 class LedgerJob:
     """One sync, or the replacement of the file by a snapshot."""
 
-    __slots__ = ("_disk", "_file", "_path", "changed", "end", "number", "renamed", "snapshot")
-
-    def __init__(
-        self, disk: Disk, path: str, file: File, number: int, changed: dict[ReplicaKey | None, None]
-    ) -> None:
-        self._disk = disk
-        self._path = path
-        self._file = file
-        self.number = number  # of the newest change in it
-        self.changed = changed
-        self.end = 0  # of the file, once it has run
-        self.snapshot = b""  # instead of a record
-        self.renamed = False
+    _disk: Disk
+    _path: str
+    _file: File
+    number: int  # of the newest change in it
+    changed: dict[ReplicaKey | None, None]
+    end: int = 0  # of the file, once it has run
+    snapshot: bytes = b""  # instead of a record
+    renamed: bool = False
 
     def run(self) -> None:
         """May raise OSError."""

@@ -16,18 +16,6 @@ from penstock.log.segment import Segment
 
 
 class SyncJob:
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_files",
-        "_unopened",
-        "end_offset",
-        "index_trouble",
-        "retryable",
-        "sealed",
-        "unsynced_bytes",
-    )
-
     def __init__(
         self,
         disk: Disk,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from penstock import limits
 from penstock.log.open_files import connections_end
@@ -353,25 +354,19 @@ class HttpConnection(asyncio.Protocol):
 _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
 
 
+@dataclass(eq=False)
 class Sending:
     """A body in a file, on its way to one connection. `done` is called once, with what went
     wrong or None; never within `start`."""
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        body: Body,
-        head: bytes,
-        done: Callable[[OSError | None], None],
-    ) -> None:
-        self._transport = transport
-        self._body = body
-        self._head = head
-        self._done = done
-        self._paused = False  # the transport has enough to write
-        self._reading = False
-        self._in_slices = False
-        self._moved = True  # since `is_stuck` was last asked
+    _transport: asyncio.Transport
+    _body: Body
+    _head: bytes
+    _done: Callable[[OSError | None], None]
+    _paused: bool = False  # the transport has enough to write
+    _reading: bool = False
+    _in_slices: bool = False
+    _moved: bool = True  # since `is_stuck` was last asked
 
     def start(self) -> None:
         transport = self._transport

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -28,21 +29,14 @@ CREATE, EXPAND, DELETE = "/topic/create", "/topic/partition/expand", "/topic/del
 CHANNEL_CREATE, CHANNEL_DELETE = "/channel/create", "/channel/delete"
 
 
+@dataclass(eq=False)
 class Relay:
-    def __init__(
-        self,
-        view: View,
-        holds: Holds,
-        registry: Registry,
-        fetcher: Fetcher,
-        on_fault: Callable[[Exception], None],
-    ) -> None:
-        self._view = view
-        self._holds = holds
-        self._registry = registry
-        self._on_fault = on_fault
-        self._fetcher = fetcher
-        self._tasks: set[asyncio.Task[None]] = set()
+    _view: View
+    _holds: Holds
+    _registry: Registry
+    _fetcher: Fetcher
+    _on_fault: Callable[[Exception], None]
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
         """`parameters`: of the request, checked."""
