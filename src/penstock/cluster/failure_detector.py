@@ -62,10 +62,10 @@ WITNESSES_MIN = 2
 
 
 class FailureDetector:
-    def __init__(self, own: int, view: View, lease_ns: int = NODE_LEASE_NS) -> None:
+    def __init__(self, own: int, view: View) -> None:
         self.own = own
         self.view = view
-        self.wait_ns = lease_ns + ABSENCE_GRACE_NS
+        self.wait_ns = NODE_LEASE_NS + ABSENCE_GRACE_NS
         self.links: dict[int, int] = {}  # to the incarnation of the process on the other side
         self._followed_since_ns: int | None = None
         self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when

@@ -54,7 +54,6 @@ from penstock.limits import (
     HAND_OVER_NS,
     HAND_OVERS_MAX,
     LEADERSHIP_TAKEN_NS,
-    NODE_LEASE_NS,
     PREFERRED_LEADERS_NS,
     REPLICA_TIMEOUT_NS,
     SUCCESSOR_STEADY_NS,
@@ -84,14 +83,13 @@ class Proposals:
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
         mono_ns: int,
-        lease_ns: int = NODE_LEASE_NS,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
         self.own, self.incarnation = own, incarnation
         self.view = view
         self.coordinator = coordinator
         self.batches = Batches(coordinator)
-        self.failure_detector = FailureDetector(own, view, lease_ns)
+        self.failure_detector = FailureDetector(own, view)
         self.corrupt_replicas = CorruptReplicas(own)
         self.elections = Elections(
             own,

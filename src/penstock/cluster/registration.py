@@ -60,16 +60,9 @@ class Leased:
     """A key of this process's own that stands there while the process lives, over what stood there
     before. A subclass may have something to do before that: `_may_begin`."""
 
-    def __init__(
-        self,
-        key: str,
-        coordinator: Coordinator,
-        value: Callable[[], bytes],
-        lease_ns: int = NODE_LEASE_NS,
-    ) -> None:
+    def __init__(self, key: str, coordinator: Coordinator, value: Callable[[], bytes]) -> None:
         self.key = key
         self.coordinator = coordinator
-        self.lease_ns = lease_ns
         self.phase = Registering.AWAY
         self._value = value
         self._lease = NO_LEASE
@@ -80,7 +73,7 @@ class Leased:
 
     def is_held(self, mono_ns: int) -> bool:
         """The lease lasts, as far as is known here."""
-        return self.phase is Registering.HELD and mono_ns - self._kept_ns < self.lease_ns
+        return self.phase is Registering.HELD and mono_ns - self._kept_ns < NODE_LEASE_NS
 
     def tick(self, mono_ns: int, is_current: bool) -> None:
         """`is_current`: the view is that of now, as far as a watch can say."""
@@ -108,7 +101,7 @@ class Leased:
         self._is_waiting = True
         self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
         sent_ns = self._now_ns
-        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(sent_ns, answer))
+        self.coordinator.grant(NODE_LEASE_NS, lambda answer: self._granted(sent_ns, answer))
 
     def _granted(self, sent_ns: int, answer: Granted | Failed) -> None:
         self._is_waiting = False
@@ -125,7 +118,7 @@ class Leased:
         self._is_waiting = False
         if settled.outcome is Outcome.DONE:
             self.phase = Registering.HELD
-            self._due_ns = self._kept_ns + self.lease_ns // KEEP_SHARE
+            self._due_ns = self._kept_ns + NODE_LEASE_NS // KEEP_SHARE
         elif settled.outcome is Outcome.REFUSED:  # the lease is gone
             self._lease = NO_LEASE
 
@@ -139,7 +132,7 @@ class Leased:
         if self._is_waiting or self._now_ns < self._due_ns:
             return
         self._is_waiting = True
-        self._due_ns = self._now_ns + self.lease_ns // KEEP_SHARE
+        self._due_ns = self._now_ns + NODE_LEASE_NS // KEEP_SHARE
         sent_ns = self._now_ns
         self.coordinator.keep(self._lease, lambda answer: self._kept(sent_ns, answer))
 
@@ -172,9 +165,8 @@ class Registration(Leased):
         view: View,
         membership: Membership,
         describe: Callable[[], NodeDocument],
-        lease_ns: int = NODE_LEASE_NS,
     ) -> None:
-        super().__init__(keys.node(own), coordinator, lambda: NODE.encode(describe()), lease_ns)
+        super().__init__(keys.node(own), coordinator, lambda: NODE.encode(describe()))
         self.own = own
         self.view = view
         self.membership = membership  # as it is to stand there
