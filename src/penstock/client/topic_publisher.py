@@ -89,24 +89,18 @@ class Publish:
         self.alone = defer_ms > 0  # goes out in a request of its own
 
 
+@dataclass(eq=False)
 class TopicPublisher:
     """`on_end` hears of each publish once, when nothing more is done about it."""
 
-    def __init__(
-        self,
-        topic: str,
-        nodes: Nodes,
-        numbering: Numbering,
-        options: IdempotentOptions,
-        counts: PublishCounts,
-        on_end: Callable[[Publish], None],
-    ) -> None:
-        self._topic = topic
-        self._nodes = nodes
-        self._numbering = numbering
-        self._options = options
-        self._counts = counts
-        self._on_end = on_end
+    _topic: str
+    _nodes: Nodes
+    _numbering: Numbering
+    _options: IdempotentOptions
+    _counts: PublishCounts
+    _on_end: Callable[[Publish], None]
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Publish] = deque()
         self._batch: list[Publish] = []

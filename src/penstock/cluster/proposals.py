@@ -27,6 +27,7 @@ than HAND_OVERS_MAX are begun at a time.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -372,22 +373,16 @@ def _incarnation_of(held: Versioned[Any] | None) -> int | None:
     return held.document.incarnation if held is not None else None
 
 
+@dataclass(eq=False)
 class PreferredLeaders:
-    def __init__(
-        self,
-        view: View,
-        machines: dict[PartitionName, PartitionLeader],
-        hand_over: Callable[[PartitionName, int], bool],
-        moved: set[PartitionName],
-    ) -> None:
-        self.view = view
-        self.machines = machines
-        self.open: set[PartitionName] = set()
-        self._hand_over = hand_over
-        self._moved = moved
-        self._linked_ns: dict[int, int] = {}
-        self._tried_ns: dict[PartitionName, int] = {}
-        self._due_ns = 0
+    view: View
+    machines: dict[PartitionName, PartitionLeader]
+    _hand_over: Callable[[PartitionName, int], bool]
+    _moved: set[PartitionName]
+    open: set[PartitionName] = field(default_factory=set)
+    _linked_ns: dict[int, int] = field(default_factory=dict)
+    _tried_ns: dict[PartitionName, int] = field(default_factory=dict)
+    _due_ns: int = 0
 
     def linked(self, node: int, mono_ns: int) -> None:
         self._linked_ns[node] = mono_ns

@@ -24,6 +24,7 @@ one out (`replication.record`).
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from penstock.broker.broker import Broker
@@ -52,39 +53,29 @@ Records = dict[PartitionName, Versioned[PartitionRecord]]
 Channels = dict[ChannelName, Versioned[Channel]]
 
 
+@dataclass(eq=False)
 class Reconciler:
     """`report`: leaderships that began or ended, before a replica of them goes. `start_held`: the
     set of a partition has the start of a channel (topic, identity, partition, channel)."""
 
-    def __init__(
-        self,
-        own: int,
-        broker: Broker,
-        replica_host: ReplicaHost,
-        view: View,
-        coordinator: Coordinator,
-        send: SendMessage,
-        registration: Registration,
-        new_replica: Callable[[], int],
-        report: Callable[[], None],
-        start_held: Callable[[str, int, int, int], None],
-    ) -> None:
-        self.own = own
-        self.broker = broker
-        self.replica_host = replica_host
-        self.view = view
+    own: int
+    broker: Broker
+    replica_host: ReplicaHost
+    view: View
+    _coordinator: Coordinator
+    _send: SendMessage
+    _registration: Registration
+    _new_replica: Callable[[], int]
+    _report: Callable[[], None]
+    _start_held: Callable[[str, int, int, int], None]
+
+    def __post_init__(self) -> None:
         self.names: dict[Target, PartitionName] = {}
         self.targets: dict[PartitionName, Target] = {}
         self.due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self.unreadable: set[PartitionName] = set()  # set aside, and commits count on them
         self.is_unchecked = True  # a replica was not looked at for what is corrupt
         self.troubles: dict[str, str] = {}  # what could not be done, by topic
-        self._coordinator = coordinator
-        self._send = send
-        self._registration = registration
-        self._new_replica = new_replica
-        self._report = report
-        self._start_held = start_held
         self._now_ns = 0
         self._look_until_ns = self._rest_until_ns = 0
         self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here

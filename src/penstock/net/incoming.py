@@ -36,6 +36,7 @@ plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offe
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -128,35 +129,29 @@ class RefusedRequest(NamedTuple):
     response: Response
 
 
+@dataclass(eq=False)
 class Incoming:
     """What is whole lies in `waiting`: requests, and after them perhaps the last answer of the
     connection, as a refused request or as bytes for what is no request."""
 
-    def __init__(
-        self,
-        application: Application,
-        room: BodyRoom,
-        admit: Admit | None,
-        now_s: Callable[[], float],
-        send_continue: Callable[[], None],
-    ) -> None:
-        """`send_continue`: the client waits to be asked for the body, and nothing is before it."""
-        self._application = application
-        self._room = room
-        self._admit = admit
-        self._now_s = now_s
-        self._send_continue = send_continue
+    _application: Application
+    _room: BodyRoom
+    _admit: Admit | None
+    _now_s: Callable[[], float]
+    _send_continue: Callable[[], None]  # it waits to be asked for the body, and nothing is before
+
+    def __post_init__(self) -> None:
         self.remote = ""
         self.waiting: deque[Request | RefusedRequest | bytes] = deque()
         self.held_bytes = 0  # of bodies in `waiting`, and of those that were taken from there
         self.deaf = False  # the last answer is queued or sent: what still comes is dropped
-        self.touched = self._begun = now_s()  # `_begun`: the request that is coming in
+        self.touched = self._begun = self._now_s()  # `_begun`: the request that is coming in
         self._parser = httptools.HttpRequestParser(self)
         self._silent = True  # the client has not said anything
         self._messages = 0  # that the parser has begun to read
         self._head_bytes = 0  # of a request whose headers are not complete; -1 once they are
         self.between = True  # the parser stands between two requests
-        self._heads = heads_of(application if admit is None else admit)
+        self._heads = heads_of(self._application if self._admit is None else self._admit)
         self._learns = b""  # the head that the parser is about to read
         self._body = bytearray()
         self._begin()

@@ -19,6 +19,7 @@ An acknowledgement reports how far the log is written and how far it is synced; 
 which of them counts, by the topic's durability. With `waits` it is sent after the sync.
 """
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -64,21 +65,19 @@ class Following(IntEnum):
     STOPPED = 4
 
 
+@dataclass(eq=False)
 class PartitionFollower:
-    def __init__(
-        self, log: LogView, replica: int, generation: int, epoch: int, committed: int, waits: bool
-    ) -> None:
-        self.log = log
-        self.replica = replica
-        self.generation = generation
-        self.epoch = epoch  # promised: nothing of a lower one is answered
-        self.committed = committed  # known to be, and in this log
-        self.waits = waits  # for the disk, before a row is acknowledged
-        self.unclean_epoch = 0
-        self.state = Following.UNMATCHED
-        self.session = NO_SESSION
-        self.matched_end = 0
-        self.out: list[Any] = []
+    log: LogView
+    replica: int
+    generation: int
+    epoch: int  # promised: nothing of a lower one is answered
+    committed: int  # known to be, and in this log
+    waits: bool  # for the disk, before a row is acknowledged
+    unclean_epoch: int = 0
+    state: Following = Following.UNMATCHED
+    session: int = NO_SESSION
+    matched_end: int = 0
+    out: list[Any] = field(default_factory=list)
 
     # --- of links and epochs ---
 

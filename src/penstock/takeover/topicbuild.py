@@ -71,25 +71,20 @@ class TopicReport(msgspec.Struct):
     shared: int  # records that are another one's copy, and so are stored with it
 
 
+@dataclass(eq=False)
 class TopicBuild:
-    def __init__(
-        self,
-        disk: Disk,
-        source: str,
-        topics_path: str,
-        topic: OldTopic,
-        ids: IdRange,
-        settings: BuildSettings,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._disk = disk
-        self._source = source
-        self._topic = topic
-        self._ids = ids
-        self._settings = settings
-        self._advance = advance
-        self._directory = directories.topic_directory(topics_path, topic.name)
-        self._now_ns = settings.clock.wall_ns()
+    _disk: Disk
+    _source: str
+    _topics_path: str
+    _topic: OldTopic
+    _ids: IdRange
+    _settings: BuildSettings
+    _advance: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        disk, source, topic = self._disk, self._source, self._topic
+        self._directory = directories.topic_directory(self._topics_path, topic.name)
+        self._now_ns = self._settings.clock.wall_ns()
         self._id_end = tick_of(self._now_ns) + limits.ID_BORROW_TICKS_MAX << TICK_SHIFT
         # The largest first: most of what others want stands in it. Ties by name.
         self._channels = sorted(

@@ -19,6 +19,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 
 import msgspec
 
@@ -75,26 +76,21 @@ class WriteBackReport(msgspec.Struct):
         return sum(queue.messages for topic in self.topics for queue in topic.queues)
 
 
+@dataclass(eq=False)
 class WriteBack:
-    def __init__(
-        self,
-        disk: Disk,
-        source: str,
-        target: str,
-        wall_ns: int,
-        file_bytes_max: int = FILE_BYTES_MAX,
-        on_progress: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """`on_progress` hears the number of messages looked at."""
-        self._disk = disk
-        self._source = source
-        self._target = target
-        self._staging = target + UNFINISHED
-        self._wall_ns = wall_ns
-        self._file_bytes_max = file_bytes_max
-        self._on_progress = on_progress
+    """`_on_progress` hears the number of messages looked at."""
+
+    _disk: Disk
+    _source: str
+    _target: str
+    _wall_ns: int
+    _file_bytes_max: int = FILE_BYTES_MAX
+    _on_progress: Callable[[int], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._staging = self._target + UNFINISHED
         self._seen = 0
-        self._report = WriteBackReport(target)
+        self._report = WriteBackReport(self._target)
 
     def run(self) -> WriteBackReport:
         """Raises StorageError, also when a daemon has the directory."""
