@@ -6,7 +6,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, KeyValue, RevisionIs, Settled
 from penstock.cluster.documents import ACTIVE, RECORD, Membership, NodeDocument
 from penstock.cluster.elections import Elections, Local, SendReport
-from penstock.cluster.failure_detector import FailureDetector
+from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches
 from penstock.cluster.view import Versioned, View
@@ -46,14 +46,9 @@ class Desk:
         self.local = Local(100 + own, False, waits, EXTENT, False)
         self.batches = Batches(self)  # type: ignore[arg-type]
         self.elections = Elections(
-            own,
-            10 * own + 1,
-            1,
-            self.view,
-            self.failure_detector,
-            self.batches,
-            lambda name: self.local,
-        )
+            own, 10 * own + 1, 1, self.view, self.failure_detector, self.batches,
+            lambda name: self.local, CorruptReplicas(own),
+        )  # fmt: skip
         for node in (1, 2, 3):
             self.alive(node, 10 * node + 1)
             self.known(node)

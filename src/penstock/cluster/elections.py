@@ -84,24 +84,18 @@ class Vacancy:
     report_due_ns: int = 0
 
 
+@dataclass(eq=False)
 class Elections:
-    def __init__(
-        self,
-        own: int,
-        incarnation: int,
-        generation: int,
-        view: View,
-        failure_detector: FailureDetector,
-        batches: Batches,
-        local: Callable[[PartitionName], Local | None],
-        corrupt_replicas: CorruptReplicas | None = None,
-    ) -> None:
-        self.corrupt_replicas = corrupt_replicas or CorruptReplicas(own)
-        self.own, self.incarnation, self.generation = own, incarnation, generation
-        self.view = view
-        self.failure_detector = failure_detector
-        self.batches = batches
-        self.local = local
+    own: int
+    incarnation: int
+    generation: int
+    view: View
+    failure_detector: FailureDetector
+    batches: Batches
+    local: Callable[[PartitionName], Local | None]
+    corrupt_replicas: CorruptReplicas
+
+    def __post_init__(self) -> None:
         self.is_leaving = False  # this process is about to stop
         self.leavers: set[int] = set()  # nodes that are, until their links have ended
         self.now_ns = 0

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from penstock import limits
 from penstock.kernel import Bulk, BulkResult, BulkStatus
@@ -105,23 +106,18 @@ def _cancelled(token: int) -> BulkResult:
     return BulkResult(token, BulkStatus.FAILED, errno.ECANCELED, 0, 0, 0, 0, b"")
 
 
+@dataclass(eq=False)
 class FileBody:
     """A part of a file as the body of an answer. `release` is called once it is done with."""
 
-    def __init__(
-        self,
-        bulk: BulkThread,
-        file_fd: int,
-        position: int,
-        length: int,
-        release: Callable[[], None],
-    ) -> None:
-        self.length = length
-        self._bulk = bulk
-        self._file_fd = file_fd
-        self._position = position
-        self._left = length
-        self._release = release
+    _bulk: BulkThread
+    _file_fd: int
+    _position: int
+    length: int
+    _release: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._left = self.length
         self._released = False
         self._socket_fd = -1  # while it is being sent
         self._cancelled = False

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import ssl
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,25 +23,18 @@ from penstock.net.outgoing import REDIRECTS, Headers, HttpFailed, Outgoing
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
 
 
+@dataclass(eq=False)
 class Fetcher:
     """`tls` is for https; None: the system's authorities. Used from one event loop."""
 
-    def __init__(
-        self,
-        connect_timeout_ns: int = limits.FETCH_CONNECT_NS,
-        request_timeout_ns: int = limits.FETCH_REQUEST_NS,
-        tls: ssl.SSLContext | None = None,
-        answer_bytes_max: int = limits.FETCH_BYTES_MAX,
-        keeps_connections: bool = True,
-    ) -> None:
-        """Who asks rarely keeps no connection: a server hangs up on idle ones, and a POST that runs
-        into that cannot just be sent again."""
-        self._connect_timeout_ns = connect_timeout_ns
-        self._request_timeout_ns = request_timeout_ns
-        self.tls = tls  # may be set until the first request
-        self._answer_bytes_max = answer_bytes_max
-        self._keeps_connections = keeps_connections
-        self._client: HttpClient | None = None
+    connect_timeout_ns: int = limits.FETCH_CONNECT_NS
+    request_timeout_ns: int = limits.FETCH_REQUEST_NS
+    tls: ssl.SSLContext | None = None  # may be set until the first request
+    answer_bytes_max: int = limits.FETCH_BYTES_MAX
+    # Who asks rarely keeps no connection: a server hangs up on idle ones, and a POST that runs
+    # into that cannot just be sent again.
+    keeps_connections: bool = True
+    _client: HttpClient | None = None
 
     async def get_json(self, url: str, headers: Headers | None = None) -> Any:
         """The document of a 200. Raises FetchFailed for everything else."""
@@ -89,7 +83,7 @@ class Fetcher:
         except HttpFailed as error:
             raise FetchFailed(public(url), error.reason, sent=False) from error
         try:
-            async with asyncio.timeout(self._request_timeout_ns / limits.SECOND or None):
+            async with asyncio.timeout(self.request_timeout_ns / limits.SECOND or None):
                 return await self._follow(outgoing)
         except TimeoutError as error:
             raise FetchFailed(public(url), "timed out", sent=outgoing.sent) from error
@@ -101,9 +95,9 @@ class Fetcher:
         if self._client is None:
             self._client = HttpClient(
                 self.tls,
-                self._connect_timeout_ns / limits.SECOND,
-                self._answer_bytes_max,
-                self._keeps_connections,
+                self.connect_timeout_ns / limits.SECOND,
+                self.answer_bytes_max,
+                self.keeps_connections,
             )
         while True:
             answer = await self._client.exchange(outgoing)

@@ -37,6 +37,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import limits
@@ -58,23 +59,18 @@ class TurnLinks(Protocol):
     def serve(self, conns: list[Conn]) -> None: ...
 
 
+@dataclass(eq=False)
 class TurnOrder:
-    def __init__(
-        self,
-        engine: Engine,
-        broker: Broker,
-        links: TurnLinks,
-        clock: Clock,
-        done: deque[Any],
-        handle: Callable[[tuple[Any, ...]], None],
-    ) -> None:
-        self._engine = engine
-        self._broker = broker
-        self._links = links
-        self._mono_ns = clock.mono_ns
-        self._wall_ns = clock.wall_ns
-        self._done = done  # of the sync pool: looked at before `synced` is called
-        self._handle = handle
+    _engine: Engine
+    _broker: Broker
+    _links: TurnLinks
+    _clock: Clock
+    _done: deque[Any]  # of the sync pool: looked at before `synced` is called
+    _handle: Callable[[tuple[Any, ...]], None]
+
+    def __post_init__(self) -> None:
+        self._mono_ns = self._clock.mono_ns
+        self._wall_ns = self._clock.wall_ns
         self.after: Callable[[], None] | None = None  # each turn: a cluster's part of it
         self.trace_due_ns = NEVER_NS  # when the events that were noted are stored
         self.stopped = False

@@ -225,6 +225,7 @@ def encode_record(record: Record) -> bytes:
     return head + record.body
 
 
+@dataclass(eq=False)
 class QueueWriter:
     """Makes one queue anew, as nsqd would have. All of it counts only after `close`.
 
@@ -232,19 +233,16 @@ class QueueWriter:
     where one ends, and newer ones look at its size.
     """
 
-    def __init__(
-        self, disk: Disk, directory: str, name: str, file_bytes_max: int = FILE_BYTES_MAX
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._name = name
-        self._file_bytes_max = file_bytes_max
-        self._file: File | None = None
-        self._gathered: list[bytes] = []
-        self._gathered_bytes = 0
-        self._number = 0
-        self._position = 0  # in the file, without what is gathered
-        self.depth = 0
+    _disk: Disk
+    _directory: str
+    _name: str
+    _file_bytes_max: int = FILE_BYTES_MAX
+    _file: File | None = None
+    _gathered: list[bytes] = field(default_factory=list)
+    _gathered_bytes: int = 0
+    _number: int = 0
+    _position: int = 0  # in the file, without what is gathered
+    depth: int = 0
 
     def put(self, record: Record) -> None:
         data = encode_record(record)

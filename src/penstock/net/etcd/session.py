@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,23 +66,18 @@ _PULSE = Transaction((), (Put(PULSE, b""),))
 Changed = Callable[[Changes | Compacted | Failed], None]
 
 
+@dataclass(eq=False)
 class EtcdWatch:
-    def __init__(
-        self, session: EtcdCoordinator, keys: Keys, prefix: str, since: int, changed: Changed
-    ) -> None:
-        self.endpoint = ""  # whose stream it is
-        self.is_over = False
-        self._session = session
-        self._keys = keys
-        self._prefix = prefix
-        self._since = since  # all below it has been handed out
-        self._changed = changed
-        self._events: list[KeyEvent] = []  # of an answer that comes in fragments
-        self._has_received = False  # something, since the last question
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self, task: asyncio.Task[None]) -> None:
-        self._task = task
+    _session: EtcdCoordinator
+    _keys: Keys
+    _prefix: str
+    _since: int  # all below it has been handed out
+    _changed: Changed
+    endpoint: str  # whose stream it is
+    is_over: bool = False
+    task: asyncio.Task[None] | None = None
+    _events: list[KeyEvent] = field(default_factory=list)  # of an answer that comes in fragments
+    _has_received: bool = False  # something, since the last question
 
     def request_progress(self) -> None:
         if self.is_over:
@@ -99,8 +95,8 @@ class EtcdWatch:
 
     def cancel(self) -> None:
         self.is_over = True
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def fail(self, reason: str) -> None:
         """The endpoint has been given up."""
@@ -239,9 +235,8 @@ class EtcdCoordinator:
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
     ) -> EtcdWatch:
-        watch = EtcdWatch(self, self._keys, prefix, since, changed)
-        watch.endpoint = self.endpoint
-        watch.begin(self._spawn(self._watch(watch)))
+        watch = EtcdWatch(self, self._keys, prefix, since, changed, self.endpoint)
+        watch.task = self._spawn(self._watch(watch))
         return watch
 
     def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
