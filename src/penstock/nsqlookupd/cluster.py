@@ -25,6 +25,7 @@ from penstock.cluster.watching import Phase, Watching
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
+from penstock.net.tasks import Tasks
 from penstock.nsqlookupd.controller import ControllerService
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
@@ -86,7 +87,8 @@ class ClusterLookup:
         self.name = name
         self.view = View()
         self.holds = Holds(clock)
-        self.relay = Relay(self.view, self.holds, registry, fetcher, on_fault)
+        self._tasks = Tasks(on_fault)
+        self.relay = Relay(self.view, self.holds, registry, fetcher, self._tasks)
         self._coordinator = coordinator
         self._watching = Watching(coordinator, self.view)
         self._own = Leased(
@@ -94,26 +96,20 @@ class ClusterLookup:
         )
         self._feed = Feed(self.view, registry)
         self.controller = ControllerService(
-            f"{own.host}:{own.http_port}", self.view, coordinator, clock, fetcher, on_fault
+            f"{own.host}:{own.http_port}", self.view, coordinator, clock, fetcher, self._tasks
         )
         self._clock = clock
-        self._on_fault = on_fault
+        self._fetcher = fetcher
         self._current_ns = clock.mono_ns()  # when the view was that of the time
         self._since_ns = self._current_ns  # it has been so, without a gap
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """The first clients find what there is, if etcd answers soon."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._task = self._tasks.begin(self._run())
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
         while not (self.is_known or self._task.done()) and time.monotonic() < deadline_s:
             await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._on_fault(error)
 
     # --- while it runs ---
 
@@ -179,10 +175,8 @@ class ClusterLookup:
     async def stop(self) -> None:
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self.controller.close()
-        await self.relay.close()
+        await self._tasks.close()
+        await self._fetcher.close()
         gone = asyncio.Event()
         leave(self._coordinator, (self._own, self.controller.key), gone.set)
         await gone.wait()

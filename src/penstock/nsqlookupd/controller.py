@@ -12,11 +12,9 @@ A node whose key is gone is asked over HTTP whether it lives: an outage of etcd 
 out at once, and a node that answers is not missing.
 """
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection
-from functools import partial
 
 from penstock import limits
 from penstock.clock import Clock
@@ -41,6 +39,7 @@ from penstock.cluster.registration import Leased
 from penstock.cluster.view import View, ViewChange
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
+from penstock.net.tasks import Tasks
 from penstock.replication.leader import Outcome
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -74,20 +73,20 @@ class ControllerService:
         coordinator: Coordinator,
         clock: Clock,
         fetcher: Fetcher,
-        on_fault: Callable[[Exception], None],
+        tasks: Tasks,
     ) -> None:
         self._view = view
         self._coordinator = coordinator
         self._clock = clock
         self._fetcher = fetcher
-        self._on_fault = on_fault
+        self._tasks = tasks
         incarnation = secrets.randbits(63) | 1
         own = CONTROLLER.encode(ControllerDocument(name, incarnation))
         self.key = _ControllerKey(coordinator, view, lambda: own)
         self._controller = Controller(incarnation)
         self._documents: dict[int, NodeDocument] = {}  # as each node said when it last registered
         self._reachable: set[int] = set()
-        self._asking: dict[int, asyncio.Task[None]] = {}
+        self._asking: set[int] = set()
         self._due_ns = 0
         self._was_current = False
 
@@ -166,9 +165,8 @@ class ControllerService:
             self._reachable.discard(number)
         for number, node in self._documents.items():
             if number not in self._view.nodes and number not in self._asking and node.http_port:
-                task = asyncio.get_running_loop().create_task(self._ask(number, node))
-                self._asking[number] = task
-                task.add_done_callback(partial(self._asked, number))
+                self._asking.add(number)
+                self._tasks.begin(self._ask(number, node))
 
     async def _ask(self, number: int, node: NodeDocument) -> None:
         try:
@@ -177,17 +175,8 @@ class ControllerService:
             self._reachable.discard(number)
         else:
             self._reachable.add(number)
-
-    def _asked(self, number: int, done: asyncio.Task[None]) -> None:
-        self._asking.pop(number, None)
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, Exception):
-            self._on_fault(error)
-
-    async def close(self) -> None:
-        for task in self._asking.values():
-            task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        finally:
+            self._asking.discard(number)
 
 
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:

@@ -7,9 +7,7 @@ the change, for LOOKUP_HOLD_NS at most: whoever looks next finds it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -20,6 +18,7 @@ from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
 from penstock.net.query import whole_number
 from penstock.net.relay import pass_on
+from penstock.net.tasks import Tasks
 from penstock.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
@@ -35,27 +34,11 @@ class Relay:
     _holds: Holds
     _registry: Registry
     _fetcher: Fetcher
-    _on_fault: Callable[[Exception], None]
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: Tasks
 
     def send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
         """`parameters`: of the request, checked."""
-        work = self._send(request, parameters, answer)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._on_fault(error)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._fetcher.close()
+        self._tasks.begin(self._send(request, parameters, answer))
 
     async def _send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
         response = await self._ask(request, parameters)

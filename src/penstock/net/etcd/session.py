@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +60,7 @@ from penstock.limits import (
 )
 from penstock.net.etcd.address import EtcdAddress
 from penstock.net.etcd.messages import PULSE, Keys
+from penstock.net.tasks import Tasks
 from penstock.replication.leader import Outcome
 
 _PULSE = Transaction((), (Put(PULSE, b""),))
@@ -200,19 +201,15 @@ class EtcdCoordinator:
         self._full_for = ""  # the call that is refused until etcd has room for it
         self._address = address
         self._secrets = secrets
-        self._on_fault = on_fault
         self._keys = Keys(address.prefix)
         self._stubs: dict[str, Stubs] = {}
         self._token = ""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(on_fault)
         self._watches: set[EtcdWatch] = set()
 
     async def close(self) -> None:
         """Calls that wait are not answered any more."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         for stubs in self._stubs.values():
             await stubs.channel.close()
 
@@ -224,26 +221,26 @@ class EtcdCoordinator:
 
     def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
         transaction.check()
-        self._spawn(self._transact(transaction, done))
+        self._tasks.begin(self._transact(transaction, done))
 
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
-        self._spawn(self._read(key, done))
+        self._tasks.begin(self._read(key, done))
 
     def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
-        self._spawn(self._list(prefix, done))
+        self._tasks.begin(self._list(prefix, done))
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
     ) -> EtcdWatch:
         watch = EtcdWatch(self, self._keys, prefix, since, changed, self.endpoint)
-        watch.task = self._spawn(self._watch(watch))
+        watch.task = self._tasks.begin(self._watch(watch))
         return watch
 
     def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
-        self._spawn(self._grant(ttl_ns, done))
+        self._tasks.begin(self._grant(ttl_ns, done))
 
     def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
-        self._spawn(self._keep(lease, done))
+        self._tasks.begin(self._keep(lease, done))
 
     # --- calls ---
 
@@ -413,21 +410,6 @@ class EtcdCoordinator:
         for watch in tuple(self._watches):
             if watch.endpoint == left:
                 watch.fail(str(failed))
-
-    # --- tasks ---
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            error = task.exception()
-            if isinstance(error, Exception):
-                self._on_fault(error)
 
 
 async def _ask(stream: Any, request: Any, endpoint: str) -> Any:
