@@ -340,11 +340,7 @@ class PartitionLog(WrittenLog):
         is_closed = self.refusal is not None or self.stopped is not None
         if not waited or self._is_marked(mark) or is_closed:
             return
-        try:
-            self._mark_file.write(mark)
-        except OSError as error:
-            raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
-        self._marked = mark
+        self._write_mark(mark)
         self._marked_ns = wall_ns
         self._segments.save_index(self._segments.active_index)
 

@@ -301,15 +301,17 @@ class WrittenLog(ReadableLog):
             raise ValueError(f"a batch at offset {base_offset}, the log ends at {self.written_end}")
         if self._marked is not None and self._marked.clean:
             # From here on bytes behind the tail are an unfinished write and nothing to wonder at.
-            mark = self._marked._replace(clean=False)
-            try:
-                self._mark_file.write(mark)
-            except OSError as error:
-                raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
-            self._marked = mark
+            self._write_mark(self._marked._replace(clean=False))
         if self._torn:
             self._remove_torn()
         self._guarded = False
+
+    def _write_mark(self, mark: Mark) -> None:
+        try:
+            self._mark_file.write(mark)
+        except OSError as error:
+            raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
+        self._marked = mark
 
     def _remove_torn(self) -> None:
         """What a failed write has left is gone for good before other bytes stand in its place. Else
