@@ -16,6 +16,7 @@ was restored: a read, which is never behind, says which.
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TypeVar
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
@@ -29,6 +30,8 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, WATCH_PROGRESS_NS
+
+A = TypeVar("A")  # an answer
 
 
 def _nothing() -> None:
@@ -72,16 +75,24 @@ class Watching:
 
     def _meet(self) -> None:
         self._attempt += 1
-        attempt = self._attempt
         self.phase = Phase.MEETING
-        self.coordinator.read(keys.CLUSTER, lambda answer: self._met(attempt, answer))
+        self.coordinator.read(keys.CLUSTER, self._in_this_attempt(self._met))
 
-    def _met(self, attempt: int, answer: Reading | Failed) -> None:
-        if attempt != self._attempt:
-            return
-        if isinstance(answer, Failed):
-            self._lose(answer.reason)
-            return
+    def _in_this_attempt(self, take: Callable[[A], None]) -> Callable[[A | Failed], None]:
+        """What comes later is dropped, and what failed ends the attempt."""
+        attempt = self._attempt
+
+        def hear(answer: A | Failed) -> None:
+            if attempt != self._attempt:
+                return
+            if isinstance(answer, Failed):
+                self._lose(answer.reason)
+            else:
+                take(answer)
+
+        return hear
+
+    def _met(self, answer: Reading) -> None:
         if not self.view.meet(answer):
             self._lose(self.view.frozen or "the coordinator knows no cluster yet")
         elif self._is_listed and not self._is_restored:
@@ -105,19 +116,13 @@ class Watching:
             self._watch = None
 
     def _list(self) -> None:
-        attempt = self._attempt
         self.phase = Phase.LISTING
         self._is_listed = False
         self._restorations = self.view.restorations
         self.view.begin_list()
-        self.coordinator.list("", lambda answer: self._page(attempt, answer))
+        self.coordinator.list("", self._in_this_attempt(self._page))
 
-    def _page(self, attempt: int, answer: KeyPage | Failed) -> None:
-        if attempt != self._attempt:
-            return
-        if isinstance(answer, Failed):
-            self._lose(answer.reason)
-            return
+    def _page(self, answer: KeyPage) -> None:
         self.view.page(answer)
         if answer.is_last:
             self._is_listed = True
@@ -125,18 +130,12 @@ class Watching:
             self._begin_watch()
 
     def _begin_watch(self) -> None:
-        attempt = self._attempt
         self.phase, self.reason = Phase.WATCHING, ""
-        self._watch = self.coordinator.watch(
-            "", self._since, lambda answer: self._changed(attempt, answer)
-        )
+        changed = self._in_this_attempt(self._changed)
+        self._watch = self.coordinator.watch("", self._since, changed)
 
-    def _changed(self, attempt: int, answer: Changes | Compacted | Failed) -> None:
-        if attempt != self._attempt:
-            return
-        if isinstance(answer, Failed):
-            self._lose(answer.reason)
-        elif isinstance(answer, Compacted):
+    def _changed(self, answer: Changes | Compacted) -> None:
+        if isinstance(answer, Compacted):
             self._is_listed = False
             self._lose("the watch was compacted")
             self._meet()
