@@ -214,7 +214,16 @@ class Participant:
         """A slice of what the coordinator has said. The shell may make true what it shows before
         conclusions are drawn: a partition that is new has a replica then, which may be elected."""
         self.watching.tick(mono_ns)
-        self._look()
+        changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
+        self.proposals.changed(changes)
+        for change in changes:
+            key, _, after = change
+            if self._noticed is not None:
+                self._noticed(change)
+            if key.startswith(keys.PARTITIONS):
+                self._assign(keys.partition_of(key), after)
+            elif key == keys.node(self.own) and after is None:
+                self.registration.key_gone()
 
     def conclude(self, mono_ns: int) -> None:
         is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
@@ -226,18 +235,6 @@ class Participant:
         self.proposals.tick(mono_ns)
         self._confirm()
         self._beat(mono_ns)
-
-    def _look(self) -> None:
-        changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
-        self.proposals.changed(changes)
-        for change in changes:
-            key, _, after = change
-            if self._noticed is not None:
-                self._noticed(change)
-            if key.startswith(keys.PARTITIONS):
-                self._assign(keys.partition_of(key), after)
-            elif key == keys.node(self.own) and after is None:
-                self.registration.key_gone()
 
     def _beat(self, mono_ns: int) -> None:
         if mono_ns < self._heartbeat_due_ns:
