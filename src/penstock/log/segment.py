@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -43,41 +43,28 @@ class SegmentInfo(NamedTuple):
     sealed: bool
 
 
+@dataclass(slots=True, eq=False)
 class Segment:
     """A segment of this log. The file is opened when it is first needed and can be closed again."""
 
-    __slots__ = (
-        "_disk",
-        "_file",
-        "_first",
-        "_foreign",
-        "_owner",
-        "_start",
-        "base_offset",
-        "data_bytes",
-        "index_path",
-        "path",
-        "readers",
-        "unsynced",
-        "was_lent",
-    )
+    _disk: Disk
+    directory: InitVar[str]
+    base_offset: int
+    _owner: LogOwner | None  # the log that it must be part of; None: nobody knows
+    path: str = field(init=False)
+    index_path: str = field(init=False)
+    data_bytes: int = 0  # the end of the last batch
+    readers: int = 0  # stretches of it that are being read beside the log
+    was_lent: bool = False  # one was: its pages may wait in sockets, so nothing overwrites them
+    unsynced: bool = False  # sealed, but not all of it is known to be on disk
+    _start: int = -1  # not looked at
+    _foreign: str = ""
+    _file: File | None = None
+    _first: BatchHeader | None = None
 
-    def __init__(
-        self, disk: Disk, directory: str, base_offset: int, owner: LogOwner | None
-    ) -> None:
-        self._disk = disk
-        self._owner = owner  # the log that it must be part of; None: nobody knows
-        self._start = -1  # not looked at
-        self._foreign = ""
-        self._file: File | None = None
-        self._first: BatchHeader | None = None
-        self.base_offset = base_offset
-        self.path = os.path.join(directory, segment_name(base_offset))
+    def __post_init__(self, directory: str) -> None:
+        self.path = os.path.join(directory, segment_name(self.base_offset))
         self.index_path = index_path_of(self.path)
-        self.data_bytes = 0  # the end of the last batch
-        self.readers = 0  # stretches of it that are being read beside the log
-        self.was_lent = False  # one was: its pages may wait in sockets, so nothing overwrites them
-        self.unsynced = False  # sealed, but not all of it is known to be on disk
 
     @property
     def file(self) -> File:
