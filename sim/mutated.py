@@ -77,8 +77,8 @@ PROTOCOL = (
     Mutant(
         "own_log_counted_unsynced",
         _LEADING,
-        "self.own = log.synced if waits else log.end",
-        "self.own = log.end",
+        "self.own = self.log.synced if self.waits else self.end",
+        "self.own = self.end",
         100,
     ),
     Mutant(

@@ -41,6 +41,7 @@ A record that names another epoch or leader ends the leadership, and so does a f
 with a higher epoch, a failed write and a failed sync.
 """
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -51,6 +52,7 @@ from penstock.replication.authority import (
     NO_PERMITS,
     Evidence,
     Isolation,
+    Permits,
     permits,
 )
 from penstock.replication.effects import (
@@ -86,82 +88,45 @@ class Outcome(IntEnum):
     UNKNOWN = 3
 
 
+@dataclass(slots=True, eq=False)
 class PartitionLeader:
-    __slots__ = (
-        "_certain_ns",
-        "_demanded",
-        "_demanded_end",
-        "_needed",
-        "_number",
-        "_own_entry",
-        "_proposed",
-        "_session",
-        "_sets",
-        "_successor",
-        "_unsettled",
-        "beside",
-        "committed",
-        "confirmed_ns",
-        "end",
-        "evidence",
-        "held_off",
-        "isolation",
-        "leader_id",
-        "log",
-        "out",
-        "over",
-        "own",
-        "peers",
-        "permits",
-        "record",
-        "rests",
-        "revision",
-        "start_end",
-        "waits",
-    )
+    log: LogView
+    record: PartitionRecord
+    revision: int
+    leader_id: LeaderId
+    generation: int
+    committed: int
+    waits: bool
+    evidence: Evidence = field(default_factory=Evidence)
+    confirmed_ns: int = 0  # when the record of this leadership was read
+    isolation: Isolation = field(default_factory=Isolation)
+    beside: bool = False
+    permits: Permits = ALL_PERMITS  # until the first tick
+    rests: bool = False  # all permits, and no need of a `tick` while all members answer
+    held_off: set[int] = field(default_factory=set)
+    peers: dict[int, Peer] = field(default_factory=dict)
+    over: bool = False
+    out: list[Any] = field(default_factory=list)
+    end: int = field(init=False)
+    start_end: int = field(init=False)
+    own: int = field(init=False)
+    _certain_ns: int = NEVER_NS  # until then it has all permits, whatever the evidence is
+    _own_entry: Member = field(init=False)
+    _sets: list[tuple[Member, ...]] = field(init=False)
+    _successor: LeaderId | None = None  # who is to lead next
+    _demanded: Member | None = None
+    _demanded_end: int = 0
+    _number: int = 0
+    _session: int = 0
+    _proposed: Propose | None = None
+    _unsettled: Outcome | None = None  # of what was proposed, and is to be read
+    _needed: tuple[Member, ...] = ()
 
-    def __init__(
-        self,
-        log: LogView,
-        record: PartitionRecord,
-        revision: int,
-        leader_id: LeaderId,
-        generation: int,
-        committed: int,
-        waits: bool,
-        evidence: Evidence | None = None,
-        confirmed_ns: int = 0,
-        isolation: Isolation = Isolation(),  # noqa: B008
-        beside: bool = False,
-    ) -> None:
-        self.beside = beside
-        self.log = log
-        self.evidence = evidence if evidence is not None else Evidence()
-        self.confirmed_ns = confirmed_ns  # when the record of this leadership was read
-        self.isolation = isolation
-        self.permits = ALL_PERMITS  # until the first tick
-        self._certain_ns = NEVER_NS  # until then it has all permits, whatever the evidence is
-        self.rests = False  # all permits, and no need of a `tick` while all members answer
-        self.held_off: set[int] = set()
-        self.record, self.revision = record, revision
-        self._own_entry = Member(leader_id.node, leader_id.replica, generation)
-        self.leader_id = leader_id
-        self.waits = waits
-        self.end = self.start_end = log.end
-        self.own = log.synced if waits else log.end
-        self.committed = committed
-        self.peers: dict[int, Peer] = {}
-        self.over = False
-        self._successor: LeaderId | None = None  # who is to lead next
-        self.out: list[Any] = []
-        self._sets: list[tuple[Member, ...]] = [record.members]
-        self._demanded: Member | None = None
-        self._demanded_end = 0
-        self._number = 0
-        self._session = 0
-        self._proposed: Propose | None = None
-        self._unsettled: Outcome | None = None  # of what was proposed, and is to be read
-        self._needed: tuple[Member, ...] = ()
+    def __post_init__(self) -> None:
+        self.end = self.start_end = self.log.end
+        self.own = self.log.synced if self.waits else self.end
+        self._own_entry = Member(self.leader_id.node, self.leader_id.replica, self.generation)
+        self._sets = [self.record.members]
         self._need()
         self._renew_own_entry()
 
