@@ -94,8 +94,12 @@ class Desk:
             self.do(confirmation(self.view, name, node))
 
 
-def test_a_topic_has_its_replicas_on_different_nodes() -> None:
-    desk = Desk()
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_topic_has_its_replicas_on_different_nodes(desk: Desk) -> None:
     assert desk.make().outcome is Outcome.DONE
     topic = desk.view.topics["orders"].document
     assert (topic.identity, topic.replicas, topic.hash_partitions) == (0xA1, 3, 2)
@@ -114,16 +118,14 @@ def test_a_topic_has_its_replicas_on_different_nodes() -> None:
     assert len(set(first)) == 2  # leaders are spread
 
 
-def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other() -> None:
-    desk = Desk()
+def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other(desk: Desk) -> None:
     transaction = creation(desk.view, ORDERS, NODES, desk.new_replica)
     desk.member(1, generation=99)
     assert desk.do(transaction).outcome is Outcome.REFUSED
     assert "orders" not in desk.view.topics
 
 
-def test_very_many_partitions_come_by_growth() -> None:
-    desk = Desk()
+def test_very_many_partitions_come_by_growth(desk: Desk) -> None:
     desk.make(ORDERS._replace(partitions=255))
     assert len(desk.view.partitions) == 58
     steps = 0
@@ -136,8 +138,7 @@ def test_very_many_partitions_come_by_growth() -> None:
     assert max(map(led.count, range(3))) - min(map(led.count, range(3))) <= 4
 
 
-def test_epochs_go_on_after_a_deletion() -> None:
-    desk = Desk()
+def test_epochs_go_on_after_a_deletion(desk: Desk) -> None:
     desk.make()
     desk.elect(PartitionName("orders", 1), epochs=7)
     desk.delete("orders")
@@ -149,8 +150,7 @@ def test_epochs_go_on_after_a_deletion() -> None:
     assert desk.view.frozen_partitions == {}
 
 
-def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
-    desk = Desk()
+def test_an_election_that_came_behind_the_tombstone_counts_too(desk: Desk) -> None:
     desk.make()
     desk.do(deletion(desk.view, "orders"))
     desk.elect(PartitionName("orders", 0), epochs=3)
@@ -159,8 +159,7 @@ def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
     assert desk.view.epochs["orders"].document.epoch == 4
 
 
-def test_a_node_that_was_removed_is_not_waited_for() -> None:
-    desk = Desk()
+def test_a_node_that_was_removed_is_not_waited_for(desk: Desk) -> None:
     desk.make()
     desk.delete("orders")
     desk.member(2, 7, REMOVED)
@@ -168,9 +167,8 @@ def test_a_node_that_was_removed_is_not_waited_for() -> None:
     assert unconfirmed(desk.view, "orders") == []
 
 
-def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:
+def test_a_name_is_free_when_its_channels_are_tombstones_too(desk: Desk) -> None:
     """One transaction holds so many operations, so the partitions may go first."""
-    desk = Desk()
     desk.make()
     for number in range(100):
         document = Channel(0xA1, number + 1, False, (), False)
@@ -206,8 +204,7 @@ def test_what_is_refused(call: Callable[[Desk], object], reason: str) -> None:
         call(Desk())
 
 
-def test_what_exists_is_not_made_again_nor_grown_too_far() -> None:
-    desk = Desk()
+def test_what_exists_is_not_made_again_nor_grown_too_far(desk: Desk) -> None:
     desk.make()
     with pytest.raises(Refused, match="topic orders exists"):
         desk.make()

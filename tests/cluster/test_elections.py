@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, KeyValue, RevisionIs, Settled
 from penstock.cluster.documents import ACTIVE, RECORD, Membership, NodeDocument
@@ -99,32 +101,33 @@ class Desk:
         return effects
 
 
-def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
-    desk = Desk()
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead(desk: Desk) -> None:
     desk.lose(1)
     assert desk.asked(0) == PartitionRecord(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
 
 
-def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
+def test_a_new_partition_waits_longer_for_the_preferred_node(desk: Desk) -> None:
     """Its files are being made there: who is done first would lead for seconds, then hand over."""
-    desk = Desk()
     desk.revision = 2  # of its creation: 3
     desk.set_record(VACANT)
     assert desk.asked(FIRST_ELECTION_STEP_NS - 1) is None
     assert desk.asked(FIRST_ELECTION_STEP_NS) is not None
 
 
-def test_a_new_partition_does_not_wait_for_a_node_that_is_about_to_stop() -> None:
-    desk = Desk()
+def test_a_new_partition_does_not_wait_for_a_node_that_is_about_to_stop(desk: Desk) -> None:
     desk.elections.leavers.add(1)
     desk.revision = 2
     desk.set_record(VACANT)
     assert desk.asked(0) is not None
 
 
-def test_the_set_does_not_fall_below_its_minimum() -> None:
+def test_the_set_does_not_fall_below_its_minimum(desk: Desk) -> None:
     """And who reaches too few to commit lets others go first."""
-    desk = Desk()
     desk.lose(1)
     desk.failure_detector.unlinked(3)
     desk.set_record(LED_BY_A)
@@ -137,9 +140,8 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     assert B in record.members
 
 
-def test_the_last_member_waits_for_nobody() -> None:
+def test_the_last_member_waits_for_nobody(desk: Desk) -> None:
     """The others are gone, or refuse connections: none of them would do better."""
-    desk = Desk()
     desk.failure_detector.unlinked(3)
     for witness in (1, 2):
         desk.failure_detector.refused(witness, 3, 31, 0)
@@ -154,8 +156,7 @@ def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
     assert record.leader == LeaderId(1, 11, 101)
 
 
-def test_but_not_one_that_cannot_be_heard() -> None:
-    desk = Desk()
+def test_but_not_one_that_cannot_be_heard(desk: Desk) -> None:
     desk.failure_detector.unlinked(1)
     desk.elections.node_changed(1)
     assert desk.asked(10 * LEADERSHIP_TAKEN_NS) is None
@@ -166,16 +167,14 @@ def test_but_not_one_that_cannot_be_heard() -> None:
     assert desk.asked(20 * LEADERSHIP_TAKEN_NS) is None
 
 
-def test_a_leader_that_says_it_has_left_is_replaced() -> None:
-    desk = Desk()
+def test_a_leader_that_says_it_has_left_is_replaced(desk: Desk) -> None:
     desk.elections.leadership_ended(NAME, 4)
     assert desk.asked(0) is None
     desk.elections.leadership_ended(NAME, 5)
     assert desk.asked(0) is not None
 
 
-def test_refusals_elect_and_take_the_key_of_the_refusing_node() -> None:
-    desk = Desk()
+def test_refusals_elect_and_take_the_key_of_the_refusing_node(desk: Desk) -> None:
     desk.failure_detector.unlinked(1)
     desk.failure_detector.refused(3, 1, 11, 0)
     desk.failure_detector.refused(2, 1, 11, 0)

@@ -1,5 +1,7 @@
 """Who is dropped from a set, and when a leadership is given up."""
 
+import pytest
+
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members, Slowness
 from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS, SLOW_LOOKS_MIN
@@ -73,8 +75,12 @@ class Desk:
         self.machine.outcome(proposal.number, Outcome.DONE, self.machine.revision + 1)
 
 
-def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
-    desk = Desk()
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_who_does_not_acknowledge_in_time_is_dropped(desk: Desk) -> None:
     desk.write()
     desk.acknowledge(B)
     desk.pass_to(LATE_NS - 1)
@@ -84,8 +90,7 @@ def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
     assert desk.members.readmission.held_off == {3}
 
 
-def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
-    desk = Desk()
+def test_whose_link_broke_is_dropped_though_nothing_is_written(desk: Desk) -> None:
     desk.members.unlinked(2, 0)
     desk.machine.unlinked(2)
     desk.pass_to(LATE_NS - 1)
@@ -95,14 +100,12 @@ def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
     assert desk.members.readmission.held_off == set(), "mostly its process was started again"
 
 
-def test_a_replica_that_failed_is_dropped_at_once() -> None:
-    desk = Desk()
+def test_a_replica_that_failed_is_dropped_at_once(desk: Desk) -> None:
     desk.members.failed(NAME, 3, 0)
     assert desk.proposed() == (A, B)
 
 
-def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
-    desk = Desk()
+def test_for_whom_commits_wait_time_and_again_is_dropped(desk: Desk) -> None:
     desk.write()
     for _ in range(SLOW_LOOKS_MIN):
         desk.members.waited([NAME])  # for both of the others
@@ -114,8 +117,7 @@ def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
     assert desk.proposed() == (A, B)
 
 
-def test_where_commits_wait_for_the_disk_of_the_leader_the_leader_is_slow() -> None:
-    desk = Desk()
+def test_where_commits_wait_for_the_disk_of_the_leader_the_leader_is_slow(desk: Desk) -> None:
     desk.machine.waits = True
     desk.write()
     for _ in range(SLOW_LOOKS_MIN):
@@ -131,8 +133,7 @@ def test_where_commits_wait_for_the_disk_of_the_leader_the_leader_is_slow() -> N
     assert desk.proposed() is None
 
 
-def test_a_node_that_was_cut_off_is_not_slow() -> None:
-    desk = Desk()
+def test_a_node_that_was_cut_off_is_not_slow(desk: Desk) -> None:
     desk.write()
     desk.acknowledge(B)
     desk.members.unlinked(3, 0)
@@ -161,8 +162,7 @@ def test_too_few_links_end_a_leadership_that_has_nothing_to_do() -> None:
     assert len(desk.resigned) == 1
 
 
-def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
-    desk = Desk()
+def test_who_is_held_off_is_admitted_when_its_time_has_come(desk: Desk) -> None:
     desk.members.failed(NAME, 3, 0)
     desk.done((A, B))
     desk.acknowledge(C)
@@ -171,8 +171,7 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
     assert desk.proposed() == (A, B, C)
 
 
-def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer() -> None:
-    desk = Desk()
+def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer(desk: Desk) -> None:
     desk.members.failed(NAME, 3, 0)
     desk.done((A, B))
     desk.acknowledge(C)
@@ -185,9 +184,10 @@ def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer() 
     assert desk.proposed() == (A, C)
 
 
-def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level() -> None:
+def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level(
+    desk: Desk,
+) -> None:
     """However often. Until then it is not fed, though its link lasts a while."""
-    desk = Desk()
     for _ in range(3):
         desk.members.leaving(3, desk.now_ns)
         desk.done((A, B))
@@ -219,8 +219,7 @@ def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> Non
 # --- this process stands still ---
 
 
-def test_time_in_which_this_process_stood_still_makes_nobody_late() -> None:
-    desk = Desk()
+def test_time_in_which_this_process_stood_still_makes_nobody_late(desk: Desk) -> None:
     desk.pass_to(SECOND)
     desk.write(SECOND)
     desk.members.tick(SECOND + 2 * LATE_NS)  # the answers are there, and were not read yet

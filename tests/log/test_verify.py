@@ -56,8 +56,12 @@ def bits_of_small_files_and_some_of_large_ones() -> list[tuple[str, int, int]]:
     return found
 
 
-def test_any_flipped_bit_is_found_and_never_read_as_sound() -> None:
-    disk = small_directory()
+@pytest.fixture
+def disk() -> SimDisk:
+    return small_directory()
+
+
+def test_any_flipped_bit_is_found_and_never_read_as_sound(disk: SimDisk) -> None:
     bodies = [body(n) for n in range(120)]
     flips = bits_of_small_files_and_some_of_large_ones()
     assert len(flips) > 2000
@@ -100,8 +104,7 @@ class Readonly:
         return getattr(self._disk, name)
 
 
-def test_bytes_behind_the_tail_of_a_cleanly_closed_log() -> None:
-    disk = small_directory()
+def test_bytes_behind_the_tail_of_a_cleanly_closed_log(disk: SimDisk) -> None:
     path = segments(disk)[-1]
     size = disk.size(path)
     disk.replace(path, disk.content(path) + bytes(100) + b"\1")
@@ -111,8 +114,7 @@ def test_bytes_behind_the_tail_of_a_cleanly_closed_log() -> None:
     assert check(disk).findings == []  # zeros say nothing
 
 
-def test_a_missing_segment_and_a_lost_tail() -> None:
-    disk = small_directory()
+def test_a_missing_segment_and_a_lost_tail(disk: SimDisk) -> None:
     for number, end in ((1, first_offset(segments(disk)[2])), (-1, 120)):
         disk = small_directory()
         lost = segments(disk)[number]
@@ -138,8 +140,7 @@ def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
     assert len(report.notes) == 1
 
 
-def test_an_older_journal_may_end_torn_but_not_rotten() -> None:
-    disk = small_directory()
+def test_an_older_journal_may_end_torn_but_not_rotten(disk: SimDisk) -> None:
     path = f"{PATH}/channels.0"
     whole = disk.content(path)
     disk.replace(path, whole[:-10])
@@ -168,8 +169,7 @@ def test_a_part_can_be_looked_at_alone(path: str) -> None:
     assert check(small_directory(), path).findings == []
 
 
-def test_nothing_there() -> None:
-    disk = small_directory()
+def test_nothing_there(disk: SimDisk) -> None:
     disk.mkdir("empty")
     for path in ("gone", "empty"):
         with pytest.raises(NothingThere):
@@ -195,8 +195,7 @@ def stage(disk: SimDisk, head: bytes, body: bytes) -> str:
     return path
 
 
-def test_a_stage_is_checked_batch_by_batch() -> None:
-    disk = small_directory()
+def test_a_stage_is_checked_batch_by_batch(disk: SimDisk) -> None:
     body = encode_batch([b"a"], 0, 0, 0) * 2
     path = stage(disk, b'{"bytes":%d}' % len(body), body)
     assert reasons(disk) == reasons(disk, path) == []
@@ -207,8 +206,7 @@ def test_a_stage_is_checked_batch_by_batch() -> None:
     assert finding.reason == "no sound batch where one must be"
 
 
-def test_a_stage_whose_first_line_is_wrong() -> None:
-    disk = small_directory()
+def test_a_stage_whose_first_line_is_wrong(disk: SimDisk) -> None:
     body = encode_batch([b"a"], 0, 0, 0)
     path = stage(disk, b'{"bytes":7}', body)
     size = f"{len(body)} bytes of batches, and its line says otherwise"
@@ -230,8 +228,7 @@ class Going(Readonly):
         return self._disk.open(path, write)
 
 
-def test_files_that_go_meanwhile_are_no_findings() -> None:
-    disk = small_directory()
+def test_files_that_go_meanwhile_are_no_findings(disk: SimDisk) -> None:
     path = stage(disk, b'{"bytes":0}', b"")
     for gone in (path, f"{FIRST}.log"):
         report = verify(Going(disk, gone), find(disk, "data"))  # type: ignore[arg-type]
@@ -241,8 +238,7 @@ def test_files_that_go_meanwhile_are_no_findings() -> None:
         ]
 
 
-def test_a_mark_that_is_missing_or_of_another_size() -> None:
-    disk = small_directory()
+def test_a_mark_that_is_missing_or_of_another_size(disk: SimDisk) -> None:
     path = f"{PATH}/mark"
     whole = disk.content(path)
     disk.replace(path, whole + b"\0")
@@ -255,8 +251,7 @@ def test_a_mark_that_is_missing_or_of_another_size() -> None:
     assert reasons(disk) == [(path, "there is no mark")]
 
 
-def test_what_can_be_wrong_with_an_index() -> None:
-    disk = small_directory()
+def test_what_can_be_wrong_with_an_index(disk: SimDisk) -> None:
     path = f"{FIRST}.index"
     whole = disk.content(path)
     entry = whole[ENTRY_BYTES : 2 * ENTRY_BYTES]
