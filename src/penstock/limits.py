@@ -513,8 +513,8 @@ PEER_BULK_BYTES_MAX = 4 * MIB  # that wait on the bulk lane before the next piec
 
 # What a leader does alone.
 AUTHORITY_NS = 2 * SECOND  # for so long it acts on what it knows: a failover repeats no more
-ISOLATED_DELIVERY_NS = 10 * SECOND  # --isolated-delivery: a short trouble stops no consumer
-ISOLATED_PUBLISH_NS = 60 * SECOND  # --isolated-publish: what `recover` elsewhere may give up
+ISOLATED_DELIVERY_NS = 10 * SECOND  # then windows pause: a short trouble stops no consumer
+ISOLATED_PUBLISH_NS = 60 * SECOND  # of the only member: an unclean election may give up as much
 
 # The cluster's metadata.
 TRANSACTION_KEYS_MAX = 60  # that one transaction changes: etcd takes 128 operations, and 1.5 MiB

@@ -21,8 +21,8 @@ replica is wanted, nobody can recover the partition, and the leader always has a
 | permit | while the evidence is not older than |
 |---|---|
 | `acts`: retention, ages, dead letters | AUTHORITY_NS |
-| `delivers` | AUTHORITY_NS, then `--isolated-delivery` more |
-| `publishes` | any age; a leader that is the only member: `--isolated-publish` |
+| `delivers` | AUTHORITY_NS, then ISOLATED_DELIVERY_NS more |
+| `publishes` | any age; a leader that is the only member: ISOLATED_PUBLISH_NS |
 
 A lone leader delivers as long as it accepts publishes.
 """
