@@ -216,7 +216,7 @@ def test_a_peer_that_has_ended_does_not_keep_the_loop_awake(
     assert not side.ready()
     assert not side.engine.busy
     if how == "half closed":  # it waits for an answer, however long that takes
-        tail.commit()
+        tail.commit_to(tail.written_end)
         inbox = Inbox(peer)
         side.run(inbox.end)
         assert frames(inbox.data) == [OK]

@@ -124,7 +124,7 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
             for place, sections in enumerate(said[start : start + sizes], start):
                 tail.append(b"%d" % place, 0, sections)
             side.seal(tail)
-            tail.commit()
+            tail.commit_to(tail.written_end)
         conn = consumer(side, window, rdy, wanted)
         found = []
         while more := side.received(conn):
@@ -217,7 +217,7 @@ def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
     consumer_tagged(side, window, b"a")
     tail.append(b"tried", 0, {Section.ATTEMPTS: 5})
     side.seal(tail)
-    tail.commit()
+    tail.commit_to(tail.written_end)
     side.settle()
     assert (window.depth, window.exhausted) == (1, 0)
     plain = consumer_tagged(side, window)

@@ -50,7 +50,7 @@ def test_a_pack_is_appended_as_its_messages(
         b"".join(bytes(part) for part in tail.seal(8, 5, 0)) for tail in (one_by_one, packed)
     ]
     assert batches[0] == batches[1]
-    packed.commit()
+    packed.commit_to(packed.written_end)
     packed.validate()
 
 

@@ -29,7 +29,7 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side, tail: Any, conn:
     side.seal(tail)
     side.flush()
     assert conn.take_output() == b""
-    tail.commit()
+    tail.commit_to(tail.written_end)
     assert side.flush() == []
     assert frames(conn.take_output()) == [OK]
     assert conn.pending == 0
@@ -72,7 +72,7 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
     assert side.poll() == []
     second.feed(mpub(b"t", [b"3", b"4"]))
     assert side.poll() == [(Event.REFUSED, second, Verb.MPUB, tail, 2)]
-    tail.fail()  # what failed takes no room
+    tail.fail_from(tail.committed_end)  # what failed takes no room
     second.resume()
     assert side.poll() == []
     assert tail.open_count == 3
@@ -96,9 +96,9 @@ def test_a_failed_batch_is_told_once(side: Side, conn: Any) -> None:
     side.poll()
     side.seal(one)
     side.seal(two)
-    two.fail()
+    two.fail_from(two.committed_end)
     assert side.settle() == []
-    one.commit()
+    one.commit_to(one.written_end)
     assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, two, False)]
     assert frames(conn.take_output()) == [OK]  # the last one is not answered any more
     assert conn.pending == 0
@@ -116,7 +116,7 @@ def test_a_publish_in_doubt_waits_no_longer_and_may_be_stored_yet(
         tail.doubt()
     assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail, True)]
     assert (tail.sealed_batches, conn.pending) == (1, 0)
-    tail.commit()
+    tail.commit_to(tail.written_end)
     assert side.settle() == []
     assert [message.body for message in side.received(consumer)] == [b"x"]
 
@@ -159,7 +159,7 @@ def say(side: Side, conn: Any, data: bytes) -> list[tuple[Any, ...]]:
 
 def write(side: Side, tail: Any) -> None:
     """There is room again."""
-    tail.commit()
+    tail.commit_to(tail.written_end)
     tail.sealed_max = limits.SEALED_BATCHES_MAX
     side.settle()
 

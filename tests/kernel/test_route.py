@@ -62,7 +62,7 @@ def test_a_tail_that_writes_is_passed_by_while_another_does_not(
         side.poll()
         assert tails[number].open_count == 1
         side.seal(tails[number])
-    tails[0].commit()
+    tails[0].commit_to(1)
     conn.feed(pub(b"t", b"x"))  # 2 would be next, and writes
     side.poll()
     assert [tail.open_count for tail in tails] == [1, 0, 0]
@@ -73,7 +73,7 @@ def test_a_tail_that_writes_is_passed_by_while_another_does_not(
     for tail in (*tails, tails[1]):
         if not tail.sealed_count:
             side.seal(tail)
-        tail.commit()
+        tail.commit_to(tail.written_end)
     side.flush()
     assert frames(conn.take_output()) == [OK] * 6
 
@@ -89,12 +89,12 @@ def test_a_tail_whose_sync_is_slow_holds_up_no_publish_that_another_could_take(
     side.poll()
     (waiting,) = (tail for tail in tails if tail.open_count)
     free = tails[waiting.partition - 1]
-    free.commit()
+    free.commit_to(free.written_end)
     conn.feed(pub(b"t", b"x") * 2)
     side.poll()
     assert (waiting.open_count, free.open_count) == (1, 2)
     side.seal(free)
-    free.commit()
+    free.commit_to(free.written_end)
     conn.feed(pub(b"t", b"x"))  # it stays with what is quick
     side.poll()
     assert (waiting.open_count, free.open_count) == (1, 1)

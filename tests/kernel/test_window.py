@@ -132,7 +132,7 @@ def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> N
     sections = {Section.TIMESTAMP: {0: side.wall_ns - AGE_NS - 1}}
     batch = kernel.encode_batch([b"old"], 0, side.next_id, side.wall_ns, sections=sections)
     tail.seal_batch(batch)
-    tail.commit()
+    tail.commit_to(tail.written_end)
     tail.handing = True
     tail.hand()
     (first,) = side.received(conn)

@@ -157,7 +157,7 @@ class Store:
     def write(self, tails: Sequence[Any], wall_ns: int) -> None:
         for tail in sorted(tails, key=lambda tail: (tail.topic, tail.partition)):
             self._side.seal(tail)
-            tail.commit()
+            tail.commit_to(tail.written_end)
 
     def load(self, window: Any, which: int, offset: int) -> None:
         self._side.hear((Event.NEED, window, which, offset))
@@ -247,7 +247,7 @@ class Side:
     def _commit_open(self, tail: Any) -> int:
         first_id = self.next_id
         self.seal(tail)
-        tail.commit()
+        tail.commit_to(tail.written_end)
         return first_id
 
     # --- connections ---

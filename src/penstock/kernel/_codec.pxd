@@ -298,7 +298,6 @@ cdef enum:  # TraceKind of types.py
     FILTERED = 11
     DISCONNECTED = 12
     EMPTIED = 13
-    CORRUPT = 16
 
 cdef packed struct event_t:
     i64 time_ns

@@ -6,9 +6,6 @@ from typing_extensions import Buffer
 
 from penstock.kernel.types import BatchHeader, Columns, Headers
 
-CRC32C_ACCELERATED: bool
-HEXID_ACCELERATED: bool
-
 def crc32c(data: Buffer, value: int = 0) -> int: ...
 def murmur3_32(data: Buffer, seed: int = 0) -> int:
     """MurmurHash3, x86 variant: a key's place among the partitions of a topic."""

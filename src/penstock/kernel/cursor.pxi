@@ -261,7 +261,7 @@ cdef class Cursor(Ordered):
             self.measure_finished()
             self.latencies.clear()
         for i in range(self.consumer_count):
-            self.consumer_table[i].in_flight -= self.in_flight_of_c(self.consumer_table[i].serial)
+            self.consumer_table[i].in_flight -= self.in_flight_of(self.consumer_table[i].serial)
         if self.ring_capacity:
             memset(self.owners, 0, self.ring_capacity * sizeof(u32))
         self.ring_in_flight = self.ring_deadline_ns = 0
@@ -379,9 +379,6 @@ cdef class Survey(Cursor):
     def global_count(self):
         return self.delivered[GLOBAL] + self.delivered[UNKNOWN]
 
-    def in_flight_of(self, u32 conn_serial):
-        return self.in_flight_of_c(conn_serial)
-
     @property
     def journal_dirty(self):
         return bool(self.cursor_changed or self.reset_pending or self.fin_count
@@ -490,7 +487,7 @@ cdef class Survey(Cursor):
                 or counts[BEHIND] != self.strays.behind_count):
             raise RuntimeError("counts of in-flight, waiting or delayed messages do not add up")
         for conn in self.conns:  # in all its windows together
-            flying = sum([window.in_flight_of(conn.serial) for window in conn.windows])
+            flying = sum([(<Ring>window).in_flight_of(conn.serial) for window in conn.windows])
             if conn.in_flight != flying:
                 raise RuntimeError(f"connection {conn.serial} counts {conn.in_flight} in flight, "
                                    f"it has {flying}")

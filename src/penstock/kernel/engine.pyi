@@ -55,10 +55,6 @@ class Conn:
     locked: bool  # every command comes out as LINE, the hot ones too
     allowed: set[bytes] | None  # when set: a publish to another topic comes out as TOPIC
 
-    # buffer deliveries up to output_bytes / output_timeout (see output_every)
-    @property
-    def holds_output(self) -> bool: ...
-
     # what its message frames have between id and body (framing.pxi); set before `subscribe`
     enveloped: bool  # the partition, and the headers or the key
     extended: bool  # the headers
@@ -213,13 +209,9 @@ class Engine:
         Python appends itself. KeyError for a topic without tails."""
         ...
 
-    def route_key(self, topic: bytes, key: bytes) -> Tail:
-        """The tail for messages with this key: its number is murmur3_32(key) modulo the topic's
-        hash partitions. KeyError for a topic without tails, or without that one."""
-        ...
-
     def set_hash_partitions(self, topic: bytes, count: int) -> None:
-        """Over how many partitions keys are spread, until the topic's last tail is forgotten. Not
+        """Over how many partitions keys are spread: a message with a key is for the one with the
+        number murmur3_32(key) modulo that. It holds until the topic's last tail is forgotten. Not
         set: as many as there are tails. ValueError for a count out of range, KeyError for a topic
         without tails."""
 

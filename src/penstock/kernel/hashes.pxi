@@ -151,7 +151,7 @@ cdef enum:
     LONG_BYTES = 32768  # from here other threads may run meanwhile
 
 ps_crc_fill_tables()
-CRC32C_ACCELERATED = bool(ps_crc_choose())
+ps_crc_choose()
 
 
 cdef unsigned int crc32c_update(

@@ -112,7 +112,7 @@ cdef extern from *:
     bint ps_hex_decode_portable(const unsigned char*, unsigned long long*) noexcept nogil
 
 ps_hex_fill_table()
-HEXID_ACCELERATED = bool(ps_hex_choose())
+ps_hex_choose()
 
 
 cdef void id_encode(unsigned long long id, unsigned char* out16) noexcept nogil:

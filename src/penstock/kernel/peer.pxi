@@ -230,10 +230,6 @@ cdef class Peer(Named):
         self.me.locality = value
 
     @property
-    def holds_output(self):
-        return self.hold_ns > 0
-
-    @property
     def in_flight(self):
         return self.me.in_flight
 
@@ -372,7 +368,7 @@ cdef class Peer(Named):
         if window in self.subscribed:
             raise RuntimeError("this connection is subscribed already")
         if self.has_left:  # maybe this one, where something is in flight still
-            self.me.in_flight += window.in_flight_of_c(self.serial)
+            self.me.in_flight += window.in_flight_of(self.serial)
         if self.hit is None:
             self.hit = window
         self.subscribed.append(window)
@@ -397,7 +393,7 @@ cdef class Peer(Named):
         window.remove_consumer(self, self.me)
         self.has_left = True
         if self.subscribed:
-            self.me.in_flight -= window.in_flight_of_c(self.serial)
+            self.me.in_flight -= window.in_flight_of(self.serial)
         else:
             self.me.in_flight = 0
         if window is self.hit:

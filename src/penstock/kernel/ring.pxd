@@ -144,7 +144,7 @@ cdef class Ring(Named):
     cdef int mark_journal(self) except -1
     cdef int mark_active(self) except -1
     cdef consumer_t* consumer(self, u32 serial) noexcept
-    cdef i64 in_flight_of_c(self, u32 serial) noexcept
+    cdef i64 in_flight_of(self, u32 serial) noexcept
     cdef int forget_tag(self, consumer_t* consumer) except -1
     cdef void weigh_consumers(self) noexcept
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1

@@ -230,7 +230,7 @@ cdef class Ring(Named):
         for i in range(self.consumer_count):
             self.prefers |= self.consumer_table[i].locality > GLOBAL
 
-    cdef i64 in_flight_of_c(self, u32 serial) noexcept:
+    cdef i64 in_flight_of(self, u32 serial) noexcept:
         cdef i64 offset = self.low, count = 0
         cdef u32 mask = self.ring_capacity - 1
         cdef u32 i

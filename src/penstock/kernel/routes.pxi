@@ -21,14 +21,6 @@ cdef class Routes(Poller):
     def route(self, bytes topic not None, u32 count=1):
         return (<Route?>self.hub.routes[topic]).pick(count)
 
-    def route_key(self, bytes topic not None, bytes key not None):
-        cdef Route route = self.hub.routes[topic]
-        cdef i64 partition = route.place_of_key(<const u8*>key, len(key))
-        cdef Tail tail = route.find(partition)
-        if tail is None:
-            raise KeyError(f"{topic!r} has no tail {partition}")
-        return tail
-
     def set_hash_partitions(self, bytes topic not None, int count):
         cdef Route route = self.hub.routes[topic]
         if not 0 < count <= PARTITIONS_MAX:

@@ -173,8 +173,6 @@ cdef class Strays:
     cdef void expect(self, i64 deadline_ns) noexcept
     cdef int exhaust(self, stray_t* stray) except -1
     cdef stray_t* take_exhausted(self) noexcept
-    cdef stray_t* first_waiting(self) noexcept
-    cdef void drop_first(self) noexcept
     cdef void pop_delay(self) noexcept
     cdef stray_t* top_delay(self) noexcept
     cdef i64 first_due(self) noexcept

@@ -226,12 +226,6 @@ cdef class Strays:
             buf_take(&self.exhausted, sizeof(turn_t))
         return stray
 
-    cdef stray_t* first_waiting(self) noexcept:
-        return self.first_of(&self.waiting, WAITING)
-
-    cdef void drop_first(self) noexcept:
-        buf_take(&self.waiting, sizeof(turn_t))
-
     # --- in flight ---
 
     cdef int fly(self, stray_t* stray, u32 owner, i64 mono_ns, i64 deadline_ns) except -1:

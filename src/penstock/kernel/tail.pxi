@@ -507,16 +507,6 @@ cdef class Tail(Memory):
             self.hub.settled.append((self, sealed.serial, IN_DOUBT, sealed.waiters))
             sealed.waiters = []
 
-    def commit(self):
-        if not self.sealed:
-            raise RuntimeError("there is no sealed batch to commit")
-        self.commit_to(self.written_end)
-
-    def fail(self):
-        if not self.sealed:
-            raise RuntimeError("there is no sealed batch to fail")
-        self.fail_from(self.committed_end)
-
     def drop_open(self):
         """The topic goes away: what was gathering is refused, not lost silently."""
         if self.open_batch != NULL:

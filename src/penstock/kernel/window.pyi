@@ -149,12 +149,6 @@ class Tail:
         """Publishers of what is sealed get PUB_FAILED, unknown, and wait no longer. It stays
         sealed: `commit_to` or `fail_from` comes yet."""
 
-    def commit(self) -> None:
-        """`commit_to` the written end. RuntimeError when nothing is sealed."""
-
-    def fail(self) -> None:
-        """`fail_from` the committed end: all sealed batches. RuntimeError when there is none."""
-
     def hand(self) -> None:
         """Set handed_end to committed_end once (unpause, first channel)."""
 
@@ -312,9 +306,6 @@ class Window:
         dropped. Returns how many are gone now. Holds until `seek` or `empty`."""
         ...
 
-    def lose(self, id: int) -> None:
-        """Drop a stray whose bytes can't be read."""
-
     def lose_range(self, start: int, end: int, kind: int = TraceKind.SKIPPED) -> int:
         """Drop every stray of [start, end), which is noted as `kind`. Returns how many."""
         ...
@@ -355,7 +346,6 @@ class Window:
         ...
 
     def unfinished_below(self, offset: int) -> int: ...  # in flight, or strays
-    def in_flight_of(self, conn_serial: int) -> int: ...  # a count; it looks at all
     def holder(self, id: int) -> int:
         """Serial of the connection that has this message in flight; 0: it is not in flight."""
         ...

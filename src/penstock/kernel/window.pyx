@@ -3,7 +3,7 @@
 from libc.string cimport memcmp
 
 from penstock.kernel._codec cimport (
-    CORRUPT, DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED, i64,
+    DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED, i64,
     id_at_c, id_decode, id_index_c, u32, u64, u8,
 )
 
@@ -372,16 +372,6 @@ cdef class Window(Survey):
             self.stray_place.base_offset = -1
         self.mark_pump()
         return len(loaded.starts)
-
-    def lose(self, u64 id):
-        cdef stray_t* stray = self.strays.find(id)
-        if stray != NULL:
-            self.land(stray)
-            if self.tracing:
-                self.trace_stray(CORRUPT, stray)
-            self.remove_stray(stray)
-        self.stray_needed = False
-        self.mark_pump()
 
     def lose_range(self, i64 start, i64 end, int kind=SKIPPED):
         """Drop every waiting stray of [start, end), which is noted as `kind`. Returns how many."""
