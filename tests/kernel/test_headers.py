@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cases import each
 from penstock import kernel
 from penstock.kernel import Headers, codec
+from penstock.kernel.engine import is_true_in, member_of, says
 from penstock.kernel.traceparent import parse_traceparent
-from penstock.kernel.window import is_true_in, member_of, says
 
 RIGHT = -1
 TRACE_MAX = (1 << 64) - 1

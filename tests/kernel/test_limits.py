@@ -14,10 +14,10 @@ CONSTANT = re.compile(r"^ {4}([A-Z][A-Z0-9_]+) = ([0-9x<A-F ]+)", re.MULTILINE)
 MIRRORS = [
     ("publisher.pxi", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
     ("publisher.pxi", "OWED_MAX", limits.OWED_MAX),
-    ("ring.pxd", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
+    ("ring.pxi", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
     ("framing.pxi", "CHUNK_BYTES", limits.CHUNK_BYTES),
     ("ring.pxi", "PARKED_MAX", limits.PARKED_MAX),
-    ("filters.pxd", "TAG_BYTES_MAX", limits.TAG_BYTES_MAX),
+    ("filters.pxi", "TAG_BYTES_MAX", limits.TAG_BYTES_MAX),
     ("turns.pxi", "TAG_ASIDE_MAX", limits.TAG_ASIDE_MAX),
     ("delivery.pxi", "REFILL_NS", limits.REFILL_NS),
     ("keyorder.pxi", "ASIDE_MAX", limits.ASIDE_MAX),
@@ -25,7 +25,7 @@ MIRRORS = [
     ("turns.pxi", "WHOLE_ROOM_MIN", limits.WHOLE_ROOM_MIN),
     ("memory.pxi", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),
     ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
-    ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),
+    ("poller.pxi", "RECV_BYTES", limits.RECEIVE_BYTES),
 ]
 
 

@@ -1,6 +1,6 @@
 """The kernel: sockets, publishes, channels and delivery, compiled; and batches as values.
 
-`engine`, `window` and `bulk` are compiled, and only nsqd needs them; their stubs say what they do.
+`engine` and `bulk` are compiled, and only nsqd needs them; their stubs say what they do.
 The functions over batches, ids and hashes are those of `_codec` where it is installed and else of
 `codec`, the same in plain Python: a client or a Spark worker needs no compiler. All other packages
 import the names from here.
@@ -87,16 +87,15 @@ except ImportError:
 
 if TYPE_CHECKING:
     from penstock.kernel.bulk import Bulk
-    from penstock.kernel.engine import Conn, Engine
-    from penstock.kernel.window import LogEnd, Tail, Window
+    from penstock.kernel.engine import Conn, Engine, LogEnd, Tail, Window
 
 _COMPILED = {
     "Bulk": "bulk",
     "Conn": "engine",
     "Engine": "engine",
-    "LogEnd": "window",
-    "Tail": "window",
-    "Window": "window",
+    "LogEnd": "engine",
+    "Tail": "engine",
+    "Window": "engine",
 }
 
 

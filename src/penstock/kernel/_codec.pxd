@@ -136,7 +136,7 @@ cdef bint section_value(section_t* section, unsigned int index, long long* value
 # The layout is columnar, so a whole batch is built and read with a few copies: lengths and bodies
 # are Arrow's own binary column. The crc covers bytes 8 to the end. All numbers are little-endian,
 # and so is every machine this module is built for; it refuses to load on another. A batch may stand
-# at any address: read lengths with `unaligned.load_u32`, and the header through the packed struct.
+# at any address: read lengths with `load_u32`, and the header through the packed struct.
 
 cdef packed struct batch_header_t:
     unsigned int magic
@@ -246,58 +246,7 @@ cdef struct headers_t:
 cdef i64 headers_parse(const u8* data, size_t size, headers_t* out, buf_t* keys) except -2
 
 
-# What is drawn for a message of a sampled consumer: 0 to 99.
-#
-# A draw is a function of the engine's seed, the connection, the message and its attempts: so a
-# history can be played again, and it does not matter in which order consumers are served. The
-# engine's seed is passed in, as the time is; a daemon draws one when it starts.
-#
-# `mix` is the end of splitmix64, which spreads numbers that differ in few bits over all numbers.
-# Serials and attempts go through it by themselves first: else the next message's first attempt
-# would draw what this one's second drew.
-
-cdef enum:
-    SAMPLE_DRAWS = 100
-
-
-cdef inline u64 mix(u64 number) noexcept:
-    number = (number ^ (number >> 30)) * <u64>0xBF58476D1CE4E5B9
-    number = (number ^ (number >> 27)) * <u64>0x94D049BB133111EB
-    return number ^ (number >> 31)
-
-
-cdef inline u32 sample_draw(u64 seed, u32 serial, u64 id, u32 attempts) noexcept:
-    cdef u64 stream = mix(seed + <u64>0x9E3779B97F4A7C15 * (((<u64>attempts) << 32) + serial))
-    return <u32>(mix(stream ^ id) % SAMPLE_DRAWS)
-
-
-# What happens to messages that are traced, as events of fixed size in one buffer.
-#
-# An event is laid out here as it will lie in a message of the topic `_trace` (docs/formats.md).
-# Topics, channels and clients stand in it as numbers: an object gets its number with its first
-# event in a chunk, and the chunk is handed out with the list of its objects, to whom Python gives
-# names.
-#
-# A message is traced when its id is in the sample, the same one for all that happens to it; or when
-# it has a trace id. `hash(id) < below` is the sample; `below` 0 is none, and the highest is all.
-#
-# What happens to one message after the other, at one time, is one record: a run. At full load
-# nearly all is, so a traced message costs a few comparisons and no bytes.
-
-cdef enum:  # TraceKind of types.py
-    PUBLISHED = 1
-    SENT = 2
-    FINISHED = 3
-    REQUEUED = 4
-    TIMED_OUT = 5
-    TOUCHED = 6
-    DELAYED_ = 7
-    RELEASED = 8
-    DEAD_LETTERED = 9
-    SKIPPED = 10
-    FILTERED = 11
-    DISCONNECTED = 12
-    EMPTIED = 13
+# An event about a traced message, as it lies in a message of the topic `_trace` (docs/formats.md).
 
 cdef packed struct event_t:
     i64 time_ns
@@ -312,45 +261,3 @@ cdef packed struct event_t:
     u16 partition
     u8 kind
     u8 zero
-
-cdef struct batch_t:  # what was published
-    i64 base_offset
-    u64 base_id
-    i64 timestamp_ns
-    u32 count
-    const u8* trailer
-    size_t trailer_length
-
-cdef class Named:
-    cdef u32 trace_chunk
-    cdef u16 trace_number
-    cdef u16 trace_partition  # of a tail; 0 for all others
-
-cdef class Trace:
-    cdef event_t* events
-    cdef u32 count  # of records
-    cdef u32 told  # events that they stand for
-    cdef u32 chunk  # number of the open one; 0 is none
-    cdef u64 next_id  # that goes on with the last record; 0: nothing does
-    cdef i64 next_offset
-    cdef u32 grower  # the consumer whose next FIN may be one more of the last record; 0: nobody's
-    cdef list names
-    cdef list chunks
-
-    # of `count` messages in a row, each with the id after the one before
-    cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
-                  u64 trace_id, Named topic, Named channel, Named client) except -1
-    # one more of the last record, if it goes on with it; all but the message is known to be alike
-    cdef bint grow(self, i64 time_ns, u64 id, i64 offset, int attempts) noexcept
-    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL
-    cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
-                        Named channel) except -1
-    cdef int note_published(self, batch_t* batch, u64 below, Named topic,
-                            list publishers) except -1
-    cdef int note_special(self, batch_t* batch, u64 below, Named topic, list publishers,
-                          section_t* ids, section_t* traces, section_t* tries) except -1
-    cdef int number(self, Named named) except -1
-    cdef int cut(self) except -1
-    cdef list take(self)
-
-cdef bint in_sample(u64 id, u64 below) noexcept

@@ -14,13 +14,6 @@
 # A connection is what every one has (peer.pxi), what it is owed (publisher.pxi), its publishes
 # (publisher.pxi, extended.pxi), and here: its input, cut into commands.
 
-from libc.string cimport memchr, memcmp
-
-from penstock.kernel._codec cimport (
-    Lent, buf_append, buf_compact, buf_free, buf_take, i64, id_decode, lent_by, u64, u8,
-)
-from penstock.kernel.window cimport DONE, FIN_LINE_BYTES, NOT_IN_FLIGHT
-
 
 cdef int lonely_verb(const u8* data, size_t size) noexcept:
     """A publish that names nothing at all; 0: it is another command."""

@@ -1,13 +1,8 @@
-# Where one channel stands in one partition.
+# Where one channel stands in one partition: the moves that keep the state whole.
+#
+# window.pxi tells what the ring, runs, strays, skips and redo are. Everything here leaves the state
+# such that `validate` holds and `take_journal` says what changed.
 
-from libc.stdlib cimport realloc
-from libc.string cimport memset
-
-from penstock.kernel._codec cimport (
-    DELAYED_, SKIPPED, buf_append, buf_free, buf_init, buf_t, i64, u32, u64,
-)
-
-from penstock.kernel.types import StrayRecord
 
 cdef class Cursor(Ordered):
     # --- how long messages took ---
@@ -295,7 +290,7 @@ cdef class Cursor(Ordered):
         self.mark_pump()
 
 
-# What people and the broker see of a window.
+# What people and the broker see of a window: numbers, messages, and whether it is whole.
 
 cdef class Survey(Cursor):
     # --- numbers ---

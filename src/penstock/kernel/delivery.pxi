@@ -5,16 +5,8 @@
 # socket does not take is copied to the connection, which gets nothing more until that is gone. So
 # no batch is pinned by a slow consumer, and a connection holds at most one scratch buffer.
 
-from penstock.kernel._codec cimport (
-    FILTERED, SENT, SKIPPED, buf_t, buf_take, i64, id_at_c, load_u32, u16, u32, u64,
-)
-from penstock.kernel.window cimport (
-    WAITING, Hub, Tail, Trailer, Window, consumer_t, nothing_special, special_t, stray_t,
-    turn_t, view_t,
-)
 
 cdef enum:
-    NEED = 9
     BEYOND_ALL = 4  # no Locality is as near
     OUT_OF_ROOM = -2
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits

@@ -8,13 +8,6 @@
 # a command is appended whole or not at all, though to several tails, and then it waits for all
 # their batches: it is answered once, and with an error when one of them was not stored.
 
-from libc.string cimport memset
-
-from penstock.kernel._codec cimport (
-    SECTION_HEADERS, SECTION_KEY, SECTION_TRACE, buf_free, buf_reserve, headers_parse,
-    headers_t, i64, u32, u64, u8,
-)
-from penstock.kernel.window cimport Tail
 
 cdef enum:
     PLACES = 256  # numbers of partitions
@@ -42,10 +35,6 @@ cdef enum:
     HEADERS_SIZE_BYTES = 2  # which counts into the size
     MESSAGE_BYTES_MIN = 3
     KEPT_BYTES_MAX = 1 << 20  # of the shared buffers: one huge command must not stay
-
-
-cdef inline u32 be16(const u8* p) noexcept:
-    return (<u32>p[0] << 8) | p[1]
 
 
 cdef class Extended(Publisher):

@@ -1,13 +1,16 @@
-# One member of a message's headers.
+# One member of a message's headers, which are a JSON object.
+#
+# Headers are looked at, not checked: what publishes let in is checked by then, and dead letters and
+# other writers may have members that are no strings. Such a one has no value here. When a name
+# comes twice the last one counts. Where the text is no JSON object, as far as it has to be read to
+# say so, there are no members.
+#
+# Nothing is copied: a text is what stands between its quotes, and its escapes are resolved while it
+# is compared.
 
-from libc.stdlib cimport calloc, free, qsort, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
-
-from penstock.kernel._codec cimport (
-    SECTION_HEADERS, buf_append, buf_compact, buf_free, buf_take, i64, u32, u8,
-)
-
-from json import loads
+cdef struct text_t:
+    const u8* data
+    size_t size
 
 
 cdef enum:
@@ -247,6 +250,27 @@ def says(bytes raw not None, bytes wanted not None):
 
 
 # Which consumers a message is for, where some have a tag.
+#
+# A message names its tag in the header `##client_dispatch_tag`. While a consumer of the channel has
+# that tag, only such consumers get the message; else it is for those without a tag, as are messages
+# that name none. So the consumers fall into *classes*, one for each tag and the first for those
+# without, and a message belongs to one of them.
+#
+# What a consumer's turn comes upon and belongs to another class is put aside: it is a waiting stray
+# (not finished: it counts, it is journalled, retention keeps it) in the queue of its class. What is
+# in the queue of all (`Strays.waiting`) has not been looked at; the first consumer that comes upon
+# one of those moves it to its class, unless it is its own. When a class comes or goes, a message
+# may belong to another: then all queues are one again, in the order in which they began to wait.
+
+cdef enum:
+    NO_TAG = 0  # the first class
+    TAG_BYTES_MAX = 100
+
+cdef struct class_t:
+    u8 tag[TAG_BYTES_MAX]
+    u32 tag_bytes
+    u32 consumers  # of one with a tag
+    buf_t waiting  # turn_t
 
 cdef enum:
     CLASSES_MIN = 4
@@ -262,6 +286,10 @@ cdef int by_turn(const void* one, const void* other) noexcept nogil:
 
 
 cdef class Tags:
+    cdef class_t* classes
+    cdef u32 count, capacity
+
+
     def __cinit__(self):
         self.add(NULL, 0)
 
@@ -288,6 +316,7 @@ cdef class Tags:
         return 0
 
     cdef u32 find(self, const u8* tag, u32 size) noexcept:
+        """NO_TAG when no consumer has it."""
         cdef u32 i
         for i in range(1, self.count):
             if (self.classes[i].tag_bytes == size
@@ -322,6 +351,7 @@ cdef class Tags:
         return 0
 
     cdef bint leave(self, Strays strays, const u8* tag, u32 size) except -1:
+        """Is a tag left?"""
         cdef u32 place = self.find(tag, size)
         self.classes[place].consumers -= 1
         if self.classes[place].consumers == 0:
@@ -363,7 +393,15 @@ cdef class Tags:
             buf_free(&self.classes[i].waiting)
 
 
-# What a consumer wants to see of a topic with headers.
+# What a consumer wants to see of a topic with headers (`Filter` in types.py has the rules).
+
+cdef struct rule_t:
+    const u8* name
+    size_t name_bytes
+    const u8* value
+    size_t value_bytes
+    bint is_pattern
+    bint matches_empty  # a pattern: the value of a header that is not there
 
 cdef const u8* TEST = b"zan_test"
 cdef enum:
@@ -389,6 +427,11 @@ cdef str text_of(bytes raw):
 
 
 cdef class Sieve:
+    cdef rule_t* rules
+    cdef u32 count
+    cdef bint every, inverse
+    cdef object keeper  # the Filter: the bytes that the rules point into, and the patterns
+
     def __cinit__(self, object filter not None):
         cdef bytes name, value
         self.keeper = filter

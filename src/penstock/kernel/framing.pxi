@@ -2,41 +2,6 @@
 #
 #     [u32 BE 30 + body][u32 BE 2][i64 BE timestamp][u16 BE attempts][16 hex id][body]
 
-from libc.errno cimport EAGAIN, EINTR, errno
-from libc.string cimport memcpy
-
-from penstock.kernel._codec cimport (
-    SECTION_HEADERS, SECTION_KEY, buf_append, buf_free, buf_reserve, buf_t, buf_take, i64,
-    id_at_c, id_encode, load_u32, u32, u64, u8,
-)
-from penstock.kernel.window cimport Hub, Trailer, Window, consumer_t, place_t, view_t
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    static inline void ps_put_head(unsigned char *p, uint32_t size, uint64_t ts,
-                                   uint16_t attempts) {
-        uint32_t s = __builtin_bswap32(size), t = __builtin_bswap32(2);
-        uint64_t b = __builtin_bswap64(ts);
-        uint16_t a = __builtin_bswap16(attempts);
-        memcpy(p, &s, 4); memcpy(p + 4, &t, 4); memcpy(p + 8, &b, 8); memcpy(p + 16, &a, 2);
-    }
-    static inline void ps_put_be16(unsigned char *p, uint16_t v) {
-        v = __builtin_bswap16(v); memcpy(p, &v, 2);
-    }
-    static inline void ps_put_be32(unsigned char *p, uint32_t v) {
-        v = __builtin_bswap32(v); memcpy(p, &v, 4);
-    }
-    static inline void ps_put_be64(unsigned char *p, uint64_t v) {
-        v = __builtin_bswap64(v); memcpy(p, &v, 8);
-    }
-    """
-    void put_head "ps_put_head"(unsigned char* p, unsigned int size, unsigned long long ts,
-                                unsigned short attempts) noexcept nogil
-    void put_be16 "ps_put_be16"(unsigned char* p, unsigned short value) noexcept nogil
-    void put_be32 "ps_put_be32"(unsigned char* p, unsigned int value) noexcept nogil
-    void put_be64 "ps_put_be64"(unsigned char* p, unsigned long long value) noexcept nogil
 
 cdef enum:
     HEAD_BYTES = 34  # of a frame, before the body

@@ -1,136 +1,35 @@
-# The keys of one window that are busy.
+# Order among the messages of one channel in one partition: of each key, or of all.
+#
+# A message **holds** its key from the moment it is sent until it is done: while it is in flight,
+# waits to be sent again, is delayed by a REQ, or is exhausted and not settled. Meanwhile its key is
+# busy, and other messages of it are put aside **behind** it, in the order of the log. When no
+# message holds the key any more, the first of them does, and is the next to be sent.
+#
+# An order may begin while several messages of a key are in flight: all of them hold it. One that is
+# to be sent again while others hold the key gives up its hold and goes behind, so the last of them
+# that ends lets the first in the order of the log go.
+#
+# With Order.KEY the key is the one that the batch's trailer has, and messages without one have no
+# order. With Order.STRICT all messages have one key, and the cursor waits where it would put one
+# aside. So it does with Order.KEY when too many are aside.
+#
+# What a window has when it is restored, or told to keep an order, has keys that are **unknown**
+# here: they stand in the log. They are read before anything else is sent: first those of messages
+# that were sent, which hold them; then the others, in the order of the log, as far as the cursor
+# has come. What is delayed and was never sent has no order until it is due.
+#
+# What is exhausted waits for its turn, too: it goes behind what stands before it, and the cursor
+# does not wait for it there.
+#
+# The key of a message in flight for the first time stands in the ring; that of a stray in its link.
 
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
-
-from heapq import heappop, heappush
-
-from penstock.kernel._codec cimport SECTION_KEY, i64, load_u64, u32, u64, u8
-
-cdef enum:
-    KEY_TABLE_MIN = 64
-    TABLE_KEPT = 8192  # a larger one is given back when no key is busy
-
-cdef u64 MIX = 0x9E3779B97F4A7C15
-cdef u64 MIX_END = 0xD6E8FEB86659FD93
-
-
-cdef u64 hash_of_key(const u8* data, u32 size) noexcept:
-    """Eight bytes at a time; keys of up to eight bytes have hashes of their own."""
-    cdef u64 hash = size * MIX_END, word
-    while size >= 8:
-        hash = (hash ^ load_u64(data)) * MIX
-        hash ^= hash >> 32
-        data += 8
-        size -= 8
-    if size:
-        word = 0
-        memcpy(&word, data, size)
-        hash = (hash ^ word) * MIX
-        hash ^= hash >> 32
-    hash *= MIX_END
-    hash ^= hash >> 29
-    return hash if hash else 1
-
-
-cdef class BusyKeys:
-    def __dealloc__(self):
-        free(self.table)
-
-    cdef busy_t* find(self, u64 key) noexcept:
-        cdef u32 slot
-        if self.count == 0:
-            return NULL
-        slot = <u32>(key & (self.capacity - 1))
-        while self.table[slot].holders:
-            if self.table[slot].key == key:
-                return &self.table[slot]
-            slot = (slot + 1) & (self.capacity - 1)
-        return NULL
-
-    cdef busy_t* hold(self, u64 key) except NULL:
-        """One more message holds the key; pointers to others are not valid any more."""
-        cdef busy_t* busy = self.find(key)
-        cdef u32 slot
-        if busy != NULL:
-            busy.holders += 1
-            busy.is_crowded = True
-            return busy
-        if (self.count + 1) * 2 > self.capacity:
-            self.grow()
-        slot = <u32>(key & (self.capacity - 1))
-        while self.table[slot].holders:
-            slot = (slot + 1) & (self.capacity - 1)
-        busy = &self.table[slot]
-        busy.key, busy.first, busy.last, busy.holders = key, 0, 0, 1
-        busy.is_crowded, busy.exhausted = False, 0
-        self.count += 1
-        return busy
-
-    cdef bint take(self, u64 key) except -1:
-        """Hold a key that no message holds, in one look. False: it is busy."""
-        cdef u32 slot
-        if (self.count + 1) * 2 > self.capacity:
-            self.grow()
-        slot = <u32>(key & (self.capacity - 1))
-        while self.table[slot].holders:
-            if self.table[slot].key == key:
-                return False
-            slot = (slot + 1) & (self.capacity - 1)
-        self.table[slot].key, self.table[slot].holders = key, 1
-        self.table[slot].first = self.table[slot].last = 0
-        self.table[slot].is_crowded, self.table[slot].exhausted = False, 0
-        self.count += 1
-        return True
-
-    cdef int grow(self) except -1:
-        cdef u32 capacity = self.capacity * 2 if self.capacity else KEY_TABLE_MIN
-        cdef busy_t* table = <busy_t*>calloc(capacity, sizeof(busy_t))
-        cdef u32 i, slot
-        if table == NULL:
-            raise MemoryError(f"no memory for {capacity} busy keys")
-        for i in range(self.capacity):
-            if self.table[i].holders:
-                slot = <u32>(self.table[i].key & (capacity - 1))
-                while table[slot].holders:
-                    slot = (slot + 1) & (capacity - 1)
-                table[slot] = self.table[i]
-        free(self.table)
-        self.table, self.capacity = table, capacity
-        return 0
-
-    cdef void remove(self, busy_t* busy) noexcept:
-        """What stands behind it in the table moves up, so that no tombstones are needed."""
-        cdef u32 mask = self.capacity - 1
-        cdef u32 hole = <u32>(busy - self.table), slot = hole, home
-        self.count -= 1
-        if self.count == 0 and self.capacity > TABLE_KEPT:
-            self.clear()
-            return
-        while True:
-            slot = (slot + 1) & mask
-            if self.table[slot].holders == 0:
-                break
-            home = <u32>(self.table[slot].key & mask)
-            if ((slot - home) & mask) >= ((slot - hole) & mask):
-                self.table[hole] = self.table[slot]
-                hole = slot
-        self.table[hole].holders = 0
-
-    cdef void clear(self) noexcept:
-        if self.capacity > TABLE_KEPT:
-            free(self.table)
-            self.table, self.capacity = NULL, 0
-        elif self.capacity:
-            memset(self.table, 0, self.capacity * sizeof(busy_t))
-        self.count = 0
-
-
-# Order among the messages of one channel.
+cdef enum:  # Order
+    ORDER_NONE = 0
+    ORDER_KEY = 1
+    ORDER_STRICT = 2
 
 cdef enum:
     ASIDE_MAX = 65536  # messages behind others of their key; beyond it the cursor waits
-    NEED = 9  # Event
     STRAY_BLOCK = 1  # Source
 
 cdef u64 STRICT_KEY = 1  # the key of every message where the order is strict
@@ -145,12 +44,22 @@ cdef bint stands_before(stray_t* one, stray_t* other) noexcept:
 
 
 cdef class Ordered(Ring):
+    cdef int _order
+    cdef public i64 aside_max
+    cdef BusyKeys busy
+    cdef list unknown  # a heap: which first, offset, id
+    cdef i64 stopped_at  # where the cursor waits, and for which key
+    cdef u64 stopped_key
+    cdef Trailer key_trailer
+
+
     def __cinit__(self):
         self.aside_max = ASIDE_MAX
         self.busy, self.unknown = BusyKeys(), []
         self.stopped_at = -1
 
     cdef u64 key_of(self, view_t* view, Trailer trailer, u32 index) noexcept:
+        """0: there is no order for this message."""
         cdef u32 size
         cdef const u8* key
         if self._order != ORDER_KEY:

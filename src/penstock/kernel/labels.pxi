@@ -1,9 +1,16 @@
-# What the trailer of an open batch is to say of its messages.
+# What the trailer of an open batch is to say of its messages: a table for each section.
+#
+# A table's columns stand in C buffers as they go to disk. So a message with a key and headers makes
+# no Python object, and sealing copies each column once.
 
-from penstock.kernel._codec cimport (
-    SECTION_BYTES_TYPE_MIN, SECTION_HEADERS, SECTION_ID, SECTION_KEY, SECTION_TIMESTAMP,
-    SECTION_TRACE, buf_append, buf_free, buf_init, i64, u16, u32, u64, u8,
-)
+cdef enum:
+    TABLES = 7
+
+cdef struct table_t:
+    buf_t indexes  # u32 each, rising
+    buf_t values  # integers: 8 bytes each; bytes: lengths, u32 each
+    buf_t blob  # bytes: the values end to end
+
 
 cdef enum:
     INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
@@ -42,6 +49,9 @@ cdef int check_label(int section, object value) except -1:
 
 
 cdef class Labels:
+    cdef table_t tables[TABLES]
+    cdef size_t size  # of the entries
+
     def __cinit__(self):
         cdef int place
         for place in range(TABLES):

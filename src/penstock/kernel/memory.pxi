@@ -1,12 +1,41 @@
-# Shared work lists, buffers and the pool of batch buffers.
+# What tails, windows, connections and the engine share: work lists, buffers, the time.
+#
+# The parts of the kernel never call one another upward. A tail that committed, a window that has
+# room and a connection that has output put themselves on a list here, once; the engine works the
+# lists off.
+#
+#     list           holds      put there by                              worked off by
+#     dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
+#     settled        tuples     commit_to, fail_from, doubt: (tail, serial, outcome, waiters)
+#                                                                         Engine.flush
+#     handed         Tail       handed_end moved                          Engine.flush
+#     pumps          Window     RDY, FIN, commit, requeue, load, drained  Engine.flush
+#     unstalled      Conn       Tail.seal: there is room again            Engine.flush
+#     ready          Conn       resume, feed, an answered FIFO            Engine.poll
+#     outputs        Conn       replies, OKs                              Engine.flush
+#     interests      Conn       halted, resumed, full, drained            Engine.flush
+#     journals       Window     cursor, finished or stray changes         Engine.dirty_windows
+#     active         Window     something in flight or delayed            Engine.tick
+#     searches       Window     delayed messages to be found in the log   Engine.take_searches
+#     shorts         Window     a small refill is put off                 Engine.poll
+#     detached       Conn       output, halted, resumed or gone, no fd    Engine.dirty_detached
 
-cimport cython
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+cdef enum:  # what has become of a publish
+    PENDING = 0
+    STORED = 1
+    FAILED = 2
+    IN_DOUBT = 3  # it may be stored, elsewhere or later
 
-from penstock.kernel._codec cimport Trace, buf_free, buf_init, buf_reserve, buf_t, i64, u32, u64, u8
+cdef struct membatch_t:
+    i64 base_offset
+    u64 base_id
+    i64 timestamp_ns
+    u32 count
+    bint fitted  # its buffers have no room to grow
+    buf_t lengths
+    buf_t bodies
+    buf_t trailer
 
-from penstock import limits
 
 cdef enum:
     POOL_COUNT_MAX = 64
@@ -39,6 +68,19 @@ cdef bint buf_fit(buf_t* buf, const buf_t* source) noexcept:
     return True
 
 
+cdef inline void view_batch(const membatch_t* batch, view_t* out) noexcept:
+    out.base_offset = batch.base_offset
+    out.base_id = batch.base_id
+    out.timestamp_ns = batch.timestamp_ns
+    out.count = batch.count
+    out.bodies_length = <u32>batch.bodies.length
+    out.lengths = batch.lengths.data
+    out.bodies = batch.bodies.data
+    out.trailer, out.trailer_length = NULL, 0
+    if batch.trailer.length >= 8:  # less is padding
+        out.trailer, out.trailer_length = batch.trailer.data, batch.trailer.length
+
+
 cdef void free_batch(membatch_t* batch) noexcept:
     buf_free(&batch.lengths)
     buf_free(&batch.bodies)
@@ -47,6 +89,32 @@ cdef void free_batch(membatch_t* batch) noexcept:
 
 
 cdef class Hub:
+    cdef list dirty_tails, handed, settled, unstalled, pumps, ready
+    cdef list outputs, interests, journals, active, shorts, searches, detached
+    cdef list events
+    cdef Trace trace
+    cdef dict routes  # topic -> Route
+    cdef i64 mono_ns, wall_ns
+    cdef i64 polled_ns  # mono: when the turn began to read
+    cdef i64 wall_ahead_ns  # of the wall clock, before mono
+    cdef i64 message_bytes_max, body_bytes_max, rdy_count_max
+    cdef i64 line_bytes_max, batch_bytes_max, output_bytes_max, input_bytes_max
+    cdef buf_t receive  # one recv lands here; a connection's remainder is put in front
+    cdef buf_t scratch  # frames on their way to one socket
+    cdef buf_t pieces, keys  # of one PUB_EXT or MPUB_EXT (extended.pxi)
+    cdef list spare_labels
+    cdef membatch_t** pool
+    cdef u32 pool_count
+    cdef i64 held_bytes_max, held_bytes  # input of all connections, but for what is small
+    cdef i64 held_small_bytes
+    cdef size_t memory_bytes, memory_bytes_max  # committed batches of all tails together
+    cdef size_t recent_bytes_max  # of one tail, kept though no window waits for it
+    cdef u64 sent_count, sent_before  # messages: now, and before the last round
+    cdef u64 round  # of deliveries to connections with several windows
+    cdef u32 shared_count  # such connections
+    cdef u32 window_number  # of the newest window
+    cdef u64 seed  # of what is drawn for sampled consumers
+
     def __cinit__(self):
         self.dirty_tails, self.settled, self.pumps, self.ready = [], [], [], []
         self.outputs, self.interests, self.journals, self.active = [], [], [], []
@@ -142,12 +210,21 @@ cdef class Hub:
         return small
 
 
-# The newest committed batches of one partition.
+# The newest committed batches of one partition: a ring, oldest first, bounded in bytes.
 
 # The collector does not clear it: a tail and its owner refer to each other, and `hub` would be gone
 # before the batches can be given back to it.
 @cython.no_gc_clear
 cdef class Memory(Named):
+    cdef Hub hub
+    cdef readonly bytes topic
+    cdef readonly i64 committed_end
+    cdef bint _handing  # its windows get what is committed
+    cdef membatch_t** ring
+    cdef u32 ring_head, ring_count, ring_capacity
+    cdef size_t memory_bytes, memory_bytes_max
+    cdef i64 trailer_end  # of the newest batch in memory that has a trailer
+
     def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max,
                   int partition):
         self.hub = hub
@@ -230,7 +307,6 @@ cdef class Memory(Named):
         """The batch in memory that holds `offset`, by binary search over the ring."""
         cdef u32 low = 0, high = self.ring_count, middle
         cdef u32 mask = self.ring_capacity - 1
-        cdef membatch_t* batch
         if high == 0 or offset >= self.committed_end:
             return False
         if offset < self.ring[self.ring_head & mask].base_offset:
@@ -241,17 +317,7 @@ cdef class Memory(Named):
                 low = middle
             else:
                 high = middle
-        batch = self.ring[(self.ring_head + low) & mask]
-        out.base_offset = batch.base_offset
-        out.base_id = batch.base_id
-        out.timestamp_ns = batch.timestamp_ns
-        out.count = batch.count
-        out.bodies_length = <u32>batch.bodies.length
-        out.lengths = batch.lengths.data
-        out.bodies = batch.bodies.data
-        out.trailer, out.trailer_length = NULL, 0
-        if batch.trailer.length >= 8:  # less is padding
-            out.trailer, out.trailer_length = batch.trailer.data, batch.trailer.length
+        view_batch(self.ring[(self.ring_head + low) & mask], out)
         return True
 
     cdef int validate_memory(self) except -1:
@@ -270,9 +336,16 @@ cdef class Memory(Named):
         return 0
 
 
-# Sealed batches of one tail, in order.
+# Sealed batches of one tail, in order: the queue between its committed and its written end.
+#
+# An entry is what is known of a batch until it is committed or has failed. The queue is a list, as
+# it is short and changes once a batch.
 
 cdef class Sealed:
+    cdef membatch_t* batch  # owned; NULL once it is committed or has failed
+    cdef u64 serial  # of the open batch that it was; entries of connections name it. 0: of none
+    cdef list waiters, publishers
+
     def __dealloc__(self):
         if self.batch != NULL:
             free_batch(self.batch)

@@ -6,12 +6,6 @@
 # finds. So are those in memory that have an id of their own, for what they are a copy of may come
 # before them, and those for which there is no room (`Beyond`).
 
-from penstock.kernel._codec cimport (
-    SECTION_DUE, i64, id_at_c, load_u32, section_next, section_t, section_value, u32, u64,
-)
-from penstock.kernel.window cimport (
-    WAITING, Beyond, Block, Hub, Tail, Trailer, Window, special_t, stray_t, view_t,
-)
 
 cdef Trailer trailer_ahead(Window window, view_t* view):
     """Of the batch that the cursor is in; None: it has none."""

@@ -1,10 +1,5 @@
 # The numbers of `types.py`: events, and what they say.
 
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
-
-from penstock.kernel._codec cimport Named, buf_append, buf_free, buf_init, buf_t, i64, u32, u64, u8
-from penstock.kernel.window cimport DONE, TAG_BYTES_MAX, Hub, Sieve, Window, consumer_t
 
 cdef enum:  # Verb
     PUB = 1
@@ -21,7 +16,9 @@ cdef enum:  # Event
     REFUSED = 6
     PUB_FAILED = 7
     FIN_FAILED = 8
+    NEED = 9
     BAD_MAGIC = 10
+    CLOSED = 11
     CUT = 12
     TRACED = 13
     SPREAD_REFUSED = 14
@@ -62,15 +59,6 @@ cdef enum:
     STATE_BODY = 2
     STATE_DRAINING = 3
     STATE_GONE = 4
-
-
-cdef enum:
-    CLOSED = 11  # Event
-
-
-cdef inline void store_be32(u8* p, u32 value) noexcept:
-    p[0], p[1] = (value >> 24) & 255, (value >> 16) & 255
-    p[2], p[3] = (value >> 8) & 255, value & 255
 
 
 cdef class Peer(Named):
@@ -326,8 +314,8 @@ cdef class Peer(Named):
     cdef int send_frame(self, int frame_type, const u8* data, size_t size) except -1:
         cdef u8 head[8]
         cdef u32 length = <u32>(size + 4)
-        store_be32(head, length)
-        store_be32(head + 4, frame_type)
+        put_be32(head, length)
+        put_be32(head + 4, frame_type)
         buf_append(&self.output, head, 8)
         buf_append(&self.output, data, size)
         return self.mark_output()

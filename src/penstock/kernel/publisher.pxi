@@ -5,12 +5,6 @@
 # an entry is needed only for a batch that no unanswered publish waits for yet. A publish into
 # several batches has entries with a count of 0 for all but the last.
 
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
-
-from penstock.kernel._codec cimport buf_reserve, i64, u32, u64, u8
-from penstock.kernel.window cimport Hub, Tail
 
 cdef enum:
     OWED_MAX = 64  # a power of 2
@@ -170,9 +164,6 @@ cdef class Owing(Peer):
 
 cdef enum:
     MORE = -1  # not enough bytes yet
-
-cdef inline u32 be32(const u8* p) noexcept:
-    return (<u32>p[0] << 24) | (<u32>p[1] << 16) | (<u32>p[2] << 8) | p[3]
 
 
 cdef enum:

@@ -1,14 +1,23 @@
 # Which ids the offsets of a window's ring have.
+#
+# One run for each piece of a batch delivered in order: (first id, first offset, count). Ids and
+# offsets both rise along a log, so the runs are sorted by both; a FIN finds its offset by
+# arithmetic in the run that the last one fell into, or by binary search. Runs are dropped from the
+# front as `low` passes them.
 
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memmove
+cdef struct run_t:
+    u64 first_id
+    i64 first_offset
+    u32 count
 
-from penstock.kernel._codec cimport buf_t, i64, id_at_c, id_index_c, u32, u64
 
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
 cdef class Runs:
+    cdef run_t* runs
+    cdef u32 head, count, capacity, hint
+
     def __dealloc__(self):
         free(self.runs)
 
@@ -96,7 +105,14 @@ cdef class Runs:
         return id_at_c(run.first_id, offset - run.first_offset)
 
 
-# Ranges ahead of a cursor.
+# Ranges ahead of a cursor that it steps over, sorted and apart from each other.
+#
+# They are added at any place, mostly at the end, and taken from the front: both cost no more with
+# many of them, because delayed messages behind a backlog are a range each.
+
+cdef struct range_t:
+    i64 start
+    i64 end
 
 cdef enum:
     CAPACITY_MIN = 8
@@ -104,6 +120,11 @@ cdef enum:
 
 
 cdef class Skips:
+    cdef range_t* ranges
+    cdef u32 first, count, capacity  # what lies before `first` is taken
+    cdef readonly i64 start  # of the first range, or a number that no offset reaches
+    cdef readonly i64 total  # offsets
+
     def __cinit__(self):
         self.start = NEVER
 
@@ -221,9 +242,20 @@ cdef class Skips:
         return 0
 
 
-# Delayed messages that are only counted.
+# Delayed messages that are counted and are not among the strays.
+#
+# A stray costs memory, so a channel has a bounded number of them before its cursor comes by. The
+# delayed messages beyond that bound stay in the log. They are found by passes over it, and a pass
+# counts those that are due after its own time. So whether one is in the count follows from its
+# offset and due time alone, and nothing is kept for it: `met` takes out the one at the cursor, and
+# a later pass, which finds some of them due and parks others, leaves the count right at every step.
 
 cdef class Beyond:
+    cdef i64 start, end, at  # passes went over [start, end), the last one up to `at`
+    cdef i64 count
+    cdef i64 pass_ns, before_ns  # the time of the last pass, and of the one before
+    cdef i64 due_ns  # when the first one that the last pass counted is due
+
     def __cinit__(self):
         self.clear(0, 0)
 

@@ -1,113 +1,35 @@
-# How long messages took.
-
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memmove, memset
-
-from penstock.kernel._codec cimport (
-    DISCONNECTED, EMPTIED, FINISHED, Named, Trace, i64, id_at_c, in_sample, u32, u64,
-)
-
-cdef extern from *:
-    """
-    static inline int ps_top_bit(unsigned long long value) { return 63 - __builtin_clzll(value); }
-    """
-    int top_bit "ps_top_bit"(unsigned long long value) noexcept nogil
+# The state of one channel in one partition, and the ring of what is in flight for the first time.
+#
+# window.pxi tells what the parts of the state are. Here are its consumers, the ring, the lists of
+# the hub that the window stands on, and the trace of its messages; cursor.pxi has the moves.
 
 cdef enum:
-    LOWEST_BITS = 10  # below 2 ** 10 ns all is one bucket
-    STEP_BITS = 5
+    RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
 
+cdef struct consumer_t:
+    u32 serial
+    bint closing
+    bint eof  # it has ended its stream: what it got now would only time out
+    bint blocked  # socket full, or output on hold beyond its bound
+    bint enveloped  # gets partitions, headers and keys (framing.pxi)
+    bint extended  # gets headers
+    bint detailed  # gets positions
+    u32 tag_bytes  # 0: no tag
+    u8 tag[TAG_BYTES_MAX]
+    int sample_rate
+    int locality  # Locality of types.py
+    u32 window_count  # that share its RDY
+    i64 rdy
+    i64 in_flight  # in all of them
+    i64 timeout_ns
+    i64 message_count
+    i64 finish_count
+    i64 requeue_count
 
-cdef u32 bucket_of(i64 latency_ns) noexcept:
-    cdef int bits
-    if latency_ns < 1 << LOWEST_BITS:
-        return 0
-    bits = top_bit(<u64>latency_ns)
-    return min(
-        <u32>(((bits - LOWEST_BITS) << STEP_BITS) + 1
-              + ((latency_ns >> (bits - STEP_BITS)) & ((1 << STEP_BITS) - 1))),
-        <u32>BUCKETS - 1,
-    )
-
-
-cdef class Latencies:
-    def __dealloc__(self):
-        free(self.runs)
-
-    cdef int delivered(self, i64 offset, i64 count, i64 timestamp_ns) except -1:
-        cdef delivered_t* last
-        cdef delivered_t* grown
-        cdef u32 capacity
-        if self.count > self.head:
-            last = &self.runs[self.count - 1]
-            if last.end == offset and last.timestamp_ns == timestamp_ns:
-                last.end += count
-                return 0
-        if self.count == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else 16
-            grown = <delivered_t*>realloc(self.runs, capacity * sizeof(delivered_t))
-            if grown == NULL:
-                raise MemoryError("no memory for what was delivered")
-            self.runs, self.capacity = grown, capacity
-        last = &self.runs[self.count]
-        last.start, last.end, last.timestamp_ns = offset, offset + count, timestamp_ns
-        self.count += 1
-        return 0
-
-    cdef u32 find(self, i64 offset) noexcept:
-        """The first run that ends above `offset`."""
-        cdef u32 low = self.head, high = self.count, middle
-        while low < high:
-            middle = (low + high) >> 1
-            if self.runs[middle].end <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    cdef i64 timestamp_of(self, i64 offset) noexcept:
-        """0 when it was not noted."""
-        cdef u32 at = self.find(offset)
-        if at < self.count and self.runs[at].start <= offset:
-            return self.runs[at].timestamp_ns
-        return 0
-
-    cdef void finished(self, i64 start, i64 end, i64 wall_ns) noexcept:
-        cdef u32 at = self.find(start)
-        cdef i64 first, last
-        while at < self.count and self.runs[at].start < end:
-            first, last = max(start, self.runs[at].start), min(end, self.runs[at].end)
-            self.note(wall_ns - self.runs[at].timestamp_ns, <u64>(last - first))
-            at += 1
-
-    cdef void note(self, i64 latency_ns, u64 count) noexcept:
-        self.counts[bucket_of(latency_ns)] += count
-
-    cdef void trim(self, i64 low) noexcept:
-        """What is wholly below `low` is done with."""
-        while self.head < self.count and self.runs[self.head].end <= low:
-            self.head += 1
-        if self.head == self.count:
-            self.head = self.count = 0
-        elif self.head > 64 and self.head * 2 > self.count:
-            self.count -= self.head
-            memmove(self.runs, self.runs + self.head, self.count * sizeof(delivered_t))
-            self.head = 0
-
-    cdef void clear(self) noexcept:
-        self.head = self.count = 0
-
-    cdef dict take(self):
-        cdef dict taken = {}
-        cdef u32 i
-        for i in range(BUCKETS):
-            if self.counts[i]:
-                taken[i] = self.counts[i]
-        memset(self.counts, 0, sizeof(self.counts))
-        return taken
-
-
-# What is in flight for the first time, and with whom.
+cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
+    i64 base_offset
+    u32 index
+    u32 position
 
 cdef enum:
     RING_SPAN_MIN = 64
@@ -119,10 +41,71 @@ cdef enum:  # Locality
     REGION = 2
     ZONE = 3
 
-cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
-
 
 cdef class Ring(Named):
+    cdef Hub hub
+    cdef readonly Tail tail
+    cdef public object owner
+    cdef bint _paused
+    cdef public bint skips_tests
+    cdef readonly i64 low, next
+    cdef public i64 count_base  # what of the tail's handed_end does not count as given to it
+    cdef public i64 touch_max_ns
+    cdef readonly i64 timeout_count, requeue_count, finish_count, expired_count
+    cdef int _attempts_max
+    cdef public int auto_ack_attempts  # 0: off
+    cdef public i64 auto_ack_age_ns
+    cdef readonly i64 auto_ack_count
+    cdef i64 allowance_left  # bytes of frames
+    cdef i64 outdated_end  # below it nothing is sent any more
+    # ring
+    cdef u32* owners
+    cdef i64* deadlines
+    cdef u64* ring_keys  # hashes, 0: no key; NULL: there is no order
+    cdef u32 ring_capacity
+    cdef i64 ring_in_flight
+    cdef i64 ring_deadline_ns  # lower bound, 0: none
+    cdef Runs runs
+    cdef Strays strays
+    cdef Latencies latencies  # None: not measured
+    # skips, redo
+    cdef Skips skips
+    # delayed messages ahead (parking.pxi)
+    cdef i64 parked_end  # those below it are parked, but for what is to be searched
+    cdef public i64 parked_max
+    cdef i64 search_from  # from here to `search_end` the log is to be searched
+    cdef readonly i64 search_end
+    cdef Beyond beyond
+    cdef i64 redo_end
+    # reading
+    cdef Block forward, stray_block
+    cdef bint forward_needed, stray_needed
+    cdef place_t forward_place, stray_place
+    cdef Trailer forward_trailer, stray_trailer  # None: no batch with a trailer was met yet
+    # consumers
+    cdef list conns  # Conn; delivery.pxi knows the type
+    cdef consumer_t** consumer_table
+    cdef Tags tags  # None: no consumer has a tag
+    cdef u32 consumer_count, consumer_capacity
+    cdef u32 turn  # rotates the first consumer
+    cdef bint prefers  # a consumer is nearer than others may be
+    cdef i64 delivered[4]  # messages, by Locality
+    cdef bint stray_turn
+    cdef i64 refill_ns  # mono: then small refills go out too; 0: none is put off
+    # trace
+    cdef u64 _trace_below
+    cdef dict traced_ids  # of messages that have one and are not done; None: no such message
+    cdef bint tracing  # is any message traced?
+    cdef u32 client_hint
+    # journal
+    cdef range_t* fins
+    cdef u32 fin_count, fin_capacity
+    cdef bint cursor_changed, reset_pending
+    # lists of the hub
+    cdef bint pump_listed, journal_listed, active_listed, short_listed, search_listed
+    cdef bint forgotten
+    cdef u32 number  # in the order in which they were made
+
     def __cinit__(self, Hub hub not None, Tail tail not None, i64 start):
         self.hub, self.tail = hub, tail
         hub.window_number += 1

@@ -15,10 +15,6 @@
 # A key decides on the partition of its messages, for good: by its hash, modulo a number that is
 # fixed when the topic is made, however many partitions it gets later.
 
-from penstock.kernel._codec cimport i64, murmur3_32_c, u32, u64, u8
-from penstock.kernel.window cimport Tail
-
-from penstock import limits
 
 cdef enum:
     ANY_PARTITION = -1  # none is named, or -1

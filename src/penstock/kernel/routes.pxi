@@ -1,7 +1,5 @@
 # The topics of an engine: their tails and routes.
 
-from penstock.kernel._codec cimport i64, u8, u32
-from penstock.kernel.window cimport Tail
 
 cdef class Routes(Poller):
     def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max,

@@ -1,14 +1,28 @@
-# What the trailer of a batch says of its messages.
+# What the trailer of a batch says of its messages, for a reader that goes along the batch.
+#
+# `batch.pxi` walks and checks a trailer, which takes as long as the trailer is. A reader does so
+# once for a batch. Then each section is a *spot*: where its table stands, and how far in it the
+# reader has come, so that going on to the next message costs a comparison for each section. Going
+# back begins at the front.
+#
+# Positions count from the trailer's beginning, not from an address: a batch is read on from
+# wherever it is by then.
 
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdlib cimport free, realloc
+cdef struct special_t:
+    bint own_id
+    u64 id
+    u64 trace_id
+    i64 timestamp_ns
+    i64 due_ns
+    i64 attempts
 
-from penstock.kernel._codec cimport (
-    SECTION_ATTEMPTS, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP,
-    SECTION_TRACE, batch_header_t, batch_parts_c, header_bytes_c, i64, id_at_c, load_u32, load_u64,
-    parts_t, section_next, section_t, short_header_t, u32, u64, u8,
-)
+cdef struct spot_t:
+    u32 type
+    u32 entries
+    size_t indexes, values, blob
+    u32 at  # the entry that the reader has come to
+    size_t position  # of its value in the blob
+
 
 cdef enum:
     SPOTS_MIN = 4
@@ -38,6 +52,13 @@ cdef void note_special(special_t* out, u32 type, i64 value) noexcept:
 
 
 cdef class Trailer:
+    cdef i64 base_offset  # of the batch; -1: of none yet
+    cdef const u8* data
+    cdef u32 count  # of messages
+    cdef spot_t* spots
+    cdef u32 spot_count, spot_capacity
+
+
     def __cinit__(self):
         self.base_offset = -1
 
@@ -94,6 +115,7 @@ cdef class Trailer:
         return spot.at < spot.entries and load_u32(indexes + 4 * <size_t>spot.at) == index
 
     cdef u32 special_from(self, u32 index) noexcept:
+        """The first message from `index` on that is not sent just as if there were no trailer."""
         cdef u32 i, found = self.count
         cdef spot_t* spot
         for i in range(self.spot_count):
@@ -116,6 +138,7 @@ cdef class Trailer:
                              <i64>load_u64(self.data + spot.values + 8 * <size_t>spot.at))
 
     cdef const u8* bytes_of(self, u32 type, u32 index, u32* size) noexcept:
+        """A value of bytes; NULL: the message has none."""
         cdef u32 i
         cdef spot_t* spot
         cdef const u8* found = NULL
@@ -127,6 +150,7 @@ cdef class Trailer:
         return found
 
     cdef u64 stored_bytes(self, u32 index) noexcept:
+        """What all sections together hold for a message."""
         cdef u32 i
         cdef u64 total = 0
         cdef spot_t* spot
@@ -142,12 +166,23 @@ cdef class Trailer:
         return total
 
 
-# A run of whole sound batches read from a file.
+# A run of whole sound batches read from a file, looked at like a tail's memory.
+#
+# The caller has checked every crc. The Python buffer is kept, not copied, until the block is
+# replaced.
 
 # Not for the collector of cycles: it would drop the buffer's owner, and never release the buffer.
 # What a block holds (bytes or a view of them, and a list of numbers) leads nowhere else.
 @cython.no_gc
 cdef class Block:
+    cdef object keeper
+    cdef const u8* data
+    cdef size_t size
+    cdef Py_buffer buffer
+    cdef bint held
+    cdef list starts  # positions of the batches
+    cdef i64 first_offset, end_offset
+
     """Whole sound batches read from a file; keeps the Python buffer alive."""
 
     def __cinit__(self, object keeper):
@@ -201,16 +236,5 @@ cdef class Block:
         batch_parts_c(self.data + at, &parts)
         if offset >= header.base_offset + header.count:
             return False
-        out.base_offset = header.base_offset
-        out.base_id = header.base_id
-        out.timestamp_ns = header.timestamp_ns
-        out.count = header.count
-        out.bodies_length = header.bodies_length
-        out.lengths = parts.lengths
-        out.bodies = parts.bodies
-        out.trailer = NULL
-        out.trailer_length = 0
-        if header.flags & 1:
-            out.trailer = out.bodies + header.bodies_length
-            out.trailer_length = self.data + at + header.length - out.trailer
+        view_parts(&parts, out)
         return True

@@ -1,11 +1,12 @@
-# Entries of the channel journal.
+# Entries of the channel journal (docs/formats.md), 32 bytes each.
 
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+cdef enum:
+    ENTRY_CURSOR = 1
+    ENTRY_FINISHED = 2
+    ENTRY_STRAY = 3
+    ENTRY_GONE = 4
+    ENTRY_RESET = 5
 
-from penstock.kernel._codec cimport (
-    buf_append, buf_compact, buf_free, buf_init, buf_t, buf_take, i64, u16, u32, u64, u8,
-)
 
 cdef packed struct entry_t:
     u8 kind
@@ -26,7 +27,59 @@ cdef int add_entry(buf_t* out, int kind, int state, int attempts, i64 a, i64 b,
     return buf_append(out, &entry, sizeof(entry_t))
 
 
-# Messages that left the window's common path.
+# Messages that left the window's common path, in a table by id.
+#
+#     state      in the table with        and also in
+#     WAITING    attempts so far          `waiting`, a queue of ids, first in first out
+#     DELAYED    due time, wall clock     `delays`, a heap of (due time, id)
+#     IN_FLIGHT  owner, deadline, mono    -
+#     EXHAUSTED  attempts so far          `exhausted`, a queue of ids, until it is taken
+#     BEHIND     attempts so far          the row of its key (keyorder.pxi)
+#
+# Queue and heap hold ids and are checked against the table when something is taken out of them, so
+# leaving a state costs nothing there. The table is open addressing; a removed stray keeps its id as
+# a tombstone until the table is made anew. Every change but that between waiting, behind and
+# exhausted, which the journal does not tell apart, is noted as a journal entry in `notes`.
+#
+# Where there is an order, each slot of the table has a link beside it, at the same place.
+
+cdef enum:
+    WAITING = 1
+    DELAYED = 2
+    IN_FLIGHT = 3
+    EXHAUSTED = 5
+    BEHIND = 6
+
+cdef enum:  # Cause
+    ENDED_TIMED_OUT = 1
+    ENDED_REQUEUED = 2
+    ENDED_DISCONNECTED = 3
+
+cdef struct stray_t:
+    u64 id  # 0: a slot never used
+    i64 offset
+    i64 deadline_ns  # in flight: mono; delayed: wall
+    i64 delivered_ns
+    i64 timestamp_ns  # of the message, when it is known
+    u32 owner
+    u32 turn  # of its latest place in a queue; older places are outlived
+    u16 attempts
+    u8 state  # 0: removed
+    u8 cause  # of the end of its last attempt; 0: unknown
+
+cdef struct link_t:
+    u64 key  # hash; 0: it has none, or it is not known
+    u64 before, after  # ids of its neighbours in the row of the key
+    bint holds  # no other message of the key is sent
+    bint unknown  # its key stands in the log, and was not looked up
+
+cdef struct turn_t:
+    u64 id
+    u64 turn
+
+cdef struct delay_t:
+    i64 due_ns
+    u64 id
 
 cdef enum:
     TABLE_MIN = 16
@@ -50,6 +103,19 @@ cdef int write_stray(buf_t* out, stray_t* stray) except -1:
 
 
 cdef class Strays:
+    cdef stray_t* table
+    cdef link_t* links  # NULL: there is no order
+    cdef bint linked
+    cdef u32 capacity, count, used
+    cdef i64 waiting_count, delayed_count, flying_count, exhausted_count, behind_count
+    cdef i64 deadline_ns  # lower bound over those in flight, 0: none
+    cdef buf_t waiting  # turn_t
+    cdef buf_t exhausted  # turn_t
+    cdef u32 turns
+    cdef delay_t* delays
+    cdef u32 delay_count, delay_capacity
+    cdef buf_t notes
+
     def __cinit__(self):
         buf_init(&self.waiting)
         buf_init(&self.exhausted)

@@ -1,17 +1,11 @@
 # The writing end of one partition in memory.
+#
+# A batch in memory is a `membatch_t`: its lengths, its bodies and (rarely) its trailer in three
+# buffers, just as they go to disk behind the header. The tail holds the open batch, a short row of
+# sealed batches (`Sealed`) and the newest committed ones (`Memory`).
+#
+#     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets)
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.string cimport memcpy, memset
-
-from penstock.kernel._codec cimport (
-    BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, SECTION_DUE,
-    SHORT_HEADER_BYTES, SHORT_MAGIC, Lent, batch_fits_c, batch_header_t, batch_parts_c, batch_t,
-    batch_trailer_c, buf_append, buf_reserve, crc32c_update, i64, id_above_c, id_at_c, lent_by,
-    parts_t, short_header_t, span_of, u16, u32, u64, u8,
-)
-
-from penstock import limits
-from penstock.kernel._codec import check_batch
 
 cdef extern from "sys/uio.h" nogil:
     struct iovec:
@@ -25,43 +19,19 @@ cdef enum:
     ANY_SIZE = 0x7fffffff
 
 
-cdef void short_head(short_header_t* header, membatch_t* batch, u16 unsynced,
-                     u16 leader_epoch) noexcept:
-    cdef u32 crc
-    header.magic = SHORT_MAGIC
-    header.body_length = <u32>batch.bodies.length
-    header.leader_epoch = leader_epoch
-    header.unsynced = unsynced
-    header.base_offset = batch.base_offset
-    header.base_id = batch.base_id
-    header.timestamp_ns = batch.timestamp_ns
-    crc = crc32c_update(0, <u8*>header + BATCH_CRC_FROM, SHORT_HEADER_BYTES - BATCH_CRC_FROM)
-    crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
-    header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
-
-
-cdef void long_head(head_t* head, membatch_t* batch, i64 synced_end, u32 leader_epoch,
-                    bint has_trailer) noexcept:
-    cdef batch_header_t* header = &head.header.full
-    cdef u32 crc
-    memset(header, 0, HEADER_BYTES)
-    header.magic = BATCH_MAGIC
-    header.length = <u32>head.total
-    header.flags = BATCH_FLAG_TRAILER if has_trailer else 0
-    header.base_offset = batch.base_offset
-    header.base_id = batch.base_id
-    header.timestamp_ns = batch.timestamp_ns
-    header.synced_end = synced_end
-    header.leader_epoch = leader_epoch
-    header.count = batch.count
-    header.bodies_length = <u32>batch.bodies.length
-    crc = crc32c_update(0, <u8*>header + BATCH_CRC_FROM, HEADER_BYTES - BATCH_CRC_FROM)
-    crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
-    crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
-    header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
-
-
+# Where a log ends: what the next batch of it gets, and how far it may be written at once.
 cdef class LogEnd:
+    cdef object _file  # a `log.disk.File`
+    cdef int fd  # its descriptor
+    cdef public i64 position, prepared  # in that file: its end, and that of its prepared part
+    cdef public i64 last_position  # of the newest batch
+    cdef public i64 index_position  # a batch from here on is one for the index
+    cdef public i64 age_end_ns  # a batch of a later time is one for the next segment
+    cdef public i64 synced_end
+    cdef public i64 last_timestamp_ns
+    cdef public u64 last_id
+    cdef public u32 node_id, epoch
+
     @property
     def file(self):
         return self._file
@@ -72,6 +42,33 @@ cdef class LogEnd:
 
 
 cdef class Tail(Memory):
+    cdef readonly int partition
+    cdef public object owner
+    cdef public bint refusing
+    cdef public i64 append_end_max  # no publish may end above it; 0: no bound
+    cdef public bint traceable  # messages with trace ids are traced
+    cdef public u64 trace_below  # and so is this sample of the others (`Trace`)
+    cdef object open_publisher  # who sent the newest message
+    cdef list open_publishers  # (index, connection or None); None: not noted
+    cdef membatch_t* open_batch
+    cdef Labels labels  # of the open batch; None while no message has any
+    cdef list open_waiters
+    cdef list open_stalled  # connections that wait for room in the open batch
+    cdef public i64 waiting_bytes  # of publishes that wait for room in it
+    cdef public i64 waiting_bytes_max  # 0: no bound
+    cdef i64 stalled_bytes  # of the waiting ones, of those connections
+    cdef list sealed  # of Sealed, from committed_end to written_end
+    cdef Py_ssize_t sealed_room  # `sealed_max`
+    cdef readonly u64 open_serial  # number of the open batch; entries of connections name it
+    cdef readonly i64 written_end
+    cdef public i64 handed_end  # set by the broker once, before the first window (a restart)
+    cdef readonly i64 message_count, message_bytes
+    cdef list windows
+    cdef bint listed  # in the engine's list of dirty tails
+    cdef bint handed_listed
+    cdef bint forgotten  # its topic is gone: connections must look it up anew
+
+
     def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max,
                   int partition):
         self.partition = self.trace_partition = partition
@@ -164,16 +161,6 @@ cdef class Tail(Memory):
         self.open_publishers.append((self.open_batch.count if self.open_batch != NULL else 0, conn))
         return 0
 
-    cdef int trace_published(self, membatch_t* batch, list publishers) except -1:
-        cdef batch_t published
-        published.base_offset, published.base_id = batch.base_offset, batch.base_id
-        published.timestamp_ns, published.count = batch.timestamp_ns, batch.count
-        published.trailer, published.trailer_length = NULL, 0
-        if batch.trailer.length >= 8:
-            published.trailer = batch.trailer.data
-            published.trailer_length = batch.trailer.length
-        return self.hub.trace.note_published(&published, self.trace_below, self, publishers)
-
     def append(self, body, i64 due_ns=0, sections=None, by=None):
         cdef Lent lent = lent_by(body)
         if lent.size == 0:
@@ -255,7 +242,7 @@ cdef class Tail(Memory):
             return 0
         if pack == PACK_FRAMED:
             for i in range(count):
-                end = position + 4 + <size_t>signed_be32(data + position)
+                end = position + 4 + <size_t><int>be32(data + position)
                 self.append_one(data + position + 4, <u32>(end - position - 4), due_ns)
                 position = end
             return count
@@ -411,18 +398,13 @@ cdef class Tail(Memory):
     def note_stored(self, data):
         cdef Lent lent = lent_by(data)
         cdef parts_t parts
-        cdef batch_header_t* header = &parts.header
-        cdef batch_t published
+        cdef view_t published
         if not self.traceable:
             return
         if lent.size == 0 or not batch_fits_c(lent.data, lent.size):
             raise ValueError("this is no whole batch")
         batch_parts_c(lent.data, &parts)
-        published.base_offset, published.base_id = <i64>header.base_offset, header.base_id
-        published.timestamp_ns, published.count = <i64>header.timestamp_ns, header.count
-        published.trailer = batch_trailer_c(&parts, &published.trailer_length)
-        if not published.trailer_length:
-            published.trailer = NULL
+        view_parts(&parts, &published)
         self.hub.trace.note_published(&published, self.trace_below, self, None)
 
     cdef list buffers(self, membatch_t* batch, head_t* head):
@@ -478,12 +460,14 @@ cdef class Tail(Memory):
     cdef int commit_oldest(self) except -1:
         cdef Sealed sealed = self.sealed[0]
         cdef membatch_t* batch
+        cdef view_t published
         self.grow_ring()  # before anything changes: there may be no memory
         batch = sealed.take()
         del self.sealed[0]
         self.committed_end += batch.count
         if self.traceable and (self.trace_below or batch.trailer.length >= 8):
-            self.trace_published(batch, sealed.publishers)
+            view_batch(batch, &published)
+            self.hub.trace.note_published(&published, self.trace_below, self, sealed.publishers)
         self.keep(batch)
         self.hub.settled.append((self, sealed.serial, STORED, sealed.waiters))
         return 0
@@ -520,6 +504,7 @@ cdef class Tail(Memory):
             self.unstall()
 
     cdef bint stall(self, object conn, i64 length) except -1:
+        """The connection waits for room, with a publish of this length. False: too many do."""
         cdef i64 waiting = self.waiting_bytes
         if waiting and 0 < self.waiting_bytes_max < waiting + length:
             return False

@@ -1,19 +1,41 @@
-# Events about traced messages.
+# What happens to messages that are traced, as events of fixed size in one buffer.
+#
+# An event is laid out here as it will lie in a message of the topic `_trace` (docs/formats.md).
+# Topics, channels and clients stand in it as numbers: an object gets its number with its first
+# event in a chunk, and the chunk is handed out with the list of its objects, to whom Python gives
+# names.
+#
+# A message is traced when its id is in the sample, the same one for all that happens to it; or when
+# it has a trace id. `hash(id) < below` is the sample; `below` 0 is none, and the highest is all.
+#
+# What happens to one message after the other, at one time, is one record: a run. At full load
+# nearly all is, so a traced message costs a few comparisons and no bytes.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdlib cimport calloc, free
+cdef enum:  # TraceKind of types.py
+    PUBLISHED = 1
+    SENT = 2
+    FINISHED = 3
+    REQUEUED = 4
+    TIMED_OUT = 5
+    TOUCHED = 6
+    DELAYED_ = 7
+    RELEASED = 8
+    DEAD_LETTERED = 9
+    SKIPPED = 10
+    FILTERED = 11
+    DISCONNECTED = 12
+    EMPTIED = 13
 
-from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 
-cdef u32 RECORDS_MAX = TRACE_CHUNK_RECORDS
-cdef u32 EVENTS_MAX = TRACE_CHUNK_EVENTS
-cdef u64 ALL = 0xFFFFFFFFFFFFFFFF
+cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
+cdef u32 CHUNK_RECORDS = limits.TRACE_CHUNK_RECORDS
+cdef u32 CHUNK_EVENTS = limits.TRACE_CHUNK_EVENTS
 cdef i64 COUNT_MAX = 0xFFFFFFFF
 cdef u32 ANY_INDEX = 0xFFFFFFFF  # above all that a batch has
 
 
 cdef bint in_sample(u64 id, u64 below) noexcept:
-    return below == ALL or mix(id) < below
+    return below == TRACE_ALL or mix(id) < below
 
 
 cdef bint is_named(u16 number, Named named, u32 chunk) noexcept:
@@ -23,7 +45,23 @@ cdef bint is_named(u16 number, Named named, u32 chunk) noexcept:
     return named.trace_chunk == chunk and named.trace_number == number
 
 
+cdef class Named:
+    cdef u32 trace_chunk
+    cdef u16 trace_number
+    cdef u16 trace_partition  # of a tail; 0 for all others
+
+
 cdef class Trace:
+    cdef event_t* events
+    cdef u32 count  # of records
+    cdef u32 told  # events that they stand for
+    cdef u32 chunk  # number of the open one; 0 is none
+    cdef u64 next_id  # that goes on with the last record; 0: nothing does
+    cdef i64 next_offset
+    cdef u32 grower  # the consumer whose next FIN may be one more of the last record; 0: nobody's
+    cdef list names
+    cdef list chunks
+
     def __cinit__(self):
         self.names, self.chunks = [], []
         self.chunk = 1
@@ -39,6 +77,7 @@ cdef class Trace:
 
     cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
                   u64 trace_id, Named topic, Named channel, Named client) except -1:
+        """Of `count` messages in a row, each with the id after the one before."""
         cdef event_t* event
         cdef u32 some
         if id == self.next_id and id and offset == self.next_offset:
@@ -49,7 +88,7 @@ cdef class Trace:
                 and is_named(event.channel, channel, self.chunk)
                 and is_named(event.client, client, self.chunk)
                 and is_named(event.topic, topic, self.chunk)
-                and self.told + count <= EVENTS_MAX
+                and self.told + count <= CHUNK_EVENTS
             ):
                 event.count += count
                 self.told += count
@@ -57,7 +96,7 @@ cdef class Trace:
                 return 0
         while count:
             event = self.place(kind, topic, channel, client)
-            some = min(count, EVENTS_MAX - self.told)
+            some = min(count, CHUNK_EVENTS - self.told)
             event.time_ns, event.message_id, event.offset = time_ns, id, offset
             event.trace_id, event.attempts, event.count = trace_id, <u16>attempts, some
             self.told += some
@@ -67,8 +106,10 @@ cdef class Trace:
         return 0
 
     cdef bint grow(self, i64 time_ns, u64 id, i64 offset, int attempts) noexcept:
+        """One more of the last record, if it goes on with it; all but the message is known to be
+        alike."""
         cdef event_t* event
-        if id != self.next_id or offset != self.next_offset or self.told == EVENTS_MAX:
+        if id != self.next_id or offset != self.next_offset or self.told == CHUNK_EVENTS:
             return False
         event = &self.events[self.count - 1]
         if event.time_ns != time_ns or event.attempts != <u16>attempts:
@@ -82,10 +123,10 @@ cdef class Trace:
     cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
         """A new record with its names, and room for an event. The caller gives it all else."""
         cdef event_t* event
-        if self.count == RECORDS_MAX or self.told == EVENTS_MAX:
+        if self.count == CHUNK_RECORDS or self.told == CHUNK_EVENTS:
             self.cut()
         if self.events == NULL:
-            self.events = <event_t*>calloc(RECORDS_MAX, sizeof(event_t))
+            self.events = <event_t*>calloc(CHUNK_RECORDS, sizeof(event_t))
             if self.events == NULL:
                 raise MemoryError("no memory for trace events")
         if topic.trace_chunk != self.chunk:
@@ -117,7 +158,7 @@ cdef class Trace:
             start += event.count
         return 0
 
-    cdef int note_published(self, batch_t* batch, u64 below, Named topic,
+    cdef int note_published(self, view_t* batch, u64 below, Named topic,
                             list publishers) except -1:
         """`publishers`: (index of the first message, connection or None), rising; or None."""
         cdef section_t section, ids, traces, tries
@@ -137,7 +178,7 @@ cdef class Trace:
                     tries = section
         if not below and not traces.entries:
             return 0
-        if below != ALL or ids.entries or traces.entries or tries.entries:
+        if below != TRACE_ALL or ids.entries or traces.entries or tries.entries:
             return self.note_special(batch, below, topic, publishers, &ids, &traces, &tries)
         for told in range(changes + 1):
             end = publishers[told][0] if told < changes else batch.count
@@ -148,7 +189,7 @@ cdef class Trace:
                 start, client = end, publishers[told][1]
         return 0
 
-    cdef int note_special(self, batch_t* batch, u64 below, Named topic, list publishers,
+    cdef int note_special(self, view_t* batch, u64 below, Named topic, list publishers,
                           section_t* ids, section_t* traces, section_t* tries) except -1:
         """The same, where each message has to be looked at."""
         cdef u32 i, from_index = ANY_INDEX, told = 0
@@ -193,100 +234,3 @@ cdef class Trace:
         self.cut()
         chunks, self.chunks = self.chunks, []
         return chunks
-
-
-# Runs among the records of trace events, taken apart (codec/traceruns.py says what a run is). A
-# search looks at records, so what it does not want costs it no more than a few comparisons, however
-# many events they stand for.
-
-cdef struct span_t:  # of the events of one record
-    u32 start
-    u32 end
-
-
-cdef const event_t* records_of(Lent records) except NULL:
-    if records.size % sizeof(event_t):
-        raise ValueError(f"{records.size} bytes are no whole records")
-    return <const event_t*>records.data
-
-
-cdef u32 events_of(const event_t* record) noexcept:
-    return record.count if record.message_id else 1
-
-
-cdef event_t* put(event_t* out, const event_t* record, u32 start, u32 end) noexcept:
-    """Some events of a record, each by itself; where the next one goes."""
-    cdef u32 i
-    for i in range(start, end):
-        out[0] = record[0]
-        if record.message_id:
-            out.message_id = id_at_c(record.message_id, i)
-            out.offset = <i64>(<u64>record.offset + i)
-            out.count = 1
-        out += 1
-    return out
-
-
-cdef bytes blank_events(u64 total, i64 events_max):
-    if <i64>total > events_max:
-        raise ValueError(f"{total} events are more than {events_max}")
-    return PyBytes_FromStringAndSize(NULL, total * sizeof(event_t))
-
-
-def expand_events(records, i64 events_max):
-    """Each event by itself; `records` as they are when there is no run among them."""
-    cdef Lent data = lent_by(records)
-    cdef const event_t* first = records_of(data)
-    cdef size_t count = data.size // sizeof(event_t), i
-    cdef u64 total = 0
-    cdef bint plain = True
-    cdef bytes expanded
-    cdef event_t* out
-    for i in range(count):
-        total += events_of(&first[i])
-        plain = plain and events_of(&first[i]) == 1
-    if plain and <i64>total <= events_max:
-        return records
-    expanded = blank_events(total, events_max)
-    out = <event_t*>PyBytes_AS_STRING(expanded)
-    for i in range(count):
-        out = put(out, &first[i], 0, events_of(&first[i]))
-    return expanded
-
-
-cdef span_t wanted(const event_t* record, u64 message_id, u64 trace_id) noexcept:
-    """Of the events of a record, those that are asked for."""
-    cdef span_t span
-    cdef i64 index
-    span.start = span.end = 0
-    if not message_id and not trace_id:
-        span.end = 0 if record.message_id else 1
-    elif trace_id and record.trace_id == trace_id:
-        span.end = events_of(record)
-    elif message_id and record.message_id:
-        index = id_index_c(record.message_id, record.count, message_id)
-        if index >= 0:
-            span.start, span.end = <u32>index, <u32>index + 1
-    return span
-
-
-def pick_events(records, u64 message_id, u64 trace_id, i64 events_max):
-    """The events of one message, and of all with this trace id, each by itself."""
-    cdef Lent data = lent_by(records)
-    cdef const event_t* first = records_of(data)
-    cdef size_t count = data.size // sizeof(event_t), i
-    cdef u64 total = 0
-    cdef span_t span
-    cdef bytes picked
-    cdef event_t* out
-    for i in range(count):
-        span = wanted(&first[i], message_id, trace_id)
-        total += span.end - span.start
-    if not total:
-        return b""
-    picked = blank_events(total, events_max)
-    out = <event_t*>PyBytes_AS_STRING(picked)
-    for i in range(count):
-        span = wanted(&first[i], message_id, trace_id)
-        out = put(out, &first[i], span.start, span.end)
-    return picked

@@ -1,15 +1,33 @@
+# What is drawn for a message of a sampled consumer: 0 to 99.
+#
+# A draw is a function of the engine's seed, the connection, the message and its attempts: so a
+# history can be played again, and it does not matter in which order consumers are served. The
+# engine's seed is passed in, as the time is; a daemon draws one when it starts.
+#
+# `mix` is the end of splitmix64, which spreads numbers that differ in few bits over all numbers.
+# Serials and attempts go through it by themselves first: else the next message's first attempt
+# would draw what this one's second drew.
+
+cdef enum:
+    SAMPLE_DRAWS = 100
+
+
+cdef inline u64 mix(u64 number) noexcept:
+    number = (number ^ (number >> 30)) * <u64>0xBF58476D1CE4E5B9
+    number = (number ^ (number >> 27)) * <u64>0x94D049BB133111EB
+    return number ^ (number >> 31)
+
+
+cdef inline u32 sample_draw(u64 seed, u32 serial, u64 id, u32 attempts) noexcept:
+    cdef u64 stream = mix(seed + <u64>0x9E3779B97F4A7C15 * (((<u64>attempts) << 32) + serial))
+    return <u32>(mix(stream ^ id) % SAMPLE_DRAWS)
+
+
 # What becomes of a message at a consumer's turn: it is sent, or is for others, or is left out.
 #
 # Messages in a row that meet the same fate are taken together, so that a consumer with a filter or
 # a tag is served in runs as others are.
 
-from libc.stdlib cimport realloc
-from libc.string cimport memset
-
-from penstock.kernel._codec cimport FILTERED, i64, id_at_c, sample_draw, u32, u64
-from penstock.kernel.window cimport (
-    NO_TAG, WAITING, Hub, Trailer, Window, consumer_t, is_test, special_t, stray_t, view_t,
-)
 
 cdef enum:  # fates
     SENT_NOW = 0
@@ -17,7 +35,7 @@ cdef enum:  # fates
     ASIDE = 2  # for consumers with another tag
 
 cdef struct turn_of_t:  # a consumer's turn
-    u32 mine  # its class (filters.pxd)
+    u32 mine  # its class (filters.pxi)
     u32 place  # that of the message looked at last
     bint sifts  # may anything but SENT_NOW come up, with messages that have nothing special?
 

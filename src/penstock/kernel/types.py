@@ -1,7 +1,7 @@
 """Values that the kernel gives and takes: events and verbs, records, headers and columns.
 
-The compiled kernel has the same numbers in its `.pxd` files; tests/kernel/test_contract.py and
-test_layout.py hold them against each other.
+The compiled kernel has the same numbers in enums of its own; tests/kernel/test_contract.py holds
+them against each other.
 """
 
 from collections.abc import Callable

@@ -1,24 +1,32 @@
-# One channel on one partition: what its consumers, the clock and people do to the cursor.
+# One channel on one partition: what was delivered, finished, requeued, delayed.
+#
+#                       low                next            handed_end
+#     finished ........ | in flight / done | not delivered  |
+#                       +---- the ring ----+
+#
+# **The ring** is indexed by `offset & mask` and covers [low, next): an owner (connection serial, 0
+# = nothing left to do here) and a deadline, 12 bytes a message. First deliveries live here and
+# nowhere else.
+#
+# **Runs** (`Runs`) say which ids those offsets have. **Strays** (`Strays`) are the messages
+# that left that path: timed out, requeued, delayed, touched, with an id of their own, or so old
+# that the ring would outgrow its bound.
+#
+# **Skips** are ranges at or above `next` that the cursor steps over (finished before a restart,
+# strays restored from the journal, delayed, damaged, dropped by an ephemeral channel).
+#
+# **Redo**: after a restart the cursor starts at `low` again; offsets below `redo_end` were
+# delivered once.
 
-from libc.string cimport memcmp
+cdef enum:
+    FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
 
-from penstock.kernel._codec cimport (
-    DEAD_LETTERED, FINISHED, RELEASED, REQUEUED, SKIPPED, TIMED_OUT, TOUCHED, i64,
-    id_at_c, id_decode, id_index_c, u32, u64, u8,
-)
+cdef enum:  # Held; the higher of two windows' answers is the connection's
+    DONE = 0
+    NOT_IN_FLIGHT = 1
+    NOT_OWNER = 2
 
-from penstock.kernel.types import StrayRecord
 
-include "memory.pxi"
-include "labels.pxi"
-include "tail.pxi"
-include "ranges.pxi"
-include "strays.pxi"
-include "stored.pxi"
-include "filters.pxi"
-include "ring.pxi"
-include "keyorder.pxi"
-include "cursor.pxi"
 
 
 cdef inline bint is_fin_line(const u8* data) noexcept:
