@@ -4,17 +4,6 @@
 # anything behind it is read, in 64 bits, so no announced number can lead outside the trailer. A
 # section of an unknown type is skipped whatever it holds; one of a known type must fit to the byte.
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_FromStringAndSize
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_AsStringAndSize, PyBytes_FromStringAndSize, PyBytes_Size,
-)
-from libc.string cimport memcmp, memcpy, memset
-
-import sys
-
-from penstock.kernel.types import BatchCheck, BatchHeader
-from penstock.kernel.codec.sections import encode_sections
 
 cdef bint _known(unsigned int type) noexcept nogil:
     return SECTION_TIMESTAMP <= type <= SECTION_TRACE or SECTION_KEY <= type <= SECTION_HEADERS
@@ -130,7 +119,6 @@ cdef tuple CHECKS = tuple(BatchCheck)
 
 
 # --- ids ---
-
 
 cdef unsigned long long id_at_c(
     unsigned long long base_id, unsigned long long index
@@ -324,6 +312,7 @@ cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nog
 cdef const unsigned char* batch_trailer_c(
     const parts_t* parts, size_t* trailer_bytes
 ) noexcept nogil:
+    """Where the trailer of a checked batch begins, and its bytes (0 without one)."""
     trailer_bytes[0] = 0
     if parts.header.flags & BATCH_FLAG_TRAILER:
         trailer_bytes[0] = parts.header.length - _trailer_at(parts)
@@ -333,34 +322,27 @@ cdef const unsigned char* batch_trailer_c(
 # --- the Python face ---
 
 
-cdef class _Bytes:
-    """The bytes of any object from a position on, held while this lives."""
-
-    cdef Py_buffer view
-    cdef const unsigned char* data
-    cdef size_t size
-
-    def __cinit__(self, source, Py_ssize_t position):
-        if position < 0:
-            raise ValueError(f"position {position} is negative")
-        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
-        position = min(position, self.view.len)
-        self.data = <const unsigned char*>self.view.buf + position
-        self.size = self.view.len - position
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
+cdef Lent _lent_from(object owner, Py_ssize_t position):
+    """The bytes of any object from a position on."""
+    cdef Lent lent
+    if position < 0:
+        raise ValueError(f"position {position} is negative")
+    lent = lent_by(owner)
+    position = min(position, <Py_ssize_t>lent.size)
+    lent.data += position
+    lent.size -= position
+    return lent
 
 
-cdef _Bytes _whole_batch(data, Py_ssize_t position, parts_t* parts):
-    cdef _Bytes batch = _Bytes(data, position)
+cdef Lent _whole_batch(data, Py_ssize_t position, parts_t* parts):
+    cdef Lent batch = _lent_from(data, position)
     _expect_header(batch, position, parts)
     if not batch_fits_c(batch.data, batch.size):
         raise ValueError(f"no whole batch at {position}")
     return batch
 
 
-cdef int _expect_header(_Bytes batch, Py_ssize_t position, parts_t* parts) except -1:
+cdef int _expect_header(Lent batch, Py_ssize_t position, parts_t* parts) except -1:
     if not header_bytes_c(batch.data, batch.size):
         raise ValueError(f"no batch header at {position}")
     batch_parts_c(batch.data, parts)
@@ -376,7 +358,7 @@ def blank(Py_ssize_t length):
 
 def check_batch(data, Py_ssize_t position):
     """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
-    cdef _Bytes batch = _Bytes(data, position)
+    cdef Lent batch = _lent_from(data, position)
     cdef unsigned int length = 0
     cdef int check
     with nogil:
@@ -386,7 +368,7 @@ def check_batch(data, Py_ssize_t position):
 
 def check_batches(data, long long expected, limit=None):
     """As in `codec/batch.py`."""
-    cdef _Bytes batch = _Bytes(data, 0)
+    cdef Lent batch = lent_by(data)
     cdef long long last = -1 if limit is None else limit
     cdef size_t position = 0
     cdef unsigned int length, claimed = 0
@@ -409,7 +391,7 @@ def check_batches(data, long long expected, limit=None):
 
 def decode_header(data, Py_ssize_t position):
     """The header at `position`, its numbers not checked. ValueError where no batch begins."""
-    cdef _Bytes batch = _Bytes(data, position)
+    cdef Lent batch = _lent_from(data, position)
     cdef parts_t parts
     _expect_header(batch, position, &parts)
     cdef const batch_header_t* header = &parts.header
@@ -431,7 +413,7 @@ def decode_header(data, Py_ssize_t position):
 
 def decode_bodies(data, Py_ssize_t position):
     cdef parts_t parts
-    cdef _Bytes batch = _whole_batch(data, position, &parts)
+    cdef Lent batch = _whole_batch(data, position, &parts)
     cdef size_t i
     cdef const char* body = <const char*>parts.bodies
     cdef unsigned int length
@@ -445,7 +427,7 @@ def decode_bodies(data, Py_ssize_t position):
 
 def decode_sections(data, Py_ssize_t position):
     cdef parts_t parts
-    cdef _Bytes batch = _whole_batch(data, position, &parts)
+    cdef Lent batch = _whole_batch(data, position, &parts)
     cdef size_t trailer_bytes, at = 0
     cdef const unsigned char* trailer = batch_trailer_c(&parts, &trailer_bytes)
     cdef section_t section

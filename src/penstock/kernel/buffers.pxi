@@ -1,9 +1,5 @@
 # Growable byte buffers over malloc.
 
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
 
 cdef u8 NOTHING = 0  # where no bytes begin
 

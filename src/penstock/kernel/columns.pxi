@@ -5,13 +5,6 @@
 # value offsets by a running sum; the bodies of a batch are copied as one piece. A section of bytes
 # is looked at first: where no message has one, which is the rule, nothing is made of it.
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
-
-from penstock.kernel.types import BatchCheck, Columns, Values
-
 cdef enum:
     ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
 

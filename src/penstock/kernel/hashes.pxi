@@ -8,8 +8,6 @@
 # one takes 8 bytes by 8 tables, and is right on any byte order because it composes its words from
 # bytes.
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-
 cdef extern from *:
     """
     #include <stddef.h>
@@ -162,27 +160,18 @@ cdef unsigned int crc32c_update(
 
 def crc32c(data, unsigned int value=0):
     """The checksum of what `value` covers, followed by `data`."""
-    cdef Py_buffer view
-    cdef unsigned int result
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        if view.len < LONG_BYTES:
-            return ps_crc_update(value, <const unsigned char*>view.buf, view.len)
-        with nogil:
-            result = ps_crc_update(value, <const unsigned char*>view.buf, view.len)
-        return result
-    finally:
-        PyBuffer_Release(&view)
+    cdef Lent lent = lent_by(data)
+    if lent.size < LONG_BYTES:
+        return ps_crc_update(value, lent.data, lent.size)
+    with nogil:
+        value = ps_crc_update(value, lent.data, lent.size)
+    return value
 
 
 def crc32c_portable(data, unsigned int value=0):
     """The path of machines without the instruction, so that it is tested on those with it."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        return ps_crc_portable(value, <const unsigned char*>view.buf, view.len)
-    finally:
-        PyBuffer_Release(&view)
+    cdef Lent lent = lent_by(data)
+    return ps_crc_portable(value, lent.data, lent.size)
 
 
 # MurmurHash3, the x86 variant with 32 bits: which partition a key belongs to.
@@ -218,9 +207,5 @@ cdef u32 murmur3_32_c(const u8* data, size_t size, u32 seed) noexcept nogil:
 
 
 def murmur3_32(data, u32 seed=0):
-    cdef Py_buffer view
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        return murmur3_32_c(<const u8*>view.buf, view.len, seed)
-    finally:
-        PyBuffer_Release(&view)
+    cdef Lent lent = lent_by(data)
+    return murmur3_32_c(lent.data, lent.size, seed)

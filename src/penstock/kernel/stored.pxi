@@ -171,69 +171,52 @@ cdef class Trailer:
 # The caller has checked every crc. The Python buffer is kept, not copied, until the block is
 # replaced.
 
-# Not for the collector of cycles: it would drop the buffer's owner, and never release the buffer.
-# What a block holds (bytes or a view of them, and a list of numbers) leads nowhere else.
-@cython.no_gc
 cdef class Block:
-    cdef object keeper
-    cdef const u8* data
-    cdef size_t size
-    cdef Py_buffer buffer
-    cdef bint held
+    """Whole sound batches read from a file; keeps the Python buffer alive."""
+
+    cdef Lent lent
     cdef list starts  # positions of the batches
     cdef i64 first_offset, end_offset
-
-    """Whole sound batches read from a file; keeps the Python buffer alive."""
 
     def __cinit__(self, object keeper):
         cdef size_t position = 0
         cdef parts_t parts
         cdef const batch_header_t* header = &parts.header
-        PyObject_GetBuffer(keeper, &self.buffer, PyBUF_SIMPLE)
-        self.held = True
-        self.data = <const u8*>self.buffer.buf
-        self.size = self.buffer.len
+        cdef const u8* data
+        cdef size_t size
+        self.lent = lent_by(keeper)
+        data, size = self.lent.data, self.lent.size
         self.starts = []
         self.first_offset = self.end_offset = 0
-        while header_bytes_c(self.data + position, self.size - position):
-            batch_parts_c(self.data + position, &parts)
-            if header.length < parts.header_bytes or position + header.length > self.size:
+        while header_bytes_c(data + position, size - position):
+            batch_parts_c(data + position, &parts)
+            if header.length < parts.header_bytes or position + header.length > size:
                 break
             if not self.starts:
                 self.first_offset = header.base_offset
             self.starts.append(position)
             self.end_offset = header.base_offset + header.count
             position += header.length
-        if position != self.size:
-            raise ValueError(f"block of {self.size} bytes does not end with a batch: {position}")
-
-    cdef int release(self) except -1:
-        if self.held:
-            self.held = False
-            PyBuffer_Release(&self.buffer)
-        return 0
-
-    def __dealloc__(self):
-        if self.held:
-            self.held = False
-            PyBuffer_Release(&self.buffer)
+        if position != size:
+            raise ValueError(f"block of {size} bytes does not end with a batch: {position}")
 
     cdef bint view(self, i64 offset, view_t* out) except -1:
         cdef Py_ssize_t low = 0, high = len(self.starts), middle
         cdef parts_t parts
         cdef const batch_header_t* header = &parts.header
+        cdef const u8* data = self.lent.data
         cdef size_t at
         if offset < self.first_offset or offset >= self.end_offset:
             return False
         while high - low > 1:
             middle = (low + high) >> 1
             at = self.starts[middle]
-            if (<const short_header_t*>(self.data + at)).base_offset <= offset:  # in both forms
+            if (<const short_header_t*>(data + at)).base_offset <= offset:  # in both forms
                 low = middle
             else:
                 high = middle
         at = self.starts[low]
-        batch_parts_c(self.data + at, &parts)
+        batch_parts_c(data + at, &parts)
         if offset >= header.base_offset + header.count:
             return False
         view_parts(&parts, out)
