@@ -1,3 +1,5 @@
+from libc.string cimport memcmp
+
 # Short names for the numbers of fixed width that formats and offsets are made of.
 
 ctypedef unsigned char u8
@@ -219,11 +221,6 @@ cdef size_t header_bytes_c(const unsigned char* data, size_t available) noexcept
 # Of a header that is all there, its numbers not checked.
 cdef void batch_parts_c(const unsigned char* data, parts_t* parts) noexcept nogil
 
-# Where the trailer of a checked batch begins, and its bytes (0 without one).
-cdef const unsigned char* batch_trailer_c(
-    const parts_t* parts, size_t* trailer_bytes
-) noexcept nogil
-
 
 # The JSON headers of PUB_EXT: an object of strings, whose few known members are taken out.
 #
@@ -233,6 +230,23 @@ cdef const unsigned char* batch_trailer_c(
 # half of a surrogate pair. The one member that may be a boolean is `zan_test`. A name may come
 # twice: the last one counts, as in the JSON of Go and of Python. `codec/headers.py` has the rules
 # in words of regular expressions.
+
+cdef enum:
+    QUOTE = 34
+    BACKSLASH = 92
+
+cdef struct text_t:  # a string of it
+    const u8* data  # between the quotes
+    size_t size
+    bint escaped
+
+# Of one that is escaped: does it say `wanted`?
+cdef bint resolved_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil
+
+cdef inline bint text_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil:
+    if text.escaped:
+        return resolved_is(text, wanted, size)
+    return text.size == size and memcmp(text.data, wanted, size) == 0
 
 cdef struct headers_t:
     size_t key_at, key_size  # in the buffer of keys, escapes resolved

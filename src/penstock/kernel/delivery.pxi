@@ -5,7 +5,6 @@
 # socket does not take is copied to the connection, which gets nothing more until that is gone. So
 # no batch is pinned by a slow consumer, and a connection holds at most one scratch buffer.
 
-
 cdef enum:
     BEYOND_ALL = 4  # no Locality is as near
     OUT_OF_ROOM = -2

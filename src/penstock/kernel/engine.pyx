@@ -3,7 +3,6 @@
 # What the files that it is made of import is imported here, once.
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -17,13 +16,14 @@ from heapq import heappop, heappush
 from json import loads
 
 from penstock.kernel._codec cimport (
-    BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, SECTION_ATTEMPTS,
-    SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_HEADERS, SECTION_ID, SECTION_KEY,
-    SECTION_TIMESTAMP, SECTION_TRACE, SHORT_HEADER_BYTES, SHORT_MAGIC, Lent, batch_fits_c,
-    batch_header_t, batch_parts_c, buf_append, buf_compact, buf_free, buf_init, buf_reserve, buf_t,
-    buf_take, crc32c_update, event_t, header_bytes_c, headers_parse, headers_t, i64, id_above_c,
-    id_at_c, id_decode, id_encode, id_index_c, lent_by, load_u32, load_u64, murmur3_32_c, parts_t,
-    section_next, section_t, section_value, short_header_t, span_of, u16, u32, u64, u8,
+    BACKSLASH, BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, QUOTE,
+    SECTION_ATTEMPTS, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_HEADERS, SECTION_ID,
+    SECTION_KEY, SECTION_TIMESTAMP, SECTION_TRACE, SHORT_HEADER_BYTES, SHORT_MAGIC, Lent,
+    batch_fits_c, batch_header_t, batch_parts_c, buf_append, buf_compact, buf_free, buf_init,
+    buf_reserve, buf_t, buf_take, crc32c_update, event_t, header_bytes_c, headers_parse, headers_t,
+    i64, id_above_c, id_at_c, id_decode, id_encode, id_index_c, lent_by, load_u32, load_u64,
+    murmur3_32_c, parts_t, section_next, section_t, section_value, short_header_t, span_of,
+    text_is, text_t, u16, u32, u64, u8,
 )
 
 from penstock import limits

@@ -8,7 +8,6 @@
 # a command is appended whole or not at all, though to several tails, and then it waits for all
 # their batches: it is answered once, and with an error when one of them was not stored.
 
-
 cdef enum:
     PLACES = 256  # numbers of partitions
 

@@ -8,15 +8,7 @@
 # Nothing is copied: a text is what stands between its quotes, and its escapes are resolved while it
 # is compared.
 
-cdef struct text_t:
-    const u8* data
-    size_t size
-
-
 cdef enum:
-    QUOTE = 34
-    BACKSLASH = 92
-    UNIT_BYTES = 6  # \uXXXX
     NOWHERE = -1
 
 
@@ -46,6 +38,14 @@ cdef i64 string_end(const u8* p, size_t size, size_t at) noexcept nogil:
             return at + 1
         at += 2 if p[at] == BACKSLASH else 1
     return NOWHERE
+
+
+cdef text_t text_between(const u8* p, size_t at, size_t end) noexcept nogil:
+    """The string that begins at `at` and ends before `end`."""
+    cdef text_t text
+    text.data, text.size = p + at + 1, end - at - 2
+    text.escaped = memchr(text.data, BACKSLASH, text.size) != NULL
+    return text
 
 
 cdef inline bint is_bracket(u8 c) noexcept nogil:
@@ -113,7 +113,7 @@ cdef bint find_last(const u8* headers, size_t size, const u8* name, size_t name_
         end = string_end(headers, size, at)
         if end < 0:
             return False
-        found.data, found.size = headers + at + 1, end - at - 2
+        found = text_between(headers, at, end)
         is_it = text_is(&found, name, name_bytes)
         at = expect(headers, size, end, c':')
         if at < 0:
@@ -123,7 +123,7 @@ cdef bint find_last(const u8* headers, size_t size, const u8* name, size_t name_
             end = string_end(headers, size, at)
             if is_it and end >= 0:
                 has_it, is_string[0] = True, True
-                out.data, out.size = headers + at + 1, end - at - 2
+                out[0] = text_between(headers, at, end)
         else:
             end = value_end(headers, size, at)
             if is_it and end >= 0:
@@ -138,97 +138,6 @@ cdef bint find_last(const u8* headers, size_t size, const u8* name, size_t name_
             return False
 
 
-# --- comparing ---
-
-cdef i64 unit_at(const u8* p, size_t left) noexcept nogil:
-    r"""The number of the \uXXXX at `p`, or NOWHERE."""
-    cdef i64 value = 0
-    cdef size_t i
-    cdef u8 c
-    if left < UNIT_BYTES or p[0] != BACKSLASH or p[1] != c'u':
-        return NOWHERE
-    for i in range(2, UNIT_BYTES):
-        c = p[i]
-        if c'0' <= c <= c'9':
-            value = value * 16 + (c - c'0')
-        elif c'a' <= (c | 32) <= c'f':
-            value = value * 16 + ((c | 32) - c'a' + 10)
-        else:
-            return NOWHERE
-    return value
-
-
-cdef inline i64 short_of(u8 c) noexcept nogil:
-    if c == QUOTE or c == BACKSLASH or c == c'/':
-        return c
-    if c == c'b':
-        return 8
-    if c == c'f':
-        return 12
-    if c == c'n':
-        return 10
-    if c == c'r':
-        return 13
-    return 9 if c == c't' else NOWHERE
-
-
-cdef i64 character_at(const u8* p, size_t left, size_t* used) noexcept nogil:
-    """What the escape at `p` stands for, or NOWHERE."""
-    cdef i64 unit, low
-    if left < 2:
-        return NOWHERE
-    used[0] = 2
-    if p[1] != c'u':
-        return short_of(p[1])
-    used[0] = UNIT_BYTES
-    unit = unit_at(p, left)
-    if unit < 0xD800 or unit > 0xDFFF:
-        return unit
-    low = unit_at(p + UNIT_BYTES, left - UNIT_BYTES)
-    if unit > 0xDBFF or low < 0xDC00 or low > 0xDFFF:
-        return NOWHERE
-    used[0] = 2 * UNIT_BYTES
-    return 0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00
-
-
-cdef size_t encode_utf8(u32 point, u8* out) noexcept nogil:
-    if point < 0x80:
-        out[0] = <u8>point
-        return 1
-    if point < 0x800:
-        out[0], out[1] = <u8>(0xC0 | point >> 6), <u8>(0x80 | point & 0x3F)
-        return 2
-    if point < 0x10000:
-        out[0], out[1] = <u8>(0xE0 | point >> 12), <u8>(0x80 | point >> 6 & 0x3F)
-        out[2] = <u8>(0x80 | point & 0x3F)
-        return 3
-    out[0], out[1] = <u8>(0xF0 | point >> 18), <u8>(0x80 | point >> 12 & 0x3F)
-    out[2], out[3] = <u8>(0x80 | point >> 6 & 0x3F), <u8>(0x80 | point & 0x3F)
-    return 4
-
-
-cdef bint text_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil:
-    """Does it say `wanted`?"""
-    cdef size_t at = 0, place = 0, used = 0, encoded_bytes
-    cdef i64 point
-    cdef u8 encoded[4]
-    if memchr(text.data, BACKSLASH, text.size) == NULL:
-        return text.size == size and memcmp(text.data, wanted, size) == 0
-    while at < text.size:
-        if text.data[at] == BACKSLASH:
-            point = character_at(text.data + at, text.size - at, &used)
-            if point < 0:
-                return False
-            encoded_bytes = encode_utf8(<u32>point, encoded)
-        else:
-            encoded[0], encoded_bytes, used = text.data[at], 1, 1
-        if size - place < encoded_bytes or memcmp(encoded, wanted + place, encoded_bytes) != 0:
-            return False
-        at += used
-        place += encoded_bytes
-    return place == size
-
-
 def member_of(bytes headers not None, bytes name not None):
     """The value as it stands between its quotes; None: there is none."""
     cdef text_t found
@@ -241,12 +150,6 @@ def member_of(bytes headers not None, bytes name not None):
 
 def is_true_in(bytes headers not None, bytes name not None):
     return is_true(<const u8*>headers, len(headers), <const u8*>name, len(name))
-
-
-def says(bytes raw not None, bytes wanted not None):
-    cdef text_t text
-    text.data, text.size = <const u8*>raw, len(raw)
-    return text_is(&text, <const u8*>wanted, len(wanted))
 
 
 # Which consumers a message is for, where some have a tag.

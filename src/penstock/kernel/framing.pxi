@@ -2,7 +2,6 @@
 #
 #     [u32 BE 30 + body][u32 BE 2][i64 BE timestamp][u16 BE attempts][16 hex id][body]
 
-
 cdef enum:
     HEAD_BYTES = 34  # of a frame, before the body
     COUNTED_HEAD_BYTES = 30  # of it, what its first field counts

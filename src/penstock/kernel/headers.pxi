@@ -1,13 +1,8 @@
 # The JSON headers of PUB_EXT.
 
-from libc.string cimport memcmp, memset
-
-from penstock.kernel.types import Headers
 
 cdef enum:
     RIGHT = -1
-    QUOTE = 34
-    BACKSLASH = 92
     ESCAPE_BYTES = 6  # \uXXXX
     TRACE_DIGITS_MAX = 20
     TRACEPARENT_BYTES = 55
@@ -21,12 +16,6 @@ cdef struct scan_t:
     const u8* data
     size_t size
     size_t at  # where something is wrong, after a step that says so
-
-cdef struct text_t:
-    const u8* data  # between the quotes
-    size_t size
-    bint escaped
-
 
 cdef inline bint is_continued(const u8* p, size_t left, size_t count) noexcept nogil:
     cdef size_t i
@@ -117,24 +106,20 @@ cdef bint read_text(scan_t* scan, text_t* out) noexcept nogil:
     return False
 
 
-cdef int put_utf8(buf_t* out, u32 point) except -1:
-    cdef u8 encoded[4]
-    cdef size_t size
+cdef size_t encode_utf8(u32 point, u8* out) noexcept nogil:
     if point < 0x80:
-        encoded[0], size = <u8>point, 1
-    elif point < 0x800:
-        encoded[0], size = <u8>(0xC0 | point >> 6), 2
-    elif point < 0x10000:
-        encoded[0], size = <u8>(0xE0 | point >> 12), 3
-    else:
-        encoded[0], size = <u8>(0xF0 | point >> 18), 4
-    if size > 1:
-        encoded[size - 1] = <u8>(0x80 | point & 0x3F)
-    if size > 2:
-        encoded[size - 2] = <u8>(0x80 | point >> 6 & 0x3F)
-    if size > 3:
-        encoded[1] = <u8>(0x80 | point >> 12 & 0x3F)
-    return buf_append(out, encoded, size)
+        out[0] = <u8>point
+        return 1
+    if point < 0x800:
+        out[0], out[1] = <u8>(0xC0 | point >> 6), <u8>(0x80 | point & 0x3F)
+        return 2
+    if point < 0x10000:
+        out[0], out[1] = <u8>(0xE0 | point >> 12), <u8>(0x80 | point >> 6 & 0x3F)
+        out[2] = <u8>(0x80 | point & 0x3F)
+        return 3
+    out[0], out[1] = <u8>(0xF0 | point >> 18), <u8>(0x80 | point >> 12 & 0x3F)
+    out[2], out[3] = <u8>(0x80 | point >> 6 & 0x3F), <u8>(0x80 | point & 0x3F)
+    return 4
 
 
 cdef u32 point_of(const u8* p, size_t size) noexcept nogil:
@@ -156,31 +141,41 @@ cdef u32 point_of(const u8* p, size_t size) noexcept nogil:
             + hex_unit(p + ESCAPE_BYTES, ESCAPE_BYTES) - 0xDC00)
 
 
+cdef size_t resolve_one(const u8* p, size_t left, u8* out, size_t* size) noexcept nogil:
+    """What a string says at `p`, as UTF-8. Returns the bytes that say it; 0: a wrong escape."""
+    cdef size_t step = 1
+    if p[0] != BACKSLASH:
+        out[0], size[0] = p[0], 1
+    else:
+        step = escape_size(p, left)
+        if step:
+            size[0] = encode_utf8(point_of(p, step), out)
+    return step
+
+
 cdef int resolve(const text_t* text, buf_t* out) except -1:
     """Append what a string says."""
-    cdef size_t at = 0, step
+    cdef size_t at = 0, size = 0
+    cdef u8 encoded[4]
     if not text.escaped:
         return buf_append(out, text.data, text.size) if text.size else 0
     while at < text.size:
-        if text.data[at] == BACKSLASH:
-            step = escape_size(text.data + at, text.size - at)
-            put_utf8(out, point_of(text.data + at, step))
-        else:
-            step = 1
-            buf_append(out, text.data + at, 1)
-        at += step
+        at += resolve_one(text.data + at, text.size - at, encoded, &size)
+        buf_append(out, encoded, size)
     return 0
 
 
-cdef bint says(const text_t* text, const char* word, size_t size, buf_t* scratch) except -1:
-    cdef size_t start = scratch.length
-    cdef bint same
-    if not text.escaped:
-        return text.size == size and memcmp(text.data, word, size) == 0
-    resolve(text, scratch)
-    same = scratch.length - start == size and memcmp(scratch.data + start, word, size) == 0
-    scratch.length = start
-    return same
+cdef bint resolved_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil:
+    cdef size_t at = 0, place = 0, step, encoded_bytes = 0
+    cdef u8 encoded[4]
+    while at < text.size:
+        step = resolve_one(text.data + at, text.size - at, encoded, &encoded_bytes)
+        if (step == 0 or size - place < encoded_bytes
+                or memcmp(encoded, wanted + place, encoded_bytes) != 0):
+            return False
+        at += step
+        place += encoded_bytes
+    return place == size
 
 
 cdef int read_trace_id(const text_t* text, u64* trace_id, buf_t* scratch) except -1:
@@ -278,22 +273,22 @@ cdef bint read_member(scan_t* scan, headers_t* out, buf_t* keys) except -1:
     value_at = scan.at
     if value_at < scan.size and scan.data[value_at] != QUOTE:
         out.has_others = True
-        return says(&name, b"zan_test", 8, keys) and take_boolean(scan)
+        return text_is(&name, b"zan_test", 8) and take_boolean(scan)
     if not read_text(scan, &value):
         return False
-    if says(&name, b"key", 3, keys):
+    if text_is(&name, b"key", 3):
         keys.length = out.key_at
         resolve(&value, keys)
         out.key_size = keys.length - out.key_at
         out.has_key = True
-    elif says(&name, b"##trace_id", 10, keys):
+    elif text_is(&name, b"##trace_id", 10):
         if not read_trace_id(&value, &out.trace_id, keys):
             scan.at = value_at
             return False
         out.has_trace = True
     else:
         out.has_others = True
-        if says(&name, b"traceparent", 11, keys):
+        if text_is(&name, b"traceparent", 11):
             out.context_id = read_context(&value, keys)
     return True
 

@@ -5,7 +5,6 @@
 # an entry is needed only for a batch that no unanswered publish waits for yet. A publish into
 # several batches has entries with a count of 0 for all but the last.
 
-
 cdef enum:
     OWED_MAX = 64  # a power of 2
 

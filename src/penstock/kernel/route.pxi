@@ -15,7 +15,6 @@
 # A key decides on the partition of its messages, for good: by its hash, modulo a number that is
 # fixed when the topic is made, however many partitions it gets later.
 
-
 cdef enum:
     ANY_PARTITION = -1  # none is named, or -1
     NO_PARTITION = -2  # a number that none can have

@@ -6,7 +6,6 @@
 #
 #     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets)
 
-
 cdef extern from "sys/uio.h" nogil:
     struct iovec:
         void* iov_base

@@ -28,7 +28,6 @@ cdef inline u32 sample_draw(u64 seed, u32 serial, u64 id, u32 attempts) noexcept
 # Messages in a row that meet the same fate are taken together, so that a consumer with a filter or
 # a tag is served in runs as others are.
 
-
 cdef enum:  # fates
     SENT_NOW = 0
     LEFT_OUT = 1  # of the channel: the consumer does not want it
