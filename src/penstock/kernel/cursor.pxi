@@ -41,10 +41,8 @@ cdef class Cursor(Ordered):
                 last.end = end
                 return 0
         if self.fin_count == self.fin_capacity:
-            self.fin_capacity = self.fin_capacity * 2 if self.fin_capacity else 16
-            self.fins = <range_t*>realloc(self.fins, self.fin_capacity * sizeof(range_t))
-            if self.fins == NULL:
-                raise MemoryError("no memory for finished ranges")
+            self.fins = <range_t*>grown(
+                self.fins, sizeof(range_t), &self.fin_capacity, 16, "finished ranges")
         self.fins[self.fin_count].start = start
         self.fins[self.fin_count].end = end
         self.fin_count += 1

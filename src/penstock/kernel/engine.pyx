@@ -31,6 +31,7 @@ from penstock.kernel._codec import check_batch
 from penstock.kernel.types import StrayRecord
 
 # Tails, and the windows of channels on them.
+include "growing.pxi"
 include "views.pxi"
 include "bigendian.pxi"
 include "labels.pxi"

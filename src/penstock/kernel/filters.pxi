@@ -201,15 +201,11 @@ cdef class Tags:
         free(self.classes)
 
     cdef int add(self, const u8* tag, u32 size) except -1:
-        cdef u32 capacity
-        cdef class_t* grown
         cdef class_t* place
         if self.count == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else CLASSES_MIN
-            grown = <class_t*>realloc(self.classes, capacity * sizeof(class_t))
-            if grown == NULL:
-                raise MemoryError("no memory for the tags of consumers")
-            self.classes, self.capacity = grown, capacity
+            self.classes = <class_t*>grown(
+                self.classes, sizeof(class_t), &self.capacity, CLASSES_MIN,
+                "the tags of consumers")
         place = &self.classes[self.count]
         memset(place, 0, sizeof(class_t))
         if size:

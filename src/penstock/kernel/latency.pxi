@@ -49,19 +49,14 @@ cdef class Latencies:
 
     cdef int delivered(self, i64 offset, i64 count, i64 timestamp_ns) except -1:
         cdef delivered_t* last
-        cdef delivered_t* grown
-        cdef u32 capacity
         if self.count > self.head:
             last = &self.runs[self.count - 1]
             if last.end == offset and last.timestamp_ns == timestamp_ns:
                 last.end += count
                 return 0
         if self.count == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else 16
-            grown = <delivered_t*>realloc(self.runs, capacity * sizeof(delivered_t))
-            if grown == NULL:
-                raise MemoryError("no memory for what was delivered")
-            self.runs, self.capacity = grown, capacity
+            self.runs = <delivered_t*>grown(
+                self.runs, sizeof(delivered_t), &self.capacity, 16, "what was delivered")
         last = &self.runs[self.count]
         last.start, last.end, last.timestamp_ns = offset, offset + count, timestamp_ns
         self.count += 1

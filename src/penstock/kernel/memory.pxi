@@ -248,18 +248,10 @@ cdef class Memory(Named):
 
     cdef int grow_ring(self) except -1:
         """Room for one more batch."""
-        cdef u32 i, capacity
-        cdef membatch_t** ring
-        if self.ring_count < self.ring_capacity:
-            return 0
-        capacity = self.ring_capacity * 2 if self.ring_capacity else 8
-        ring = <membatch_t**>calloc(capacity, sizeof(membatch_t*))
-        if ring == NULL:
-            raise MemoryError("no memory for the ring of batches")
-        for i in range(self.ring_count):
-            ring[i] = self.ring[(self.ring_head + i) & (self.ring_capacity - 1)]
-        free(self.ring)
-        self.ring, self.ring_head, self.ring_capacity = ring, 0, capacity
+        if self.ring_count == self.ring_capacity:
+            self.ring = <membatch_t**>grown_ring(
+                self.ring, sizeof(membatch_t*), &self.ring_head, &self.ring_capacity, 8,
+                "the ring of batches")
         return 0
 
     cdef int keep(self, membatch_t* batch) except -1:

@@ -72,24 +72,15 @@ cdef class Owing(Peer):
     cdef int push_owed(self, Tail tail, int verb, u32 count) except -1:
         cdef owed_t* entry
         if self.owed_count == self.owed_capacity:
-            self.grow_owed()
+            self.owed = <owed_t*>grown_ring(
+                self.owed, sizeof(owed_t), &self.owed_head, &self.owed_capacity, OWED_MAX,
+                "unanswered publishes")
         tail.open_waiters.append(self)
         entry = self.owed_at(self.owed_count)
         Py_INCREF(tail)
         entry.tail, entry.serial, entry.count = <void*>tail, tail.open_serial, count
         entry.verb, entry.outcome = verb, PENDING
         self.owed_count += 1
-        return 0
-
-    cdef int grow_owed(self) except -1:
-        cdef u32 capacity = 2 * self.owed_capacity if self.owed_capacity else OWED_MAX, i
-        cdef owed_t* owed = <owed_t*>calloc(capacity, sizeof(owed_t))
-        if owed == NULL:
-            raise MemoryError("no memory for unanswered publishes")
-        for i in range(self.owed_count):
-            owed[i] = self.owed_at(i)[0]
-        free(self.owed)
-        self.owed, self.owed_head, self.owed_capacity = owed, 0, capacity
         return 0
 
     def appended(self, Tail tail not None, int verb):

@@ -38,8 +38,6 @@ cdef class Runs:
 
     cdef int add(self, u64 first_id, i64 first_offset, u32 count) except -1:
         cdef run_t* run
-        cdef run_t* grown
-        cdef u32 i, capacity
         if self.count:
             run = &self.runs[(self.head + self.count - 1) & (self.capacity - 1)]
             if (run.first_offset + run.count == first_offset
@@ -47,14 +45,8 @@ cdef class Runs:
                 run.count += count
                 return 0
         if self.count == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else 8
-            grown = <run_t*>calloc(capacity, sizeof(run_t))
-            if grown == NULL:
-                raise MemoryError("no memory for runs")
-            for i in range(self.count):
-                grown[i] = self.runs[(self.head + i) & (self.capacity - 1)]
-            free(self.runs)
-            self.runs, self.head, self.capacity = grown, 0, capacity
+            self.runs = <run_t*>grown_ring(
+                self.runs, sizeof(run_t), &self.head, &self.capacity, 8, "runs")
         run = &self.runs[(self.head + self.count) & (self.capacity - 1)]
         run.first_id, run.first_offset, run.count = first_id, first_offset, count
         self.count += 1
@@ -188,16 +180,12 @@ cdef class Skips:
         return 0
 
     cdef int make_room(self) except -1:
-        cdef u32 capacity = max(<u32>CAPACITY_MIN, 2 * self.capacity)
-        cdef range_t* grown
         if self.first > self.count:
             memmove(self.ranges, &self.ranges[self.first], self.count * sizeof(range_t))
             self.first = 0
-            return 0
-        grown = <range_t*>realloc(self.ranges, capacity * sizeof(range_t))
-        if grown == NULL:
-            raise MemoryError("no memory for skipped ranges")
-        self.ranges, self.capacity = grown, capacity
+        else:
+            self.ranges = <range_t*>grown(
+                self.ranges, sizeof(range_t), &self.capacity, CAPACITY_MIN, "skipped ranges")
         return 0
 
     cdef i64 take_first(self) noexcept:

@@ -162,12 +162,8 @@ cdef class Ring(Named):
 
     cdef int add_consumer(self, object conn, consumer_t* consumer) except -1:
         if self.consumer_count == self.consumer_capacity:
-            self.consumer_capacity = self.consumer_capacity * 2 if self.consumer_capacity else 4
-            self.consumer_table = <consumer_t**>realloc(
-                self.consumer_table, self.consumer_capacity * sizeof(consumer_t*)
-            )
-            if self.consumer_table == NULL:
-                raise MemoryError("no memory for consumers")
+            self.consumer_table = <consumer_t**>grown(
+                self.consumer_table, sizeof(consumer_t*), &self.consumer_capacity, 4, "consumers")
         self.consumer_table[self.consumer_count] = consumer
         self.consumer_count += 1
         self.conns.append(conn)

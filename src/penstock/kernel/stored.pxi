@@ -68,36 +68,27 @@ cdef class Trailer:
     cdef int open(self, view_t* view) except -1:
         cdef size_t position = 0
         cdef section_t section
-        cdef spot_t spot
+        cdef spot_t* spot
         self.data = view.trailer
         if view.base_offset == self.base_offset:
             return 0
-        self.base_offset, self.count, self.spot_count = view.base_offset, view.count, 0
+        self.base_offset, self.count, self.spot_count = -1, view.count, 0
         while section_next(view.trailer, view.trailer_length, view.count, &position,
                            &section) == 1:
             if section.entries == 0:
                 continue
+            if self.spot_count == self.spot_capacity:
+                self.spots = <spot_t*>grown(
+                    self.spots, sizeof(spot_t), &self.spot_capacity, SPOTS_MIN,
+                    "the sections of a trailer")
+            spot = &self.spots[self.spot_count]
             spot.type, spot.entries = section.type, section.entries
             spot.indexes = section.indexes - view.trailer
             spot.values = section.values - view.trailer
             spot.blob = section.blob - view.trailer
-            spot.at = 0
-            spot.position = 0
-            self.add(&spot)
-        return 0
-
-    cdef int add(self, spot_t* spot) except -1:
-        cdef u32 capacity
-        cdef spot_t* grown
-        if self.spot_count == self.spot_capacity:
-            capacity = self.spot_capacity * 2 if self.spot_capacity else SPOTS_MIN
-            grown = <spot_t*>realloc(self.spots, capacity * sizeof(spot_t))
-            if grown == NULL:
-                self.base_offset = -1
-                raise MemoryError("no memory for the sections of a trailer")
-            self.spots, self.spot_capacity = grown, capacity
-        self.spots[self.spot_count] = spot[0]
-        self.spot_count += 1
+            spot.at, spot.position = 0, 0
+            self.spot_count += 1
+        self.base_offset = view.base_offset
         return 0
 
     cdef bint seek(self, spot_t* spot, u32 index) noexcept:

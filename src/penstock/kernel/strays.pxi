@@ -312,10 +312,8 @@ cdef class Strays:
         cdef delay_t place
         place.due_ns, place.id = due_ns, stray.id
         if self.delay_count == self.delay_capacity:
-            self.delay_capacity = self.delay_capacity * 2 if self.delay_capacity else TABLE_MIN
-            self.delays = <delay_t*>realloc(self.delays, self.delay_capacity * sizeof(delay_t))
-            if self.delays == NULL:
-                raise MemoryError("no memory for delayed messages")
+            self.delays = <delay_t*>grown(
+                self.delays, sizeof(delay_t), &self.delay_capacity, TABLE_MIN, "delayed messages")
         self.set_state(stray, DELAYED)
         stray.deadline_ns = due_ns
         self.delay_count += 1
