@@ -38,7 +38,7 @@ cdef class Conn(Extended):
             self.mark_ready()
 
     def feed_eof(self):
-        self.eof = self.me.eof = True
+        self.eof = True
         self.mark_ready()
 
     cdef int receive(self, const u8* data, size_t size) except -1:
@@ -159,7 +159,7 @@ cdef class Conn(Extended):
             held = NOT_IN_FLIGHT
         else:
             held = self.hit.finish_c(self.serial, id)
-            if held != DONE and self.me.window_count > 1:
+            if held != DONE and self.window_count > 1:
                 held = self.finish_elsewhere(id, held)
         if held != DONE:
             self.last_command_ns = self.hub.mono_ns
@@ -169,8 +169,8 @@ cdef class Conn(Extended):
 
     cdef Py_ssize_t finished(self, u32 count, size_t consumed) except -2:
         self.last_command_ns = self.hub.mono_ns
-        self.me.in_flight -= count
-        self.me.finish_count += count
+        self.in_flight -= count
+        self.finish_count += count
         self.hit.mark_pump()
         return consumed
 
@@ -191,7 +191,7 @@ cdef class Conn(Extended):
         if value > self.hub.rdy_count_max:
             return self.line_event(data, line, line + 1)
         self.last_command_ns = self.hub.mono_ns
-        if not self.me.closing:
+        if not self.closing:
             self.set_rdy(value)
             self.mark_windows()
             self.mark_interest()

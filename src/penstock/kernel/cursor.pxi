@@ -77,7 +77,7 @@ cdef class Cursor(Ordered):
         self.mark_journal()
         return self.mark_active()
 
-    cdef int stray_flies(self, stray_t* stray, consumer_t* consumer, i64 mono_ns) except -1:
+    cdef int stray_flies(self, stray_t* stray, Consumer consumer, i64 mono_ns) except -1:
         self.strays.fly(stray, consumer.serial, mono_ns, mono_ns + consumer.timeout_ns)
         self.mark_journal()
         return self.mark_active()
@@ -249,12 +249,14 @@ cdef class Cursor(Ordered):
             self.mark_pump()
 
     cdef int forget_all(self) except -1:
+        cdef Consumer consumer
         cdef u32 i
         if self.latencies is not None:
             self.measure_finished()
             self.latencies.clear()
         for i in range(self.consumer_count):
-            self.consumer_table[i].in_flight -= self.in_flight_of(self.consumer_table[i].serial)
+            consumer = <Consumer>self.consumer_table[i]
+            consumer.in_flight -= self.in_flight_of(consumer.serial)
         if self.ring_capacity:
             memset(self.owners, 0, self.ring_capacity * sizeof(u32))
         self.ring_in_flight = self.ring_deadline_ns = 0

@@ -62,7 +62,7 @@ cdef list pump_round(list windows, Hub hub, int phase):
 
 cdef i64 offer(Window window, u32 i, bint patient, bint free) noexcept:
     """How many messages consumer `i` may have now, or PUT_OFF or PASSED_BY."""
-    cdef consumer_t* consumer = window.consumer_table[i]
+    cdef Consumer consumer = <Consumer>window.consumer_table[i]
     cdef i64 room
     if consumer.window_count > 1:
         return offer_of(<Conn>window.conns[i], window, patient, free)
@@ -97,7 +97,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
             least = nearest_with_room(window, nearer)
             patient = False  # to wait for a better refill would send messages further away
         for i in range(count):
-            if window.consumer_table[i].locality < least:
+            if (<Consumer>window.consumer_table[i]).nearness < least:
                 continue
             room = offer(window, i, patient, free)
             ready += room > 0
@@ -110,7 +110,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
         share = (available + ready - 1) // ready
         for i in range(count):
             place = (window.turn + i) % count
-            if window.consumer_table[place].locality < least:
+            if (<Consumer>window.consumer_table[place]).nearness < least:
                 continue
             room = offer(window, place, patient, free)
             if room > 0:
@@ -134,8 +134,8 @@ cdef int nearest_with_room(Window window, int nearer) noexcept:
     cdef u32 i
     cdef int nearest = 0, locality
     for i in range(window.consumer_count):
-        locality = window.consumer_table[i].locality
-        if locality < nearer and room_of(window.consumer_table[i]) > 0:
+        locality = (<Consumer>window.consumer_table[i]).nearness
+        if locality < nearer and room_of(<Consumer>window.consumer_table[i]) > 0:
             nearest = max(nearest, locality)
     return nearest
 
@@ -176,10 +176,10 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
             sent += deliver_strays(window, conn, hub, out, quota - sent)
     if sent == 0:
         return 0  # what is held back for a full send is no output of this turn
-    conn.me.in_flight += sent
-    conn.me.message_count += sent
-    window.delivered[conn.me.locality] += sent
-    if conn.me.window_count > 1 and not free:
+    conn.in_flight += sent
+    conn.message_count += sent
+    window.delivered[conn.nearness] += sent
+    if conn.window_count > 1 and not free:
         spend(conn, window, sent)
     window.stray_turn ^= split  # an attempt that has to read first is no turn
     window.mark_active()
@@ -190,7 +190,7 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
     else:
         if conn.hold_ns and conn.hold_since_ns == 0:
             conn.hold_since_ns = hub.mono_ns
-        conn.me.blocked = conn.unsent_c() >= CHUNK_BYTES
+        conn.blocked = conn.unsent_c() >= CHUNK_BYTES
         conn.mark_output()
     return sent
 
@@ -202,7 +202,7 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
     cdef view_t view
     cdef Trailer trailer
     cdef turn_of_t turn
-    cdef bint found, singly = conn.me.sample_rate != 0
+    cdef bint found, singly = conn.sample_rate != 0
     begin_turn(window, conn, &turn)
     while sent < quota and out.length < CHUNK_BYTES:
         if window.skips.start <= window.next:
@@ -249,10 +249,10 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     cdef u32 position = body_position(view, index, &window.forward_place)
     cdef u32 done
     cdef int attempts = window.attempts_of(window.next)
-    cdef i64 deadline_ns = hub.mono_ns + conn.me.timeout_ns
+    cdef i64 deadline_ns = hub.mono_ns + conn.timeout_ns
     cdef i64 offset = window.next
     window.ring_room(count)
-    if window.ring_keys != NULL or is_long_for(conn.me):
+    if window.ring_keys != NULL or is_long_for(conn):
         done = put_long_run(window, conn, out, view, trailer, index, &position, <u32>count,
                             attempts, deadline_ns)
     else:
@@ -320,9 +320,9 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 0
     if special.own_id or special.attempts or attempts > 1:
         stray = stray_at_cursor(window, &special, attempts, key)
-        window.stray_flies(stray, conn.me, hub.mono_ns)
+        window.stray_flies(stray, conn, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_one(out, conn.me, window, trailer, view, index, position, size, special.timestamp_ns,
+        put_one(out, conn, window, trailer, view, index, position, size, special.timestamp_ns,
                 stray.attempts, special.id)
         if window.tracing:
             window.trace(SENT, special.id, window.next, stray.attempts, conn)
@@ -330,9 +330,9 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
         return 1
     if window.tracing:
         window.trace(SENT, special.id, window.next, attempts, conn)
-    put_one(out, conn.me, window, trailer, view, index, position, size, special.timestamp_ns,
+    put_one(out, conn, window, trailer, view, index, position, size, special.timestamp_ns,
             attempts, special.id)
-    take_into_ring(window, &special, key, conn.serial, hub.mono_ns + conn.me.timeout_ns)
+    take_into_ring(window, &special, key, conn.serial, hub.mono_ns + conn.timeout_ns)
     return 1
 
 
@@ -378,7 +378,7 @@ cdef int wait_behind(Window window, special_t* special, int attempts, u64 key) e
 cdef stray_t* known_apart(Window window, Conn conn, stray_t* stray, u64 log_id) except NULL:
     """The stray, with the log's own id if another window of the consumer has a message of the id
     that it came with: a FIN means one message."""
-    cdef bint is_single = conn.me.window_count < 2 or stray.id == log_id or window.has(log_id)
+    cdef bint is_single = conn.window_count < 2 or stray.id == log_id or window.has(log_id)
     if is_single or not conn.has_beside(window, stray.id):
         return stray
     return window.rename_stray(stray, log_id)
@@ -463,9 +463,9 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             window.auto_ack_count += 1
             window.remove_stray(stray)
             continue
-        window.stray_flies(stray, conn.me, hub.mono_ns)
+        window.stray_flies(stray, conn, hub.mono_ns)
         stray.timestamp_ns = special.timestamp_ns
-        put_one(out, conn.me, window, trailer, &view, index, position, size,
+        put_one(out, conn, window, trailer, &view, index, position, size,
                 special.timestamp_ns, stray.attempts, stray.id)
         if window.tracing:
             window.trace(SENT, stray.id, stray.offset, stray.attempts, conn)

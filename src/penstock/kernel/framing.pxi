@@ -25,7 +25,7 @@ cdef struct between_t:
     u32 ext_bytes
     u32 bytes  # of all that stands between
 
-cdef inline bint is_long_for(consumer_t* me) noexcept:
+cdef inline bint is_long_for(Consumer me) noexcept:
     """Is there anything between id and body?"""
     return me.extended or me.detailed or me.enveloped
 
@@ -41,7 +41,7 @@ cdef enum:
     LENGTH_BYTES = 4  # of a message in its batch
 
 
-cdef void find_between(consumer_t* me, Trailer trailer, u32 index, between_t* out) noexcept:
+cdef void find_between(Consumer me, Trailer trailer, u32 index, between_t* out) noexcept:
     """`out.partition` is the caller's."""
     out.ext = NULL
     out.bytes = 0
@@ -64,7 +64,7 @@ cdef void find_ext(Trailer trailer, u32 section, u8 version, u32 index, between_
         out.ext = NULL
 
 
-cdef void put_between(u8* at, consumer_t* me, Trailer trailer, between_t* between, view_t* view,
+cdef void put_between(u8* at, Consumer me, Trailer trailer, between_t* between, view_t* view,
                       u32 index, u32 body_bytes) noexcept:
     """`at` has room for `between.bytes`."""
     cdef u32 stored_bytes = LENGTH_BYTES + body_bytes
@@ -118,7 +118,7 @@ cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
     return 0
 
 
-cdef int put_long_frame(buf_t* out, consumer_t* me, Trailer trailer, between_t* between,
+cdef int put_long_frame(buf_t* out, Consumer me, Trailer trailer, between_t* between,
                         view_t* view, u32 index, u32 position, u32 size,
                         i64 timestamp_ns, int attempts, u64 id) except -1:
     cdef u32 rest = between.bytes + size
@@ -134,7 +134,7 @@ cdef int put_long_frame(buf_t* out, consumer_t* me, Trailer trailer, between_t* 
     return 0
 
 
-cdef int put_one(buf_t* out, consumer_t* me, Window window, Trailer trailer, view_t* view,
+cdef int put_one(buf_t* out, Consumer me, Window window, Trailer trailer, view_t* view,
                  u32 index, u32 position, u32 size, i64 timestamp_ns, int attempts,
                  u64 id) except -1:
     """Whatever kind of frame the consumer gets."""
@@ -178,13 +178,13 @@ cdef u32 put_long_run(Window window, Conn conn, buf_t* out, view_t* view, Traile
     cdef u32 mask = window.ring_capacity - 1, slot, size, done = 0
     cdef u64 key
     cdef between_t between
-    cdef bint is_long = is_long_for(conn.me)
+    cdef bint is_long = is_long_for(conn)
     between.bytes = 0
     between.partition = window.tail.partition
     while done < count:
         size = load_u32(view.lengths + 4 * <size_t>(index + done))
         if is_long:
-            find_between(conn.me, trailer, index + done, &between)
+            find_between(conn, trailer, index + done, &between)
         if done and out.length + HEAD_BYTES + between.bytes + size > CHUNK_BYTES:
             break
         slot = (window.next + done) & mask
@@ -194,7 +194,7 @@ cdef u32 put_long_run(Window window, Conn conn, buf_t* out, view_t* view, Traile
                 break
             window.ring_keys[slot] = key
         if is_long:
-            put_long_frame(out, conn.me, trailer, &between, view, index + done, position[0], size,
+            put_long_frame(out, conn, trailer, &between, view, index + done, position[0], size,
                            view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
         else:
             put_frame(out, view, position[0], size, view.timestamp_ns, attempts,
@@ -227,7 +227,7 @@ cdef int send_now(Conn conn, Hub hub, buf_t* out) except -1:
         n = 0
     if <size_t>n < out.length:
         buf_append(&conn.output, out.data + n, out.length - n)
-        conn.me.blocked = True
+        conn.blocked = True
         conn.want_write = True
         conn.mark_interest()
     return 0
@@ -245,7 +245,7 @@ cdef int send_waiting(Conn conn, Hub hub) except -1:
             n = 0
         buf_take(&conn.output, n)
     if conn.unsent_c():
-        conn.me.blocked = True
+        conn.blocked = True
         if not conn.want_write:
             conn.want_write = True
         return conn.mark_interest()

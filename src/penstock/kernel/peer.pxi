@@ -61,12 +61,11 @@ cdef enum:
     STATE_GONE = 4
 
 
-cdef class Peer(Named):
+cdef class Peer(Consumer):
     cdef Hub hub
-    cdef readonly u32 serial
     cdef readonly int fd  # -1: detached, or closed
     cdef public object owner
-    cdef consumer_t* me
+    cdef Consumer me
     cdef i64 rdy_asked, rdy_cap  # what it wants, and an operator lets it have (0: all)
     cdef list subscribed  # Window, in the order in which they were
     cdef Window hit  # the one that had the message of the latest FIN; None: none is subscribed
@@ -81,7 +80,7 @@ cdef class Peer(Named):
     cdef bint share_whole  # the room is not split
     cdef bint crowded  # the output was full since the last round
     cdef int state
-    cdef bint halted, held, stalled, eof, failed, hung_up
+    cdef bint halted, held, stalled, failed
     cdef public i64 last_command_ns
     cdef buf_t input, output
     cdef i64 body_size_max
@@ -102,17 +101,12 @@ cdef class Peer(Named):
     def __cinit__(self, Hub hub not None, u32 serial, int fd):
         self.hub, self.serial, self.fd = hub, serial, fd
         self.subscribed = []
-        self.me = <consumer_t*>calloc(1, sizeof(consumer_t))
-        if self.me == NULL:
-            raise MemoryError("no memory for a connection")
-        self.me.serial = serial
-        self.me.timeout_ns = 60 * <i64>1000000000
+        self.timeout_ns = 60 * <i64>1000000000
         self.last_command_ns = 0
         buf_init(&self.input)
         buf_init(&self.output)
 
     def __dealloc__(self):
-        free(self.me)
         free(self.grants)
         buf_free(&self.input)
         buf_free(&self.output)
@@ -121,7 +115,7 @@ cdef class Peer(Named):
 
     @property
     def rdy(self):
-        return self.me.rdy
+        return self.rdy_count
 
     @rdy.setter
     def rdy(self, i64 value):
@@ -132,7 +126,7 @@ cdef class Peer(Named):
 
     cdef void set_rdy(self, i64 value) noexcept:
         self.rdy_asked = value
-        self.me.rdy = min(value, self.rdy_cap) if self.rdy_cap else value
+        self.rdy_count = min(value, self.rdy_cap) if self.rdy_cap else value
 
     @property
     def rdy_limit(self):
@@ -144,48 +138,8 @@ cdef class Peer(Named):
         self.rdy = self.rdy_asked
 
     @property
-    def closing(self):
-        return self.me.closing
-
-    @closing.setter
-    def closing(self, bint value):
-        self.me.closing = value
-
-    @property
-    def sample_rate(self):
-        return self.me.sample_rate
-
-    @sample_rate.setter
-    def sample_rate(self, int value):
-        self.me.sample_rate = value
-
-    @property
-    def enveloped(self):
-        return self.me.enveloped
-
-    @enveloped.setter
-    def enveloped(self, bint value):
-        self.me.enveloped = value
-
-    @property
-    def extended(self):
-        return self.me.extended
-
-    @extended.setter
-    def extended(self, bint value):
-        self.me.extended = value
-
-    @property
-    def detailed(self):
-        return self.me.detailed
-
-    @detailed.setter
-    def detailed(self, bint value):
-        self.me.detailed = value
-
-    @property
     def tag(self):
-        return self.me.tag[:self.me.tag_bytes]
+        return self.tag_text[:self.tag_bytes]
 
     @tag.setter
     def tag(self, bytes value not None):
@@ -193,45 +147,21 @@ cdef class Peer(Named):
             raise RuntimeError("a consumer that is subscribed keeps its tag")
         if len(value) > TAG_BYTES_MAX:
             raise ValueError(f"a tag of {len(value)} bytes is longer than {TAG_BYTES_MAX}")
-        memcpy(self.me.tag, <const u8*>value, len(value))
-        self.me.tag_bytes = len(value)
+        memcpy(self.tag_text, <const u8*>value, len(value))
+        self.tag_bytes = len(value)
 
     def set_filter(self, filter):
         self.sieve = None if filter is None else Sieve(filter)
 
     @property
-    def timeout_ns(self):
-        return self.me.timeout_ns
-
-    @timeout_ns.setter
-    def timeout_ns(self, i64 value):
-        self.me.timeout_ns = value
-
-    @property
     def locality(self):
-        return self.me.locality
+        return self.nearness
 
     @locality.setter
     def locality(self, int value):
         if not 0 <= value <= 3:
             raise ValueError(f"{value} is no Locality")
-        self.me.locality = value
-
-    @property
-    def in_flight(self):
-        return self.me.in_flight
-
-    @property
-    def message_count(self):
-        return self.me.message_count
-
-    @property
-    def finish_count(self):
-        return self.me.finish_count
-
-    @property
-    def requeue_count(self):
-        return self.me.requeue_count
+        self.nearness = value
 
     @property
     def unsent(self):
@@ -335,7 +265,7 @@ cdef class Peer(Named):
             return False
         if <i64>self.unsent_c() >= self.hold_bytes or mono_ns - self.hold_since_ns >= self.hold_ns:
             return False
-        return not (self.hit is None or self.me.rdy <= self.me.in_flight or self.all_paused())
+        return not (self.hit is None or self.rdy_count <= self.in_flight or self.all_paused())
 
     def take_output(self):
         cdef bytes out
@@ -356,13 +286,13 @@ cdef class Peer(Named):
         if window in self.subscribed:
             raise RuntimeError("this connection is subscribed already")
         if self.has_left:  # maybe this one, where something is in flight still
-            self.me.in_flight += window.in_flight_of(self.serial)
+            self.in_flight += window.in_flight_of(self.serial)
         if self.hit is None:
             self.hit = window
         self.subscribed.append(window)
-        self.me.window_count += 1
-        self.hub.shared_count += self.me.window_count == 2
-        window.add_consumer(self, self.me)
+        self.window_count += 1
+        self.hub.shared_count += self.window_count == 2
+        window.add_consumer(self)
 
     def leave(self, Window window=None):
         cdef Window left
@@ -376,14 +306,14 @@ cdef class Peer(Named):
         """Its messages stay in flight there until they time out, and take no place here."""
         self.turn -= self.place_of(window) < self.turn
         self.subscribed.remove(window)
-        self.me.window_count -= 1
-        self.hub.shared_count -= self.me.window_count == 1
-        window.remove_consumer(self, self.me)
+        self.window_count -= 1
+        self.hub.shared_count -= self.window_count == 1
+        window.remove_consumer(self)
         self.has_left = True
         if self.subscribed:
-            self.me.in_flight -= window.in_flight_of(self.serial)
+            self.in_flight -= window.in_flight_of(self.serial)
         else:
-            self.me.in_flight = 0
+            self.in_flight = 0
         if window is self.hit:
             self.hit = self.subscribed[0] if self.subscribed else None
         return self.mark_windows()
@@ -405,15 +335,15 @@ cdef class Peer(Named):
 
     cdef int mark_drained(self) except -1:
         """All output is gone."""
-        if self.me.blocked:
-            self.me.blocked = False
+        if self.blocked:
+            self.blocked = False
             self.crowded = True
             self.mark_windows()
         return 0
 
     cdef u32 place_of(self, Window window) noexcept:
         cdef u32 place = 0
-        while place < self.me.window_count and <void*>self.subscribed[place] != <void*>window:
+        while place < self.window_count and <void*>self.subscribed[place] != <void*>window:
             place += 1
         return place
 
@@ -462,7 +392,7 @@ cdef class Peer(Named):
         if self.state == STATE_GONE:
             return
         self.closing_after_flush = True
-        self.me.closing = True
+        self.closing = True
         self.hold_since_ns = 0
         self.mark_output()
         self.mark_interest()
@@ -471,7 +401,7 @@ cdef class Peer(Named):
         self.gone("closed")
 
     cdef int note_eof(self) except -1:
-        self.eof = self.me.eof = True
+        self.eof = True
         self.mark_interest()
         return self.mark_output()
 
@@ -480,7 +410,7 @@ cdef class Peer(Named):
         if self.state == STATE_GONE:
             return 0
         self.state = STATE_GONE
-        self.me.closing = True
+        self.closing = True
         self.hub.events.append((CLOSED, self, reason))
         self.leave()
         buf_free(&self.input)

@@ -191,7 +191,7 @@ cdef class Poller:
             wanted |= EPOLLIN
         if conn.want_write:
             wanted |= EPOLLOUT
-        lazy = conn.hit is not None and conn.me.rdy >= LAZY_RDY_MIN
+        lazy = conn.hit is not None and conn.rdy_count >= LAZY_RDY_MIN
         if wanted == conn.interest and lazy == conn.lazy:
             return 0
         if lazy != conn.lazy:
@@ -281,10 +281,10 @@ cdef class Poller:
             conn = <Conn>self.slots[tag >> 32]
             size = self.read_event(tag, events[i].events)
             if conn is not None and (size >= LAZY_READ_BYTES or conn.halted
-                                     or 2 * conn.me.in_flight <= conn.me.rdy):
+                                     or 2 * conn.in_flight <= conn.rdy_count):
                 eager = True
             elif conn is not None:
-                wait_ns = min(wait_ns, LAZY_NS_PER_MESSAGE * conn.me.in_flight)
+                wait_ns = min(wait_ns, LAZY_NS_PER_MESSAGE * conn.in_flight)
         if count and not eager:
             if self.lazy_watched:
                 self.lazy_watched = False

@@ -6,25 +6,26 @@
 cdef enum:
     RING_SPAN_MAX = 65536  # beyond it the oldest message in flight becomes a stray
 
-cdef struct consumer_t:
-    u32 serial
-    bint closing
-    bint eof  # it has ended its stream: what it got now would only time out
-    bint blocked  # socket full, or output on hold beyond its bound
-    bint enveloped  # gets partitions, headers and keys (framing.pxi)
-    bint extended  # gets headers
-    bint detailed  # gets positions
-    u32 tag_bytes  # 0: no tag
-    u8 tag[TAG_BYTES_MAX]
-    int sample_rate
-    int locality  # Locality of types.py
-    u32 window_count  # that share its RDY
-    i64 rdy
-    i64 in_flight  # in all of them
-    i64 timeout_ns
-    i64 message_count
-    i64 finish_count
-    i64 requeue_count
+# What a connection is to its windows; the first part of it (peer.pxi).
+cdef class Consumer(Named):
+    cdef readonly u32 serial
+    cdef public bint closing
+    cdef bint eof  # it has ended its stream: what it got now would only time out
+    cdef bint blocked  # socket full, or output on hold beyond its bound
+    cdef public bint enveloped  # gets partitions, headers and keys (framing.pxi)
+    cdef public bint extended  # gets headers
+    cdef public bint detailed  # gets positions
+    cdef u32 tag_bytes  # 0: no tag
+    cdef u8 tag_text[TAG_BYTES_MAX]
+    cdef public int sample_rate
+    cdef int nearness  # Locality of types.py
+    cdef u32 window_count  # that share its RDY
+    cdef i64 rdy_count
+    cdef readonly i64 in_flight  # in all of them
+    cdef public i64 timeout_ns
+    cdef readonly i64 message_count
+    cdef readonly i64 finish_count
+    cdef readonly i64 requeue_count
 
 cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
     i64 base_offset
@@ -83,8 +84,8 @@ cdef class Ring(Named):
     cdef place_t forward_place, stray_place
     cdef Trailer forward_trailer, stray_trailer  # None: no batch with a trailer was met yet
     # consumers
-    cdef list conns  # Conn; delivery.pxi knows the type
-    cdef consumer_t** consumer_table
+    cdef list conns  # Consumer; delivery.pxi knows that each is a Conn
+    cdef void** consumer_table  # the same, to be looked through without counting references
     cdef Tags tags  # None: no consumer has a tag
     cdef u32 consumer_count, consumer_capacity
     cdef u32 turn  # rotates the first consumer
@@ -153,39 +154,39 @@ cdef class Ring(Named):
 
     # --- consumers ---
 
-    cdef consumer_t* consumer(self, u32 serial) noexcept:
+    cdef Consumer consumer(self, u32 serial):
         cdef u32 i
         for i in range(self.consumer_count):
-            if self.consumer_table[i].serial == serial:
-                return self.consumer_table[i]
-        return NULL
+            if (<Consumer>self.consumer_table[i]).serial == serial:
+                return <Consumer>self.consumer_table[i]
+        return None
 
-    cdef int add_consumer(self, object conn, consumer_t* consumer) except -1:
+    cdef int add_consumer(self, Consumer consumer) except -1:
         if self.consumer_count == self.consumer_capacity:
-            self.consumer_table = <consumer_t**>grown(
-                self.consumer_table, sizeof(consumer_t*), &self.consumer_capacity, 4, "consumers")
-        self.consumer_table[self.consumer_count] = consumer
+            self.consumer_table = <void**>grown(
+                self.consumer_table, sizeof(void*), &self.consumer_capacity, 4, "consumers")
+        self.consumer_table[self.consumer_count] = <void*>consumer
         self.consumer_count += 1
-        self.conns.append(conn)
+        self.conns.append(consumer)
         if consumer.tag_bytes:
             if self.tags is None:
                 self.tags = Tags()
-            self.tags.join(self.strays, consumer.tag, consumer.tag_bytes)
+            self.tags.join(self.strays, consumer.tag_text, consumer.tag_bytes)
         self.weigh_consumers()
         self.mark_pump()
         return 0
 
-    cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1:
+    cdef int remove_consumer(self, Consumer consumer) except -1:
         cdef u32 i
         if self.tracing and consumer.in_flight:
-            self.trace_left(conn, consumer.serial)
+            self.trace_left(consumer)
         for i in range(self.consumer_count):
-            if self.consumer_table[i] == consumer:
+            if self.consumer_table[i] == <void*>consumer:
                 self.consumer_count -= 1
                 while i < self.consumer_count:
                     self.consumer_table[i] = self.consumer_table[i + 1]
                     i += 1
-                self.conns.remove(conn)
+                self.conns.remove(consumer)
                 self.forget_tag(consumer)
                 self.weigh_consumers()
                 break
@@ -195,10 +196,10 @@ cdef class Ring(Named):
             self.forward_needed = self.stray_needed = False
         return 0
 
-    cdef int forget_tag(self, consumer_t* consumer) except -1:
+    cdef int forget_tag(self, Consumer consumer) except -1:
         """What waited for the last one with a tag is for the others now."""
         if consumer.tag_bytes:
-            if not self.tags.leave(self.strays, consumer.tag, consumer.tag_bytes):
+            if not self.tags.leave(self.strays, consumer.tag_text, consumer.tag_bytes):
                 self.tags = None
             self.mark_pump()
         return 0
@@ -207,7 +208,7 @@ cdef class Ring(Named):
         cdef u32 i
         self.prefers = False
         for i in range(self.consumer_count):
-            self.prefers |= self.consumer_table[i].locality > GLOBAL
+            self.prefers |= (<Consumer>self.consumer_table[i]).nearness > GLOBAL
 
     cdef i64 in_flight_of(self, u32 serial) noexcept:
         cdef i64 offset = self.low, count = 0
@@ -291,11 +292,11 @@ cdef class Ring(Named):
         cdef stray_t* stray = self.strays.put(
             self.runs.id_of(offset), offset, self.attempts_of(offset), IN_FLIGHT
         )
-        cdef consumer_t* consumer = self.consumer(self.owners[slot])
+        cdef Consumer consumer = self.consumer(self.owners[slot])
         stray.owner = self.owners[slot]
         stray.deadline_ns = self.deadlines[slot]
         stray.delivered_ns = stray.deadline_ns - (
-            consumer.timeout_ns if consumer != NULL else 0
+            consumer.timeout_ns if consumer is not None else 0
         )
         if self.latencies is not None:
             stray.timestamp_ns = self.latencies.timestamp_of(offset)
@@ -341,10 +342,10 @@ cdef class Ring(Named):
     cdef Named client_of(self, u32 serial):
         """The consumer, if it is still here. Questions about one come in a row."""
         cdef u32 i = self.client_hint
-        if i < self.consumer_count and self.consumer_table[i].serial == serial:
+        if i < self.consumer_count and (<Consumer>self.consumer_table[i]).serial == serial:
             return self.conns[i]
         for i in range(self.consumer_count):
-            if self.consumer_table[i].serial == serial:
+            if (<Consumer>self.consumer_table[i]).serial == serial:
                 self.client_hint = i
                 return self.conns[i]
         return None
@@ -390,21 +391,21 @@ cdef class Ring(Named):
         cdef Named client = self.client_of(stray.owner) if stray.state == IN_FLIGHT else None
         return self.trace(kind, stray.id, stray.offset, stray.attempts, client)
 
-    cdef int trace_left(self, Named conn, u32 serial) except -1:
+    cdef int trace_left(self, Consumer consumer) except -1:
         """A consumer goes; what it has in flight stays so until it times out."""
         cdef i64 offset = self.low
         cdef u32 mask = self.ring_capacity - 1
         cdef u32 i
         cdef stray_t* stray
         while offset < self.next:
-            if self.owners[offset & mask] == serial:
+            if self.owners[offset & mask] == consumer.serial:
                 self.trace(DISCONNECTED, self.runs.id_of(offset), offset,
-                           self.attempts_of(offset), conn)
+                           self.attempts_of(offset), consumer)
             offset += 1
         for i in range(self.strays.capacity):
             stray = &self.strays.table[i]
-            if stray.state == IN_FLIGHT and stray.owner == serial:
-                self.trace(DISCONNECTED, stray.id, stray.offset, stray.attempts, conn)
+            if stray.state == IN_FLIGHT and stray.owner == consumer.serial:
+                self.trace(DISCONNECTED, stray.id, stray.offset, stray.attempts, consumer)
         return 0
 
     cdef int trace_emptied(self, i64 offset) except -1:

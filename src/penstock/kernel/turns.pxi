@@ -47,15 +47,15 @@ cdef void begin_turn(Window window, Conn conn, turn_of_t* turn) noexcept:
     turn.mine = turn.place = NO_TAG
     turn.sifts = conn.sieve is not None or window.skips_tests
     if window.tags is not None:
-        turn.mine = window.tags.find(conn.me.tag, conn.me.tag_bytes)
+        turn.mine = window.tags.find(conn.tag_text, conn.tag_bytes)
         turn.sifts = True
 
 
 cdef bint is_left_out(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
                       i64 attempts) except -1:
     """NSQ's draw is 0 to 99; what is above the rate is dropped for good."""
-    if conn.me.sample_rate:
-        if sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.me.sample_rate:
+    if conn.sample_rate:
+        if sample_draw(hub.seed, conn.serial, id, <u32>attempts) > <u32>conn.sample_rate:
             return True
     if window.skips_tests and is_test(trailer, index):
         return True
@@ -167,15 +167,15 @@ cdef enum:  # of the rounds
     PHASE_SPLIT = 3  # nothing more is sent in that way
     PHASE_FREE = 4  # the room is for any window
 
-cdef inline i64 room_of(consumer_t* consumer) noexcept:
-    cdef i64 room = consumer.rdy - consumer.in_flight
+cdef inline i64 room_of(Consumer consumer) noexcept:
+    cdef i64 room = consumer.rdy_count - consumer.in_flight
     return 0 if room <= 0 or consumer.closing or consumer.blocked or consumer.eof else room
 
-cdef inline bint is_small(consumer_t* consumer, i64 room) noexcept:
+cdef inline bint is_small(Consumer consumer, i64 room) noexcept:
     """Hysteresis: a large RDY is refilled in pieces worth a send. A smaller one is put off, but
     never for good: some clients answer nothing before they hold all that they asked for."""
-    return (room > 0 and consumer.rdy >= HYSTERESIS_RDY_MIN
-            and 2 * consumer.in_flight > consumer.rdy and 4 * room < consumer.rdy)
+    return (room > 0 and consumer.rdy_count >= HYSTERESIS_RDY_MIN
+            and 2 * consumer.in_flight > consumer.rdy_count and 4 * room < consumer.rdy_count)
 
 
 cdef int gather_siblings(Hub hub) except -1:
@@ -190,8 +190,8 @@ cdef int gather_siblings(Hub hub) except -1:
             continue
         register_delayed(window, hub)
         for conn in window.conns:
-            if (conn.me.window_count > 1 and conn.gather_round != hub.round
-                    and room_of(conn.me) > 0):
+            if (conn.window_count > 1 and conn.gather_round != hub.round
+                    and room_of(conn) > 0):
                 conn.gather_round = hub.round
                 for sibling in conn.subscribed:
                     if sibling.deliverable_c() > 0:
@@ -206,7 +206,7 @@ cdef int share_out(list windows, Hub hub, int phase) except -1:
     hub.round += 1
     for window in windows:
         for conn in window.conns:
-            if conn.me.window_count > 1 and conn.share_round != hub.round:
+            if conn.window_count > 1 and conn.share_round != hub.round:
                 conn.share_round = hub.round
                 share_room(conn, phase)
     return 0
@@ -219,10 +219,10 @@ cdef bint has_to_send(Window window) noexcept:
 
 cdef int share_room(Peer conn, int phase) except -1:
     cdef u32 ready = 0
-    cdef i64 room = room_of(conn.me)
+    cdef i64 room = room_of(conn)
     cdef Window window
     clear_grants(conn)
-    conn.share_small = is_small(conn.me, room)
+    conn.share_small = is_small(conn, room)
     if phase != PHASE_NEXT:
         conn.share_whole = phase == PHASE_FIRST and room >= WHOLE_ROOM_MIN
     conn.turn_next = conn.turn
@@ -240,7 +240,7 @@ cdef int share_room(Peer conn, int phase) except -1:
 
 
 cdef int clear_grants(Peer conn) except -1:
-    cdef u32 count = conn.me.window_count
+    cdef u32 count = conn.window_count
     cdef i64* grants
     if conn.grant_capacity < count:
         grants = <i64*>realloc(conn.grants, count * sizeof(i64))
@@ -252,7 +252,7 @@ cdef int clear_grants(Peer conn) except -1:
 
 
 cdef void grant_evenly(Peer conn, i64 each, i64 extra) noexcept:
-    cdef u32 i, place, count = conn.me.window_count
+    cdef u32 i, place, count = conn.window_count
     for i in range(count):
         place = (conn.turn + i) % count
         if not has_to_send(<Window>conn.subscribed[place]):
@@ -265,7 +265,7 @@ cdef void grant_evenly(Peer conn, i64 each, i64 extra) noexcept:
 
 cdef void grant_whole(Peer conn, i64 room, i64 little) noexcept:
     """All they have to those with no more than `little`; the rest to the first of the others."""
-    cdef u32 i, place, count = conn.me.window_count, first = count
+    cdef u32 i, place, count = conn.window_count, first = count
     cdef i64 deliverable
     for i in range(count):
         place = (conn.turn + i) % count
@@ -283,7 +283,7 @@ cdef void grant_whole(Peer conn, i64 room, i64 little) noexcept:
 
 
 cdef i64 offer_of(Peer conn, Window window, bint patient, bint free) noexcept:
-    cdef i64 room = room_of(conn.me), grant
+    cdef i64 room = room_of(conn), grant
     if room == 0:
         return 0
     if patient and conn.share_small:

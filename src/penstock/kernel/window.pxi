@@ -27,8 +27,6 @@ cdef enum:  # Held; the higher of two windows' answers is the connection's
     NOT_OWNER = 2
 
 
-
-
 cdef inline bint is_fin_line(const u8* data) noexcept:
     """As every client writes it; what stands between is for `id_decode`."""
     return data[20] == 10 and memcmp(data, b"FIN ", 4) == 0
@@ -163,10 +161,10 @@ cdef class Window(Survey):
 
     def finish(self, u32 conn_serial, u64 id):
         cdef int held = self.finish_c(conn_serial, id)
-        cdef consumer_t* consumer
+        cdef Consumer consumer
         if held == DONE:
             consumer = self.consumer(conn_serial)
-            if consumer != NULL:
+            if consumer is not None:
                 consumer.in_flight -= 1
                 consumer.finish_count += 1
             self.mark_pump()
@@ -175,7 +173,7 @@ cdef class Window(Survey):
     def requeue(self, u32 conn_serial, u64 id, i64 delay_ns, i64 wall_ns):
         cdef int held
         cdef stray_t* stray = self.take_flying(conn_serial, id, &held)
-        cdef consumer_t* consumer
+        cdef Consumer consumer
         if stray == NULL:
             return held
         if self.tracing:
@@ -183,7 +181,7 @@ cdef class Window(Survey):
         self.requeue_count += 1
         stray.cause = ENDED_REQUEUED
         consumer = self.consumer(conn_serial)
-        if consumer != NULL:
+        if consumer is not None:
             consumer.in_flight -= 1
             consumer.requeue_count += 1
         if delay_ns > 0 and stray.offset >= self.outdated_end:
@@ -196,14 +194,14 @@ cdef class Window(Survey):
     def touch(self, u32 conn_serial, u64 id, i64 mono_ns):
         cdef int held
         cdef stray_t* stray = self.take_flying(conn_serial, id, &held)
-        cdef consumer_t* consumer
+        cdef Consumer consumer
         cdef i64 deadline_ns
         if stray == NULL:
             return held
         if self.tracing:
             self.trace_stray(TOUCHED, stray)
         consumer = self.consumer(conn_serial)
-        if consumer != NULL:
+        if consumer is not None:
             deadline_ns = min(mono_ns + consumer.timeout_ns, stray.delivered_ns + self.touch_max_ns)
             stray.deadline_ns = deadline_ns
             self.strays.expect(deadline_ns)
@@ -263,7 +261,7 @@ cdef class Window(Survey):
         cdef bint is_there
         if self.tracing:
             self.trace_stray(TIMED_OUT, stray)
-        is_there = self.consumer(stray.owner) != NULL
+        is_there = self.consumer(stray.owner) is not None
         stray.cause = ENDED_TIMED_OUT if is_there else ENDED_DISCONNECTED
         self.land(stray)
         self.timeout_count += 1
@@ -271,10 +269,10 @@ cdef class Window(Survey):
 
     cdef void land(self, stray_t* stray) noexcept:
         """If it is in flight, its consumer has one less."""
-        cdef consumer_t* consumer
+        cdef Consumer consumer
         if stray.state == IN_FLIGHT:
             consumer = self.consumer(stray.owner)
-            if consumer != NULL:
+            if consumer is not None:
                 consumer.in_flight -= 1
 
     def release(self, i64 wall_ns):
