@@ -238,16 +238,13 @@ cdef class Extended(Publisher):
     cdef int refuse_ext(self, int verb, spread_t* spread) except -1:
         cdef u32 i
         cdef u8 number = spread.places[0]
-        cdef list asked
+        cdef list asked = []
         if spread.place_count == 1:
             return self.tail_refuses(<Tail>spread.tails[number], verb, spread.counts[number])
-        if self.owed_count:
-            return self.hold()
-        asked = []
         for i in range(spread.place_count):
             number = spread.places[i]
             asked.append((<Tail>spread.tails[number], spread.counts[number]))
-        return self.halt((SPREAD_REFUSED, self, verb, asked))
+        return self.halt_in_turn((SPREAD_REFUSED, self, verb, asked))
 
     cdef bint owes_room(self, int verb, spread_t* spread) noexcept:
         cdef u32 wanted = 0, i

@@ -185,11 +185,13 @@ cdef class Publisher(Owing):
     cdef u32 walk_index
     cdef bint passing  # the publish at hand is refused: it is read, and not appended
 
+    cdef int halt_in_turn(self, tuple event) except -1:
+        """What comes now may not overtake the answer to an earlier publish."""
+        return self.hold() if self.owed_count else self.halt(event)
+
     cdef int bad_pub(self, int verb, int reason, i64 a, i64 b) except -1:
-        if self.owed_count:
-            return self.hold()
         topic = b"" if reason == PARAMS else self.topic
-        return self.halt((BAD_PUB, self, verb, reason, topic, a, b))
+        return self.halt_in_turn((BAD_PUB, self, verb, reason, topic, a, b))
 
     cdef int find_topic(self, const u8* name, size_t size) except -1:
         """Make `topic` and `route` those of this command. Returns 0 for an invalid name."""
@@ -231,10 +233,7 @@ cdef class Publisher(Owing):
             self.route is None or self.is_chosen() or self.route.find(self.partition) is not None
         ):
             return 0
-        if self.owed_count:
-            self.hold()
-        else:
-            self.halt((BAD_PUB, self, verb, PARTITION, rest[1:1 + length], 0, 0))
+        self.halt_in_turn((BAD_PUB, self, verb, PARTITION, rest[1:1 + length], 0, 0))
         return 1
 
     cdef bint is_chosen(self) noexcept:
@@ -261,7 +260,7 @@ cdef class Publisher(Owing):
         return self.allowed is not None and self.topic not in self.allowed
 
     cdef int hold(self) except -1:
-        """What comes now would overtake the answer to an earlier publish."""
+        """Look at this again when nothing is owed."""
         self.held = True
         return self.mark_interest()
 
@@ -269,19 +268,13 @@ cdef class Publisher(Owing):
         """1 when Python has a say before this publish (an event or a flag says why)."""
         if self.passing or not self.needs_topic():
             return 0
-        if self.owed_count:
-            self.hold()
-        else:
-            self.halt((TOPIC, self, verb, self.topic))
+        self.halt_in_turn((TOPIC, self, verb, self.topic))
         return 1
 
     cdef int tail_refuses(self, Tail tail, int verb, u32 count) except -1:
         if accepts(tail, count):
             return 0
-        if self.owed_count:
-            self.hold()
-        else:
-            self.halt((REFUSED, self, verb, tail, count))
+        self.halt_in_turn((REFUSED, self, verb, tail, count))
         return 1
 
     cdef int tail_stalls(self, Tail tail, int verb, i64 length) except -1:
@@ -290,10 +283,8 @@ cdef class Publisher(Owing):
         if tail.stall(self, length):
             self.stalled = True
             self.mark_interest()
-        elif self.owed_count:
-            self.hold()
         else:
-            self.halt((CROWDED, self, verb, tail, length))
+            self.halt_in_turn((CROWDED, self, verb, tail, length))
         return 1
 
     cdef int publish_blocked(self, int verb, u32 count, i64 length) except -1:
@@ -331,10 +322,7 @@ cdef class Publisher(Owing):
         if (self.partition == ANY_PARTITION and self.route is not None
                 and self.route.needs_partition
                 and (verb == PUB or verb == MPUB)):  # the others may have keys
-            if self.owed_count:
-                self.hold()
-            else:
-                self.halt((BAD_PUB, self, verb, PARTITION, b"", 0, 0))
+            self.halt_in_turn((BAD_PUB, self, verb, PARTITION, b"", 0, 0))
             return self.after(line + 1)
         return 0
 
