@@ -215,7 +215,7 @@ cdef i64 deliver_forward(Window window, Conn conn, Hub hub, buf_t* out, i64 quot
         if not found:
             if not window.forward_needed:
                 window.forward_needed = True
-                hub.events.append((NEED, window, 0, window.next))
+                hub.events.append((NEED, window, FORWARD_BLOCK, window.next))
             break
         last = min(view.base_offset + view.count, window.tail.handed_end)
         last = min(last, window.skips.start)
@@ -424,21 +424,12 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
     cdef Trailer trailer
     cdef turn_of_t turn
     cdef u32 index, position, size
-    cdef bint found
     begin_turn(window, conn, &turn)
     while sent < quota and out.length < CHUNK_BYTES:
         stray = next_stray(window, &turn, &queue)
         if stray == NULL:
             break
-        found = window.tail.view(stray.offset, &view)
-        if not found and window.stray_block is not None:
-            found = window.stray_block.view(stray.offset, &view)
-        if not found and window.forward is not None:
-            found = window.forward.view(stray.offset, &view)
-        if not found:
-            if not window.stray_needed:
-                window.stray_needed = True
-                hub.events.append((NEED, window, 1, stray.offset))
+        if not view_stray(window, stray, &view):
             break
         index = <u32>(stray.offset - view.base_offset)
         trailer = trailer_of_stray(window, &view)

@@ -30,7 +30,10 @@ cdef enum:  # Order
 
 cdef enum:
     ASIDE_MAX = 65536  # messages behind others of their key; beyond it the cursor waits
-    STRAY_BLOCK = 1  # Source
+
+cdef enum:  # Source
+    FORWARD_BLOCK = 0
+    STRAY_BLOCK = 1
 
 cdef u64 STRICT_KEY = 1  # the key of every message where the order is strict
 cdef enum:  # in which order keys are looked up
@@ -41,6 +44,20 @@ cdef enum:  # in which order keys are looked up
 
 cdef bint stands_before(stray_t* one, stray_t* other) noexcept:
     return one.offset < other.offset or (one.offset == other.offset and one.id < other.id)
+
+
+cdef bint view_stray(Ring window, stray_t* stray, view_t* out) except -1:
+    """The batch that it stands in. False: that has to be read first."""
+    if window.tail.view(stray.offset, out):
+        return True
+    if window.stray_block is not None and window.stray_block.view(stray.offset, out):
+        return True
+    if window.forward is not None and window.forward.view(stray.offset, out):
+        return True
+    if not window.stray_needed:
+        window.stray_needed = True
+        window.hub.events.append((NEED, window, STRAY_BLOCK, stray.offset))
+    return False
 
 
 cdef class Ordered(Ring):
@@ -377,18 +394,9 @@ cdef class Ordered(Ring):
     cdef bint learn(self, stray_t* stray) except -1:
         """False: its batch has to be read first."""
         cdef view_t view
-        cdef bint found = True
         cdef u64 key = STRICT_KEY
         if self._order == ORDER_KEY:
-            found = self.tail.view(stray.offset, &view)
-            if not found and self.stray_block is not None:
-                found = self.stray_block.view(stray.offset, &view)
-            if not found and self.forward is not None:
-                found = self.forward.view(stray.offset, &view)
-            if not found:
-                if not self.stray_needed:
-                    self.stray_needed = True
-                    self.hub.events.append((NEED, self, STRAY_BLOCK, stray.offset))
+            if not view_stray(self, stray, &view):
                 return False
             key = 0
             if view.trailer != NULL:

@@ -370,7 +370,7 @@ cdef class Window(Survey):
 
     def load(self, int which, block):
         cdef Block loaded = Block(block)
-        if which == 0:
+        if which == FORWARD_BLOCK:
             self.forward, self.forward_needed = loaded, False
             self.forward_place.base_offset = -1
         else:
