@@ -357,17 +357,6 @@ def expected_rows(arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-@given(batches=st.lists(batch_arguments(), max_size=4))
-def test_rows_are_those_of_the_batches(
-    functions: ModuleType, batches: list[dict[str, Any]]
-) -> None:
-    data = b"".join(functions.encode_batch(**arguments) for arguments in batches)
-    columns = functions.decode_columns(data)
-    expected = [row for arguments in batches for row in expected_rows(arguments)]
-    assert columns.count == len(expected)
-    assert rows_of(columns) == expected
-
-
 TEXTS = (Section.HEADERS, Section.KEY)
 
 
@@ -382,11 +371,14 @@ def texts_of(values: Values | None, count: int) -> list[bytes | None]:
 
 
 @given(batches=st.lists(batch_arguments(), max_size=4))
-def test_sections_of_bytes_are_columns_too(
+def test_rows_and_sections_are_those_of_the_batches(
     functions: ModuleType, batches: list[dict[str, Any]]
 ) -> None:
     data = b"".join(functions.encode_batch(**arguments) for arguments in batches)
     columns = functions.decode_columns(data, TEXTS)
+    rows = [row for arguments in batches for row in expected_rows(arguments)]
+    assert (columns.count, rows_of(columns)) == (len(rows), rows)
+    assert functions.decode_columns(data) == columns._replace(sections=())
     for section_, values in zip(TEXTS, columns.sections, strict=True):
         expected = [
             arguments["sections"].get(section_, {}).get(index)
