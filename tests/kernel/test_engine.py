@@ -70,6 +70,20 @@ class Sockets(Side):
         left = iter(range(turns))
         self.run(lambda: next(left, None) is None)
 
+    def flood(self, peer: socket.socket, chunk: bytes, bytes_max: int) -> int:
+        """Send it over and over, until nothing is taken any more. Returns the bytes that were."""
+        pending, sent, quiet = memoryview(chunk), 0, 0
+        while quiet < 20:
+            try:
+                count = peer.send(pending)
+                sent, quiet = sent + count, 0
+                pending = pending[count:] or memoryview(chunk)
+            except BlockingIOError:
+                quiet += 1
+            self.rest(2)
+            assert sent < bytes_max, "it reads for ever"
+        return sent
+
     def of_kind(self, kind: Event) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[0] == kind]
 
@@ -159,21 +173,8 @@ def test_a_consumer_that_does_not_read_is_bounded_and_holds_up_nobody_else(side:
 def test_a_publisher_that_does_not_read_its_answers_is_not_read_from(side: Sockets) -> None:
     tail = side.tail(memory=0)
     conn, peer = side.pair(buffer_bytes=8_192)
-    chunk = pub(b"t", b"x") * 2_000
-    pending = memoryview(chunk)
-    sent = 0
-    quiet = 0
-    while quiet < 20:
-        try:
-            count = peer.send(pending)
-            sent += count
-            pending = pending[count:] or memoryview(chunk)
-            quiet = 0
-        except BlockingIOError:
-            quiet += 1
-        side.rest(2)
-        assert conn.unsent <= 2 * MIB
-        assert sent < 20 * MIB, "it reads for ever"
+    sent = side.flood(peer, pub(b"t", b"x") * 2_000, 20 * MIB)
+    assert conn.unsent <= 2 * MIB
     inbox = Inbox(peer)
     command_bytes = len(pub(b"t", b"x"))
     side.run(lambda: len(inbox.read()) == 10 * (sent // command_bytes))
@@ -185,16 +186,7 @@ def test_a_halted_connection_is_not_read_without_bound(side: Sockets) -> None:
     _, peer = side.pair()
     peer.sendall(b"HALT\n")
     side.run(lambda: bool(side.events))
-    sent = 0
-    quiet = 0
-    while quiet < 20:
-        try:
-            sent += peer.send(b"x" * 65_536)
-            quiet = 0
-        except BlockingIOError:
-            quiet += 1
-        side.rest(2)
-        assert sent < 8 * MIB, "it reads for ever"
+    side.flood(peer, b"x" * 65_536, 8 * MIB)
     assert not side.ready()  # what is not wanted does not keep the loop awake
 
 
