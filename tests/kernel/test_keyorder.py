@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,8 @@ from penstock import limits
 from penstock.kernel import Held, Order, Section, Stray
 from penstock.log.fold import fold_entries
 
-from .turns import MS, SECOND, Message, Side, fin, messages
+from .model import Forbidden
+from .turns import MS, SECOND, Side, fin, messages
 
 
 @pytest.fixture
@@ -150,10 +150,6 @@ SEEDS = (*range(20), *ODD_SEEDS)
 TIMEOUT_NS = 2 * SECOND
 
 
-class Disorder(Exception):
-    """What the model does not allow."""
-
-
 class Model:
     def __init__(self, order: int) -> None:
         self.order = order
@@ -170,17 +166,17 @@ class Model:
     def sent(self, offset: int, in_flight: list[int]) -> None:
         """`in_flight` are offsets, this one among them."""
         if offset in self.done:
-            raise Disorder(f"offset {offset} was done, and comes again")
+            raise Forbidden(f"offset {offset} was done, and comes again")
         key = self.key(offset)
         if key is None:
             return
         beside = [other for other in in_flight if other != offset and self.key(other) == key]
         if beside:
-            raise Disorder(f"offset {offset} comes while {beside} of its key are in flight")
+            raise Forbidden(f"offset {offset} comes while {beside} of its key are in flight")
         before = set(range(offset)) - self.done - self.scheduled
         missing = [other for other in sorted(before) if self.key(other) == key]
         if missing and offset not in self.scheduled:
-            raise Disorder(f"offset {offset} comes before {missing} of its key")
+            raise Forbidden(f"offset {offset} comes before {missing} of its key")
 
     def stuck(self, behind: list[int], exhausted: list[int]) -> None:
         """`behind` are offsets that wait for others of their keys."""
@@ -188,7 +184,7 @@ class Model:
             key = self.key(offset)
             same = [other for other in exhausted if self.key(other) == key]
             if key is not None and same and min(same) > offset:
-                raise Disorder(f"offset {offset} waits behind {same}, which are exhausted")
+                raise Forbidden(f"offset {offset} waits behind {same}, which are exhausted")
 
     def finish(self, offset: int) -> None:
         self.done.add(offset)
@@ -306,8 +302,10 @@ class Story:
         """No order, until some more is sent; then an order begins with that in flight."""
         self.model.order = self.window.order = Order.NONE
         self.look()
-        for name in self.dice.choices(["publish", "finish", "requeue", "pass_time"], k=4):
-            getattr(self, name)()
+        for step in self.dice.choices(
+            [self.publish, self.finish, self.requeue, self.pass_time], k=4
+        ):
+            step()
             self.look()
         self.model.order = self.window.order = self.dice.choice([Order.KEY, Order.STRICT])
 
@@ -334,7 +332,9 @@ class Story:
             self.side.serve_needs(events)
             if self.window.search_start < self.window.search_end:
                 self.side.search(self.window)
-            come = [(conn, message) for conn in self.conns for message in self.come(conn)]
+            come = [
+                (conn, message) for conn in self.conns for message in messages(conn.take_output())
+            ]
             if not come and not self.side.engine.busy:
                 break
             in_flight = [record[0] for record in self.window.in_flight_records(10_000)]
@@ -354,34 +354,16 @@ class Story:
             return []
         return [record.offset for record in self.window.stray_records(state, 10_000)]
 
-    def come(self, conn: Any) -> list[Message]:
-        return messages(conn.take_output())
-
     # --- the whole ---
 
-    STEPS_BY_WEIGHT: tuple[tuple[str, int], ...] = (
-        ("publish", 12),
-        ("finish", 30),
-        ("requeue", 8),
-        ("touch", 3),
-        ("pass_time", 6),
-        ("change_rdy", 4),
-        ("disconnect", 2),
-        ("pause", 2),
-        ("bound", 2),
-        ("seek", 1),
-        ("switch", 1),
-        ("loosen", 3),
-        ("limit", 2),
-        ("restart", 2),
-    )
-
     def play(self) -> None:
-        names = [name for name, _ in self.STEPS_BY_WEIGHT]
-        weights = [weight for _, weight in self.STEPS_BY_WEIGHT]
+        weights = {
+            self.publish: 12, self.finish: 30, self.requeue: 8, self.touch: 3, self.pass_time: 6,
+            self.change_rdy: 4, self.disconnect: 2, self.pause: 2, self.bound: 2, self.seek: 1,
+            self.switch: 1, self.loosen: 3, self.limit: 2, self.restart: 2,
+        }  # fmt: skip
         for _ in range(STEPS):
-            (name,) = self.dice.choices(names, weights)
-            step: Callable[[], None] = getattr(self, name)
+            (step,) = self.dice.choices(list(weights), list(weights.values()))
             step()
             self.look()
         self.drain()
