@@ -187,8 +187,7 @@ def test_who_grows_beyond_the_bound_is_hung_up_on(bounded: Side, verb: str) -> N
     begun[0].feed(whole[910:])
     assert bounded.poll() == []
     bounded.flush()
-    bounded.seal(tail)
-    tail.commit_to(tail.written_end)
+    bounded.store(tail)
     bounded.flush()
     assert frames(small.take_output()) == frames(begun[0].take_output()) == [OK]
     again = bounded.connect()

@@ -123,8 +123,7 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
         for start in range(0, len(said), sizes):
             for place, sections in enumerate(said[start : start + sizes], start):
                 tail.append(b"%d" % place, 0, sections)
-            side.seal(tail)
-            tail.commit_to(tail.written_end)
+            side.store(tail)
         conn = consumer(side, window, rdy, wanted)
         found = []
         while more := side.received(conn):
@@ -216,8 +215,7 @@ def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
     window.attempts_max = 2
     consumer_tagged(side, window, b"a")
     tail.append(b"tried", 0, {Section.ATTEMPTS: 5})
-    side.seal(tail)
-    tail.commit_to(tail.written_end)
+    side.store(tail)
     side.settle()
     assert (window.depth, window.exhausted) == (1, 0)
     plain = consumer_tagged(side, window)

@@ -71,8 +71,7 @@ def test_an_own_timestamp_is_the_one_that_counts(side: Side) -> None:
     window.tail.append(b"new")
     window.tail.append(b"old", 0, {Section.TIMESTAMP: old_ns})
     window.tail.append(b"old, with an id", 0, {Section.TIMESTAMP: old_ns, Section.ID: 77})
-    side.seal(window.tail)
-    window.tail.commit_to(window.tail.written_end)
+    side.store(window.tail)
     ids = [message.id for message in side.received(conn)]
     side.pass_time(SECOND)
     finish(side, conn, *ids)

@@ -93,8 +93,7 @@ def test_a_tail_whose_sync_is_slow_holds_up_no_publish_that_another_could_take(
     conn.feed(pub(b"t", b"x") * 2)
     side.poll()
     assert (waiting.open_count, free.open_count) == (1, 2)
-    side.seal(free)
-    free.commit_to(free.written_end)
+    side.store(free)
     conn.feed(pub(b"t", b"x"))  # it stays with what is quick
     side.poll()
     assert (waiting.open_count, free.open_count) == (1, 1)

@@ -156,8 +156,7 @@ class Store:
 
     def write(self, tails: Sequence[Any], wall_ns: int) -> None:
         for tail in sorted(tails, key=lambda tail: (tail.topic, tail.partition)):
-            self._side.seal(tail)
-            tail.commit_to(tail.written_end)
+            self._side.store(tail)
 
     def load(self, window: Any, which: int, offset: int) -> None:
         self._side.hear((Event.NEED, window, which, offset))
@@ -236,15 +235,16 @@ class Side:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""
         for body in bodies:
             tail.append(body, due_ns)
-        return self._commit_open(tail)
+        return self.store(tail)
 
     def publish_with(self, tail: Any, *messages: tuple[bytes, Sections | None]) -> int:
         """The same of bodies with sections."""
         for body, sections in messages:
             tail.append(body, 0, sections)
-        return self._commit_open(tail)
+        return self.store(tail)
 
-    def _commit_open(self, tail: Any) -> int:
+    def store(self, tail: Any) -> int:
+        """Close the open batch, which is safe at once. Returns the id of its first message."""
         first_id = self.next_id
         self.seal(tail)
         tail.commit_to(tail.written_end)
