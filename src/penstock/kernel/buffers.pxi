@@ -1,6 +1,5 @@
 # Growable byte buffers over malloc.
 
-
 cdef u8 NOTHING = 0  # where no bytes begin
 
 

@@ -9,6 +9,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, EIO, ENOMEM, ETIMEDOUT, errno
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
+from posix.resource cimport PRIO_PROCESS, setpriority
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.types cimport off_t
+from posix.unistd cimport pread, read as c_read, write as c_write
 
 import os
 
@@ -20,22 +24,11 @@ from penstock.kernel._codec cimport (
 from penstock.kernel.types import BulkResult, BulkStatus
 
 
-cdef extern from "sys/types.h" nogil:
-    ctypedef long off_t
-    ctypedef long ssize_t
-
 cdef extern from "unistd.h" nogil:
-    ssize_t c_read "read" (int fd, void* buffer, size_t count)
-    ssize_t c_write "write" (int fd, const void* buffer, size_t count)
-    ssize_t pread(int fd, void* buffer, size_t count, off_t position)
     long syscall(long number, ...)
 
 cdef extern from "sys/syscall.h" nogil:
     long SYS_gettid
-
-cdef extern from "sys/resource.h" nogil:
-    int PRIO_PROCESS
-    int setpriority(int which, int who, int value)
 
 cdef extern from "sys/socket.h" nogil:
     int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
@@ -55,13 +48,6 @@ cdef extern from "sys/epoll.h" nogil:
     int epoll_create1(int flags)
     int epoll_ctl(int epfd, int operation, int fd, epoll_event* event)
     int epoll_wait(int epfd, epoll_event* events, int events_max, int timeout_ms)
-
-cdef extern from "time.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
 
 cdef enum:
     CHECK, SEND, READ

@@ -1,6 +1,5 @@
 # The JSON headers of PUB_EXT.
 
-
 cdef enum:
     RIGHT = -1
     ESCAPE_BYTES = 6  # \uXXXX

@@ -1,6 +1,5 @@
 # The numbers of `types.py`: events, and what they say.
 
-
 cdef enum:  # Verb
     PUB = 1
     MPUB = 2

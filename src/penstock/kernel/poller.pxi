@@ -1,25 +1,15 @@
 # A timer of the system, as a descriptor that an epoll can watch.
 
-
 cdef extern from "sys/timerfd.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    struct itimerspec:
-        timespec it_interval
-        timespec it_value
     int timerfd_create(int clock, int flags)
     int timerfd_settime(int fd, int flags, const itimerspec* new, itimerspec* old)
     enum: TFD_NONBLOCK
     enum: TFD_CLOEXEC
 
-cdef enum:
-    CLOCK_MONOTONIC_ID = 1
-
 
 cdef int timer_open() noexcept:
     """A descriptor, or -1."""
-    return timerfd_create(CLOCK_MONOTONIC_ID, TFD_NONBLOCK | TFD_CLOEXEC)
+    return timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
 
 
 cdef int timer_arm(int fd, i64 wait_ns) except -1:
@@ -35,9 +25,6 @@ cdef int timer_disarm(int fd) except -1:
     """Setting a timer also takes back an expiry that was not read."""
     return timer_arm(fd, 0)
 
-
-cdef extern from "time.h" nogil:
-    int clock_gettime(int clock, timespec* now)
 
 cdef extern from * nogil:
     """
@@ -55,7 +42,7 @@ cdef extern from * nogil:
 
 cdef i64 monotonic_ns() noexcept:
     cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC_ID, &now)
+    clock_gettime(CLOCK_MONOTONIC, &now)
     return <i64>now.tv_sec * 1000000000 + now.tv_nsec
 
 

@@ -6,12 +6,6 @@
 #
 #     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets)
 
-cdef extern from "sys/uio.h" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t pwritev(int fd, const iovec* parts, int count, i64 position)
-
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
     U16_MAX = 0xFFFF
