@@ -37,7 +37,8 @@ _ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
 
 
 def decode_columns(data: Buffer, sections: Sequence[int] = ()) -> Columns:
-    """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
+    """Whole sound batches -> columns. ValueError names the position of one that is not sound.
+    `sections` are of bytes: each becomes a column, too."""
     view = memoryview(data).cast("B")
     for section in sections:
         if section < SECTION_BYTES_TYPE_MIN:
@@ -105,7 +106,8 @@ def encode_columns(
     timestamp_ns: int,
     trailer: Buffer = b"",
 ) -> bytes:
-    """One whole batch from its columns. ValueError for what cannot be said."""
+    """One whole batch from its columns: a u32 length for each message, the bodies end to end, and
+    the trailer's sections as docs/formats.md has them. ValueError for what cannot be said."""
     lengths, bodies, trailer = bytes(lengths), bytes(bodies), bytes(trailer)
     count = len(lengths) // 4
     if count == 0 or len(lengths) % 4:

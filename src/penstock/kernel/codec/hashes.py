@@ -110,6 +110,7 @@ def _mixed(word: int) -> int:
 
 
 def murmur3_32(data: Buffer, seed: int = 0) -> int:
+    """A key's place among the partitions of a topic."""
     if not 0 <= seed <= _ALL_ONES:
         raise OverflowError(f"a seed has 32 bits: {seed}")
     content = bytes(data)

@@ -131,6 +131,7 @@ class _Scan:
 
 
 def parse_headers(data: Buffer) -> Headers:
+    """The headers of a PUB_EXT: a flat JSON object of strings, as docs/formats.md has it."""
     try:
         return _Scan(bytes(data)).headers()
     except _Wrong as wrong:
