@@ -195,14 +195,14 @@ cdef enum:
     CHECK_BAD_FIELDS = 3
     CHECK_BAD_CRC = 4
 
-cdef unsigned long long id_above_c(
+cpdef unsigned long long id_above(
     unsigned long long last_id, unsigned int node_id, long long wall_ns
 ) noexcept nogil
 # The id of message `index`; and back, -1 when `id` is not one of the batch's.
-cdef unsigned long long id_at_c(
+cpdef unsigned long long id_at(
     unsigned long long base_id, unsigned long long index
 ) noexcept nogil
-cdef long long id_index_c(
+cpdef long long id_index(
     unsigned long long base_id, unsigned int count, unsigned long long id
 ) noexcept nogil
 

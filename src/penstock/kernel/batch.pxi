@@ -120,9 +120,10 @@ cdef tuple CHECKS = tuple(BatchCheck)
 
 # --- ids ---
 
-cdef unsigned long long id_at_c(
+cpdef unsigned long long id_at(
     unsigned long long base_id, unsigned long long index
 ) noexcept nogil:
+    """The id of message `index` of a batch from `base_id`."""
     cdef unsigned long long sequence = base_id & SEQUENCE_MASK
     # carried apart, so that an index near 2^64 does not wrap the sum
     cdef unsigned long long steps = sequence + (index & SEQUENCE_MASK)
@@ -132,9 +133,10 @@ cdef unsigned long long id_at_c(
     return tick << TICK_SHIFT | (base_id & NODE_MASK) | (steps & SEQUENCE_MASK)
 
 
-cdef long long id_index_c(
+cpdef long long id_index(
     unsigned long long base_id, unsigned int count, unsigned long long id
 ) noexcept nogil:
+    """The index of `id` in a batch of `count` from `base_id`, or -1."""
     cdef unsigned long long ticks
     cdef long long index
     if (base_id ^ id) & NODE_MASK:
@@ -148,9 +150,10 @@ cdef long long id_index_c(
     return index if 0 <= index < <long long>count else -1
 
 
-cdef unsigned long long id_above_c(
+cpdef unsigned long long id_above(
     unsigned long long last_id, unsigned int node_id, long long wall_ns
 ) noexcept nogil:
+    """The id that a node gives out at that time, above `last_id`."""
     cdef long long tick = min(max((wall_ns >> TICK_NS_BITS) - TICK_EPOCH, 1LL), TICK_MAX)
     cdef unsigned long long node_bits = node_id << SEQUENCE_BITS & NODE_MASK
     cdef unsigned long long last_node_bits = last_id & NODE_MASK
@@ -161,21 +164,6 @@ cdef unsigned long long id_above_c(
         return last_id + 1
     return ((last_id >> TICK_SHIFT) + (node_bits <= last_node_bits)
             & TICK_MASK) << TICK_SHIFT | node_bits
-
-
-def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns):
-    """The id that a node gives out at that time, above `last_id`."""
-    return id_above_c(last_id, node_id, wall_ns)
-
-
-def id_at(unsigned long long base_id, unsigned long long index):
-    """The id of message `index` of a batch from `base_id`."""
-    return id_at_c(base_id, index)
-
-
-def id_index(unsigned long long base_id, unsigned int count, unsigned long long id):
-    """The index of `id` in a batch of `count` from `base_id`, or -1."""
-    return id_index_c(base_id, count, id)
 
 
 # --- check ---

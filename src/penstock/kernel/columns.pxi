@@ -33,7 +33,7 @@ cdef void _fill_plain(rows_t* rows, const parts_t* parts) noexcept nogil:
         rows.offsets[i] = first + <long long>i
         rows.timestamps[i] = timestamp_ns
     for i in range(count):
-        rows.ids[i] = id_at_c(base_id, i)
+        rows.ids[i] = id_at(base_id, i)
     for i in range(count):
         body_end += load_u32(parts.lengths + 4 * i)
         rows.body_offsets[i] = body_end
@@ -194,12 +194,17 @@ cdef _values(const unsigned char* data, size_t size, size_t count, unsigned int 
         free(found)
 
 
-cdef _columns(const unsigned char* data, size_t size, sections):
+def decode_columns(data, sections=()):
+    """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
+    cdef Lent lent = lent_by(data)
     cdef size_t position = 0, count = 0, body_bytes = 0
     cdef rows_t rows
     cdef int check
+    for section in sections:
+        if section < SECTION_BYTES_TYPE_MIN:
+            raise ValueError(f"section {section} holds no bytes")
     with nogil:
-        check = _measure(data, size, &position, &count, &body_bytes)
+        check = _measure(lent.data, lent.size, &position, &count, &body_bytes)
     if check != CHECK_SOUND:
         raise ValueError(f"batch at {position}: {BatchCheck(check).name}")
     columns = Columns(
@@ -219,20 +224,13 @@ cdef _columns(const unsigned char* data, size_t size, sections):
     rows.bodies = PyByteArray_AS_STRING(columns.bodies)
     rows.body_end = 0
     with nogil:
-        _fill(&rows, data, size)
+        _fill(&rows, lent.data, lent.size)
     if sections:
-        made = tuple([_values(data, size, count, section) for section in sections])
+        made = tuple(
+            [_values(lent.data, lent.size, count, section) for section in sections]
+        )
         columns = columns._replace(sections=made)
     return columns
-
-
-def decode_columns(data, sections=()):
-    """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
-    cdef Lent lent = lent_by(data)
-    for section in sections:
-        if section < SECTION_BYTES_TYPE_MIN:
-            raise ValueError(f"section {section} holds no bytes")
-    return _columns(lent.data, lent.size, sections)
 
 
 # --- encode ---

@@ -261,7 +261,7 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     window.forward_place.index, window.forward_place.position = index + done, position
     if window.trace_below:
         window.trace_run(SENT, view.base_id, index, offset, done, attempts, conn)
-    window.runs.add(id_at_c(view.base_id, index), offset, done)
+    window.runs.add(id_at(view.base_id, index), offset, done)
     if window.latencies is not None:
         window.latencies.delivered(offset, done, view.timestamp_ns)
     window.next += done
@@ -292,7 +292,7 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     if trailer is not None:
         trailer.find(view, index, &special)
     if special.own_id and (window.has(special.id) or conn.find(special.id) is not None):
-        special.own_id, special.id = False, id_at_c(view.base_id, index)  # taken: the log's own
+        special.own_id, special.id = False, id_at(view.base_id, index)  # taken: the log's own
     key = window.key_of(view, trailer, index)
     if special.due_ns > hub.wall_ns:
         delay_next(window, &special, key)
@@ -443,7 +443,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
             continue
         position = body_position(&view, index, &window.stray_place)
         size = load_u32(view.lengths + 4 * <size_t>index)
-        stray = known_apart(window, conn, stray, id_at_c(view.base_id, index))
+        stray = known_apart(window, conn, stray, id_at(view.base_id, index))
         nothing_special(&view, index, &special)
         if trailer is not None:
             trailer.find(&view, index, &special)

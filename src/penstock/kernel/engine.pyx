@@ -23,7 +23,7 @@ from penstock.kernel._codec cimport (
     SECTION_KEY, SECTION_TIMESTAMP, SECTION_TRACE, SHORT_HEADER_BYTES, SHORT_MAGIC, Lent,
     batch_fits_c, batch_header_t, batch_parts_c, buf_append, buf_compact, buf_free, buf_init,
     buf_reserve, buf_t, buf_take, crc32c_update, event_t, header_bytes_c, headers_parse, headers_t,
-    i64, id_above_c, id_at_c, id_decode, id_encode, id_index_c, lent_by, load_u32, load_u64,
+    i64, id_above, id_at, id_decode, id_encode, id_index, lent_by, load_u32, load_u64,
     murmur3_32_c, parts_t, section_next, section_t, section_value, short_header_t, span_of,
     text_is, text_t, u16, u32, u64, u8,
 )

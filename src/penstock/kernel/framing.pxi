@@ -160,7 +160,7 @@ cdef u32 put_plain_run(Window window, u32 serial, buf_t* out, view_t* view, u32 
         size = load_u32(lengths + 4 * <size_t>done)
         if done and out.length + HEAD_BYTES + size > CHUNK_BYTES:
             break
-        put_frame(out, view, place, size, timestamp_ns, attempts, id_at_c(base_id, index + done))
+        put_frame(out, view, place, size, timestamp_ns, attempts, id_at(base_id, index + done))
         place += size
         slot = (offset + done) & mask
         owners[slot] = serial
@@ -195,10 +195,10 @@ cdef u32 put_long_run(Window window, Conn conn, buf_t* out, view_t* view, Traile
             window.ring_keys[slot] = key
         if is_long:
             put_long_frame(out, conn, trailer, &between, view, index + done, position[0], size,
-                           view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
+                           view.timestamp_ns, attempts, id_at(view.base_id, index + done))
         else:
             put_frame(out, view, position[0], size, view.timestamp_ns, attempts,
-                      id_at_c(view.base_id, index + done))
+                      id_at(view.base_id, index + done))
         position[0] += size
         window.owners[slot] = conn.serial
         window.deadlines[slot] = deadline_ns

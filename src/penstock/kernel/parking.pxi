@@ -58,7 +58,7 @@ cdef int register_delayed(Window window, Hub hub) except -1:
         if special.due_ns <= hub.wall_ns:
             break
         if special.own_id and window.has(special.id):
-            special.id = id_at_c(view.base_id, index)
+            special.id = id_at(view.base_id, index)
         delay_next(window, &special, window.key_of(&view, trailer, index))
     if window.parked_end < window.tail.handed_end:
         park_ahead(window, hub)
@@ -186,7 +186,7 @@ cdef int search_one(Window window, view_t* view, u32 index, u64 ids_from) except
     cdef i64 offset = view.base_offset + index
     trailer_of_stray(window, view).find(view, index, &special)
     if special.own_id and (special.id >= ids_from or window.has(special.id)):
-        special.id = id_at_c(view.base_id, index)
+        special.id = id_at(view.base_id, index)
     if special.due_ns <= beyond.pass_ns:
         beyond.met(offset, special.due_ns)
     elif window.strays.delayed_count < window.parked_max and not window.has(special.id):

@@ -41,7 +41,7 @@ cdef class Runs:
         if self.count:
             run = &self.runs[(self.head + self.count - 1) & (self.capacity - 1)]
             if (run.first_offset + run.count == first_offset
-                    and id_at_c(run.first_id, run.count) == first_id):
+                    and id_at(run.first_id, run.count) == first_id):
                 run.count += count
                 return 0
         if self.count == self.capacity:
@@ -62,7 +62,7 @@ cdef class Runs:
             return -1
         if self.hint < high:
             run = &self.runs[(self.head + self.hint) & mask]
-            index = id_index_c(run.first_id, run.count, id)
+            index = id_index(run.first_id, run.count, id)
             if index >= 0:
                 return run.first_offset + index
         while high - low > 1:
@@ -72,7 +72,7 @@ cdef class Runs:
             else:
                 high = middle
         run = &self.runs[(self.head + low) & mask]
-        index = id_index_c(run.first_id, run.count, id)
+        index = id_index(run.first_id, run.count, id)
         if index < 0:
             return -1
         self.hint = low
@@ -94,7 +94,7 @@ cdef class Runs:
             else:
                 high = middle
         run = &self.runs[(self.head + low) & mask]
-        return id_at_c(run.first_id, offset - run.first_offset)
+        return id_at(run.first_id, offset - run.first_offset)
 
 
 # Ranges ahead of a cursor that it steps over, sorted and apart from each other.

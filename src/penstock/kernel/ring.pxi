@@ -367,10 +367,10 @@ cdef class Ring(Named):
         """The same of messages in a row, of a batch with this base id."""
         cdef u32 i
         if self._trace_below == TRACE_ALL and self.traced_ids is None:
-            return self.hub.trace.note(kind, self.hub.now_ns(), id_at_c(base_id, index), offset,
+            return self.hub.trace.note(kind, self.hub.now_ns(), id_at(base_id, index), offset,
                                        count, attempts, 0, self.tail, self, client)
         for i in range(count):
-            self.trace(kind, id_at_c(base_id, index + i), offset + i, attempts, client)
+            self.trace(kind, id_at(base_id, index + i), offset + i, attempts, client)
         return 0
 
     cdef int trace_finished(self, u32 serial, u64 id, i64 offset) except -1:

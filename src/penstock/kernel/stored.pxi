@@ -32,7 +32,7 @@ cdef enum:
 
 cdef void nothing_special(view_t* view, u32 index, special_t* out) noexcept:
     out.own_id = False
-    out.id = id_at_c(view.base_id, index)
+    out.id = id_at(view.base_id, index)
     out.timestamp_ns = view.timestamp_ns
     out.due_ns = out.attempts = 0
     out.trace_id = 0

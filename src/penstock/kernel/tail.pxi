@@ -318,14 +318,14 @@ cdef class Tail(Memory):
                                         + batch.bodies.length) > end.prepared):
             return False
         self.grow_ring()  # before anything changes: there may be no memory
-        base_id = id_above_c(end.last_id, end.node_id, timestamp_ns)
+        base_id = id_above(end.last_id, end.node_id, timestamp_ns)
         self.head_open(&head, base_id, timestamp_ns, end.synced_end, end.epoch, True)
         try:
             self.write_open(end, &head)
         except BaseException:
             batch.trailer.length = 0  # its padding
             raise
-        end.last_id = id_at_c(base_id, batch.count - 1)
+        end.last_id = id_at(base_id, batch.count - 1)
         end.last_position, end.last_timestamp_ns = end.position, timestamp_ns
         end.position += head.total
         self.hub.settled.append((self, self.open_serial, STORED, self.open_waiters))

@@ -92,7 +92,7 @@ cdef class Trace:
             ):
                 event.count += count
                 self.told += count
-                self.next_id, self.next_offset = id_at_c(id, count), offset + count
+                self.next_id, self.next_offset = id_at(id, count), offset + count
                 return 0
         while count:
             event = self.place(kind, topic, channel, client)
@@ -101,7 +101,7 @@ cdef class Trace:
             event.trace_id, event.attempts, event.count = trace_id, <u16>attempts, some
             self.told += some
             count -= some
-            id, offset = id_at_c(id, some), offset + some
+            id, offset = id_at(id, some), offset + some
         self.next_id, self.next_offset = id, offset
         return 0
 
@@ -116,7 +116,7 @@ cdef class Trace:
             return False
         event.count += 1
         self.told += 1
-        self.next_id = id + 1 if id & 0xFFF != 0xFFF else id_at_c(id, 1)
+        self.next_id = id + 1 if id & 0xFFF != 0xFFF else id_at(id, 1)
         self.next_offset = offset + 1
         return True
 
@@ -183,7 +183,7 @@ cdef class Trace:
         for told in range(changes + 1):
             end = publishers[told][0] if told < changes else batch.count
             if start < end:
-                self.note(PUBLISHED, batch.timestamp_ns, id_at_c(batch.base_id, start),
+                self.note(PUBLISHED, batch.timestamp_ns, id_at(batch.base_id, start),
                           batch.base_offset + start, end - start, 0, 0, topic, None, client)
             if told < changes:
                 start, client = end, publishers[told][1]
@@ -204,7 +204,7 @@ cdef class Trace:
                 client = publishers[told][1]
                 told += 1
                 from_index = publishers[told][0] if told < changes else ANY_INDEX
-            id = id_at_c(batch.base_id, i)
+            id = id_at(batch.base_id, i)
             trace_id = attempts = 0
             if ids.entries and section_value(ids, i, &own_id):
                 id = <u64>own_id

@@ -23,7 +23,7 @@ cdef event_t* put(event_t* out, const event_t* record, u32 start, u32 end) noexc
     for i in range(start, end):
         out[0] = record[0]
         if record.message_id:
-            out.message_id = id_at_c(record.message_id, i)
+            out.message_id = id_at(record.message_id, i)
             out.offset = <i64>(<u64>record.offset + i)
             out.count = 1
         out += 1
@@ -67,7 +67,7 @@ cdef span_t wanted(const event_t* record, u64 message_id, u64 trace_id) noexcept
     elif trace_id and record.trace_id == trace_id:
         span.end = events_of(record)
     elif message_id and record.message_id:
-        index = id_index_c(record.message_id, record.count, message_id)
+        index = id_index(record.message_id, record.count, message_id)
         if index >= 0:
             span.start, span.end = <u32>index, <u32>index + 1
     return span

@@ -102,7 +102,7 @@ cdef i64 sift_out(Window window, Conn conn, view_t* view, int fate, i64 count,
         if count <= 0:
             return 0
         for i in range(count):
-            stray = window.strays.put(id_at_c(view.base_id, index + i), window.next + i, 0, WAITING)
+            stray = window.strays.put(id_at(view.base_id, index + i), window.next + i, 0, WAITING)
             window.strays.queue(&window.tags.classes[turn.place].waiting, stray)
             window.strays.note(stray)
     window.jump(window.next + count)

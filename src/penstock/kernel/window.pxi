@@ -114,11 +114,11 @@ cdef class Window(Survey):
             return 0
         while size >= FIN_LINE_BYTES and is_fin_line(data) and id_decode(data + 4, &id):
             if done == 0:
-                index = id_index_c(run.first_id, run.count, id)
+                index = id_index(run.first_id, run.count, id)
                 if index < 0 or run.first_offset + index < self.low:
                     break
                 count = run.count - <u32>index
-            elif done == count or id != id_at_c(run.first_id, index + done):
+            elif done == count or id != id_at(run.first_id, index + done):
                 break
             if self.owners[(run.first_offset + index + done) & mask] != serial:
                 break
