@@ -58,7 +58,7 @@ def test_what_does_not_pass_is_finished(side: Side, tail: Any, window: Any) -> N
         (TraceKind.SENT, 4),
     ]
     held = [record[1] for record in window.in_flight_records(9)]
-    side.said(conn, b"".join(fin(id) for id in held))
+    side.said(conn, fin(*held))
     assert side.journal(window)[0] == cursor(5, 5)
 
 
@@ -128,7 +128,7 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
         found = []
         while more := side.received(conn):
             found += [int(one.body) for one in more]
-            conn.feed(b"".join(fin(one.id) for one in more))
+            conn.feed(fin(*[one.id for one in more]))
             side.validate()
         assert found == [
             place for place, sections in enumerate(said) if should_pass(wanted, sections)
@@ -189,8 +189,7 @@ def consumer_tagged(side: Side, window: Any, tag: bytes = b"", rdy: int = 100) -
 
 
 def taken(side: Side, conn: Any) -> list[bytes]:
-    side.settle()
-    return bodies(conn.take_output())
+    return [message.body for message in side.received(conn)]
 
 
 def test_what_is_put_aside_has_a_bound(side: Side) -> None:

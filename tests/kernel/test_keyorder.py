@@ -38,7 +38,7 @@ def heard(side: Side, conn: Any) -> str:
 
 
 def done(side: Side, conn: Any, *ids: int) -> str:
-    assert side.said(conn, b"".join(map(fin, ids))) == []
+    assert side.said(conn, fin(*ids)) == []
     return heard(side, conn)
 
 

@@ -24,11 +24,6 @@ def buckets(*latencies_ns: int) -> dict[int, int]:
     return counts
 
 
-def finish(side: Side, conn: Any, *ids: int) -> None:
-    conn.feed(b"".join(map(fin, ids)))
-    side.settle()
-
-
 def take(window: Any) -> dict[int, int]:
     window.take_journal()  # as at the end of each turn
     taken: dict[int, int] = window.take_latencies()
@@ -43,7 +38,7 @@ def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
     id = side.publish(window.tail, b"x")
     side.received(conn)
     side.pass_time(latency_ns)
-    finish(side, conn, id)
+    side.said(conn, fin(id))
     assert take(window) == buckets(latency_ns)
     assert take(window) == {}
 
@@ -60,7 +55,7 @@ def test_what_timed_out_or_was_requeued_or_touched_counts_from_the_beginning(sid
     side.tick()
     side.received(conn)
     side.pass_time(SECOND)
-    finish(side, conn, timed, requeued, touched)
+    side.said(conn, fin(timed, requeued, touched))
     assert take(window) == buckets(*[61 * SECOND] * 3)
 
 
@@ -74,5 +69,5 @@ def test_an_own_timestamp_is_the_one_that_counts(side: Side) -> None:
     side.store(window.tail)
     ids = [message.id for message in side.received(conn)]
     side.pass_time(SECOND)
-    finish(side, conn, *ids)
+    side.said(conn, fin(*ids))
     assert take(window) == buckets(SECOND, 101 * SECOND, 101 * SECOND)

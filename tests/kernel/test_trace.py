@@ -103,9 +103,7 @@ def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
     bodies = [b"%d" % number for number in range(300)]
     first_id = side.publish(tail, *bodies)
     chosen = {message.id for message in side.received(conn) if in_sample(message.id, below)}
-    for number in range(300):
-        conn.feed(fin(first_id + number))
-    side.settle()
+    side.said(conn, fin(*range(first_id, first_id + 300)))
     events = side.trace()
     assert 60 < len(chosen) < 140
     for kind in (TraceKind.PUBLISHED, TraceKind.SENT, TraceKind.FINISHED):
@@ -208,7 +206,7 @@ def test_a_row_of_messages_is_one_record(side: Side) -> None:
     conn = side.consumer(window, rdy=100)
     first_id = side.publish(tail, *[b"x"] * 6)
     side.received(conn)
-    conn.feed(b"".join(fin(first_id + number) for number in (0, 1, 2, 4, 5, 3)))
+    conn.feed(fin(*[first_id + number for number in (0, 1, 2, 4, 5, 3)]))
     side.settle()
     assert records_of(side) == [
         [

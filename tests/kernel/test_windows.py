@@ -15,7 +15,7 @@ from .turns import FIRST_ID, SECOND, Side, fin, gone, messages, stray
 
 @pytest.fixture
 def windows(side: Side) -> list[Any]:
-    return [side.window(side.tail(partition=number)) for number in range(3)]
+    return windows_of(side, 3)
 
 
 def fill(side: Side, windows: list[Any], count: int = 4) -> list[int]:
@@ -195,7 +195,7 @@ def fill_sharing(side: Side, window: Any, count: int) -> None:
 def places(side: Side, conn: Any) -> list[int]:
     """The partitions of the messages that come, in order, all of which are finished."""
     got = side.received(conn)
-    conn.feed(b"".join(fin(message.id) for message in got))
+    conn.feed(fin(*[message.id for message in got]))
     return [int(message.body) for message in got]
 
 

@@ -50,8 +50,8 @@ def mpub_ext(target: bytes, messages: list[tuple[bytes, bytes]]) -> bytes:
     return mpub(target, packed).replace(b"MPUB", b"MPUB_EXT", 1)
 
 
-def fin(id: int) -> bytes:
-    return b"FIN %016x\n" % id
+def fin(*ids: int) -> bytes:
+    return b"".join(b"FIN %016x\n" % id for id in ids)
 
 
 Sections = dict[int, int | bytes]  # of one message
