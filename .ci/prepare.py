@@ -108,11 +108,19 @@ class Preparation:
     def kernel(self) -> None:
         build = [self.python, "setup.py", "build_ext", "--inplace", "--parallel"]
         wanted = "development" if self.purpose == "dev" else "required"
-        command = [*build, str(os.cpu_count() or 1)]
-        if no_compiler():  # that of Python's own linker command has flags that zig does not know
-            zig = f"{self.python} -m ziglang cc"
-            command = ["env", f"CC={zig}", f"LDSHARED={zig} -shared", *command]
+        command = ["env", *self.compiler(), *build, str(os.cpu_count() or 1)]
         self.step("compiled kernel", command, wanted, compiled)
+
+    def compiler(self) -> list[str]:
+        """What it is told. The linker command of Python's own has flags that zig does not know. The
+        engine is half of all C: gcc optimises it on all cores where that is put off to the link."""
+        if no_compiler():
+            zig = f"{self.python} -m ziglang cc"
+            return [f"CC={zig}", f"LDSHARED={zig} -shared"]
+        if "gcc" not in named_compiler() or "PENSTOCK_CFLAGS" in os.environ:
+            return []
+        late = "-O2 -flto=auto"
+        return [f"PENSTOCK_CFLAGS={late} -fno-fat-lto-objects", f"LDFLAGS={late}"]
 
     def step(
         self,
@@ -150,8 +158,12 @@ def of_uv(environment: Mapping[str, str]) -> dict[str, str]:
 
 def no_compiler() -> bool:
     """No C compiler is installed: then that of `ziglang`, from PyPI, is one."""
-    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    return shutil.which(named.split()[0]) is None
+    return shutil.which(named_compiler()) is None
+
+
+def named_compiler() -> str:
+    named: str = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return named.split()[0]
 
 
 def fetched(log: str) -> str:
