@@ -13,7 +13,7 @@ from penstock.net.turn import TurnOrder
 from sim.clock import FakeClock
 from sim.threads import Threads
 
-TURNS_MAX = 100  # at one instant
+TURNS_MAX = 2_000  # each FIN of a channel that has left the node takes one
 
 
 class Process:
