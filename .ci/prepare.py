@@ -117,9 +117,9 @@ class Preparation:
         if no_compiler():
             zig = f"{self.python} -m ziglang cc"
             return [f"CC={zig}", f"LDSHARED={zig} -shared"]
-        if "gcc" not in named_compiler() or "PENSTOCK_CFLAGS" in os.environ:
-            return []
         late = "-O2 -flto=auto"
+        if "PENSTOCK_CFLAGS" in os.environ or not takes(named_compiler(), late):
+            return []
         return [f"PENSTOCK_CFLAGS={late} -fno-fat-lto-objects", f"LDFLAGS={late}"]
 
     def step(
@@ -159,6 +159,13 @@ def of_uv(environment: Mapping[str, str]) -> dict[str, str]:
 def no_compiler() -> bool:
     """No C compiler is installed: then that of `ziglang`, from PyPI, is one."""
     return shutil.which(named_compiler()) is None
+
+
+def takes(compiler: str, flags: str) -> bool:
+    """It is gcc, and can do this: some are built without."""
+    command = [compiler, *flags.split(), "-shared", "-x", "c", "-", "-o", os.devnull]
+    can = subprocess.run(command, input=b"", capture_output=True, check=False).returncode == 0
+    return can and "gcc" in compiler
 
 
 def named_compiler() -> str:
