@@ -451,7 +451,7 @@ class GroupCommit:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self._fail_open(WriteRefused(self._label, reason))
             self.tail.doubt()
-            self._row.doubt(PublishUnknown(self._label, reason))
+            self._row.answer_unnumbered(PublishUnknown(self._label, reason))
 
     def _hand_on(self) -> None:
         host, tail = self._context.replica_host, self.tail

@@ -112,13 +112,13 @@ class Row:
 
     def answer(self, error: PenstockError | None) -> None:
         """Answer each publisher, once."""
-        self.doubt(error)
+        self.answer_unnumbered(error)
         waiting, self.numbered_done = self.numbered_done, []
         for done in waiting:
             done(error)
 
-    def doubt(self, error: PenstockError | None) -> None:
-        """Answer those who wait no longer."""
+    def answer_unnumbered(self, error: PenstockError | None) -> None:
+        """Answer those who do not number their messages: they wait no longer."""
         waiting, self.done = self.done, []
         for done in waiting:
             done(error)
