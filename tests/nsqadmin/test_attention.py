@@ -77,7 +77,7 @@ def test_a_node_that_was_taken_away_is_a_fault_only_with_messages() -> None:
     for depth in (0, 3):
         rows = [{"topic_name": "t", "depth": depth}]
         node = NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""), {"topics": rows}, error="refused")
-        node.heard_s, node.is_listed = 1.0, False
+        node.seen_s, node.is_listed = 1.0, False
         (found,) = findings(Snapshot(1.0, {"n:1": node}), lambda name: ())
         levels.append(found.level)
     assert levels == [Level.WARN, Level.BAD]

@@ -9,9 +9,9 @@ from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import criteria, messages
-from penstock.nsqadmin.browse import Hunt, OffsetSpan, Page, Shelf
+from penstock.nsqadmin.browse import OffsetSpan, Page, Search, TopicLogs
 from penstock.nsqadmin.criteria import CriterionInvalid
-from penstock.nsqadmin.messages import Extent, Log, Message, PlaceInvalid
+from penstock.nsqadmin.messages import Extent, Log, Message, PositionInvalid
 from penstock.nsqadmin.upstream import Upstream
 
 
@@ -47,18 +47,18 @@ class FakeLog(Log):
             ]
 
 
-def shelf(*logs: FakeLog) -> Shelf:
-    found = Shelf(Upstream(None, (), ()), [], "t", ())  # type: ignore[arg-type]
-    found.logs = {str(log.place): log for log in logs}
+def topic_logs(*logs: FakeLog) -> TopicLogs:
+    found = TopicLogs(Upstream(None, (), ()), [], "t", ())  # type: ignore[arg-type]
+    found.by_address = {str(log.address): log for log in logs}
     return found
 
 
-def hunt(count: int = 10, contains: str = "", **more: int) -> Hunt:
-    return Hunt(criteria.read(contains), count, **more)
+def search(count: int = 10, contains: str = "", **more: int) -> Search:
+    return Search(criteria.read(contains), count, **more)
 
 
 def seen(page: Page) -> list[tuple[str, int]]:
-    return [(one.place, one.message.offset) for one in page.lines]
+    return [(one.address, one.message.offset) for one in page.lines]
 
 
 ODD, EVEN = FakeLog("a", list(range(1, 41, 2))), FakeLog("b", list(range(0, 40, 2)))
@@ -66,9 +66,9 @@ ODD, EVEN = FakeLog("a", list(range(1, 41, 2))), FakeLog("b", list(range(0, 40, 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_all_of_two_nodes_by_time_and_nothing_twice(is_back: bool) -> None:
-    both, found, at = shelf(ODD, EVEN), [], dict.fromkeys("ab", 20 if is_back else 0)
+    both, found, at = topic_logs(ODD, EVEN), [], dict.fromkeys("ab", 20 if is_back else 0)
     while True:
-        page = asyncio.run((both.back if is_back else both.onward)(at, hunt(7)))
+        page = asyncio.run((both.back if is_back else both.onward)(at, search(7)))
         found = seen(page) + found if is_back else found + seen(page)
         if page.is_end:
             break
@@ -77,24 +77,24 @@ def test_all_of_two_nodes_by_time_and_nothing_twice(is_back: bool) -> None:
 
 
 def test_a_node_keeps_its_order_although_its_clock_went_back() -> None:
-    page = asyncio.run(shelf(FakeLog("a", [5, 1, 3])).page("newest", hunt()))
+    page = asyncio.run(topic_logs(FakeLog("a", [5, 1, 3])).page("newest", search()))
     assert seen(page) == [("a", 0), ("a", 1), ("a", 2)]
 
 
 def test_a_page_begins_where_the_log_does() -> None:
-    one = shelf(FakeLog("a", list(range(30)), earliest=100))
-    page = asyncio.run(one.onward({"a": 0}, hunt(5)))
+    one = topic_logs(FakeLog("a", list(range(30)), earliest=100))
+    page = asyncio.run(one.onward({"a": 0}, search(5)))
     assert seen(page) == [("a", 100 + number) for number in range(5)]
     assert not page.is_end
-    page = asyncio.run(one.back({"a": 103}, hunt(5)))
+    page = asyncio.run(one.back({"a": 103}, search(5)))
     assert [offset for _, offset in seen(page)] == [100, 101, 102]
     assert page.is_end
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_search_says_how_far_it_came_and_goes_on(is_back: bool) -> None:
-    one = shelf(FakeLog("a", list(range(5000))))
-    mine = hunt(10, "123", searched_max=1000)
+    one = topic_logs(FakeLog("a", list(range(5000))))
+    mine = search(10, "123", searched_max=1000)
     found: list[int] = []
     at = {"a": 5000 if is_back else 0}
     for _ in range(20):
@@ -109,9 +109,9 @@ def test_a_search_says_how_far_it_came_and_goes_on(is_back: bool) -> None:
 
 
 def test_a_search_can_be_stopped() -> None:
-    mine = hunt(10, "nowhere")
+    mine = search(10, "nowhere")
     mine.on_progress = lambda told: setattr(told, "is_stopped", told.searched >= 100)
-    page = asyncio.run(shelf(FakeLog("a", list(range(5000)))).onward({"a": 0}, mine))
+    page = asyncio.run(topic_logs(FakeLog("a", list(range(5000)))).onward({"a": 0}, mine))
     assert page.lines == ()
     assert not page.is_end
     assert 100 <= mine.searched <= limits.ADMIN_BACKWARD_MESSAGES
@@ -121,16 +121,16 @@ def test_a_search_can_be_stopped() -> None:
 def test_a_node_that_is_down_is_named_and_the_other_shown() -> None:
     down = FakeLog("b", [1])
     down.is_down = True
-    page = asyncio.run(shelf(ODD, down).onward({"a": 0, "b": 0}, hunt(3)))
+    page = asyncio.run(topic_logs(ODD, down).onward({"a": 0, "b": 0}, search(3)))
     assert seen(page) == [("a", 0), ("a", 1), ("a", 2)]
     assert page.errors == ("b: down",)
     with pytest.raises(FetchFailed):
-        asyncio.run(shelf(down).page("newest", hunt()))
+        asyncio.run(topic_logs(down).page("newest", search()))
 
 
 def test_an_offset_is_of_one_node() -> None:
-    with pytest.raises(PlaceInvalid, match="choose a node"):
-        asyncio.run(shelf(ODD, EVEN).page("7", hunt()))
+    with pytest.raises(PositionInvalid, match="choose a node"):
+        asyncio.run(topic_logs(ODD, EVEN).page("7", search()))
 
 
 # --- terms that messages are filtered by ---

@@ -32,7 +32,7 @@ from .saying import Saying, nodes
         ("id", "18A2F17404269000", "id:18a2f17404269000"),
     ],
 )
-def test_places(kind: str, text: str, position: str) -> None:
+def test_positions(kind: str, text: str, position: str) -> None:
     assert position_of(kind, text) == position
 
 
@@ -50,7 +50,7 @@ def test_places(kind: str, text: str, position: str) -> None:
         ("id", "g" * 16),
     ],
 )
-def test_what_is_no_place(kind: str, text: str) -> None:
+def test_what_is_no_position(kind: str, text: str) -> None:
     with pytest.raises(SeekInvalid):
         position_of(kind, text)
 

@@ -23,19 +23,19 @@ TWICE = [
 
 
 def test_a_life_in_a_sentence() -> None:
-    assert lifeline.told(TWICE) == (
+    assert lifeline.summary(TWICE) == (
         "Published at 08:00:00.000 in orders; sent to mail twice, timed out once, finished after"
         " 1 min 2 s; sent to store once, finished after 3 ms."
     )
 
 
 def test_nothing_is_told_that_is_not_known() -> None:
-    assert lifeline.told([event(Kind.SENT, 0, "mail")]) == (
+    assert lifeline.summary([event(Kind.SENT, 0, "mail")]) == (
         "Its publishing was not traced; sent to mail once, not answered yet."
     )
-    assert lifeline.told(TWICE[:1]).endswith("; no channel was traced.")
+    assert lifeline.summary(TWICE[:1]).endswith("; no channel was traced.")
     dead = [event(Kind.SENT, 0, "mail"), event(Kind.DEAD_LETTERED, S, "mail")]
-    assert "given up to the dead letters after 1 s" in lifeline.told(dead)
+    assert "given up to the dead letters after 1 s" in lifeline.summary(dead)
 
 
 def test_lanes_have_points_and_bars_in_order() -> None:

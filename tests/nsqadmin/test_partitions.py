@@ -12,16 +12,22 @@ from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.noderecords import holding, words_about, words_of
-from penstock.nsqadmin.pages.channel_messages import said as said_of_move
+from penstock.nsqadmin.pages.channel_messages import described
 from penstock.nsqadmin.pages.lookup import idle_topics
 from penstock.nsqadmin.pages.nodes import all_rows
-from penstock.nsqadmin.pages.partitions import REPLICAS, channel_rows, replica_row, said, topic_rows
+from penstock.nsqadmin.pages.partitions import (
+    REPLICAS,
+    channel_rows,
+    part_note,
+    replica_row,
+    topic_rows,
+)
 from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
 from .saying import nodes
-from .test_browse import FakeLog, hunt, seen, shelf
+from .test_browse import FakeLog, search, seen, topic_logs
 
 NODE = "127.0.0.1:2"
 COUNTS = (2, 36, 2)  # nine of ten messages in one of them
@@ -70,7 +76,7 @@ def replicated(at: str, role: str, epoch: int, **more: Any) -> NodeState:
     replica = {"partition": 0, "role": role, "epoch": epoch, "lag": more.pop("lag", 0)}
     topic = {"topic_name": "t", "depth": more.pop("depth", 0), "replicas": [replica]}
     told = lean({"topics": [topic]})
-    return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0, heard_s=1.0, **more)
+    return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0, seen_s=1.0, **more)
 
 
 def cluster_of(leader: int, epoch: int) -> Replication:
@@ -151,9 +157,9 @@ def test_rates_are_by_partition() -> None:
 
 def test_the_one_that_lags_is_named() -> None:
     parts = snapshot(document(36)).topics["t"].channels["slow"].partitions
-    assert said(parts) == "Partition 1 has 36 of the 36 that wait."
+    assert part_note(parts) == "Partition 1 has 36 of the 36 that wait."
     even = [one._replace(depth=10) for one in parts]
-    assert said(even) == said([one._replace(depth=0) for one in parts]) == ""
+    assert part_note(even) == part_note([one._replace(depth=0) for one in parts]) == ""
 
 
 def test_rows_of_the_tables() -> None:
@@ -203,7 +209,7 @@ def test_a_partition_that_lags_for_long_needs_attention() -> None:
 
 
 @each(
-    ("text", "place"),
+    ("text", "address"),
     [
         ("a:1", LogAddress("a:1")),
         ("a:1#3", LogAddress("a:1", 3)),
@@ -212,9 +218,9 @@ def test_a_partition_that_lags_for_long_needs_attention() -> None:
         ("#", LogAddress("#")),
     ],
 )
-def test_places_as_text(text: str, place: LogAddress) -> None:
-    assert LogAddress.read(text) == place
-    assert str(place) == text
+def test_addresses_as_text(text: str, address: LogAddress) -> None:
+    assert LogAddress.read(text) == address
+    assert str(address) == text
 
 
 HEAVY = FakeLog("a", list(range(0, 360, 10)), partition=1)
@@ -230,16 +236,16 @@ class Both(FakeLog):
 
 def both() -> Any:
     logs = [Both("a", one.times, partition=one.partition) for one in (HEAVY, LIGHT)]
-    return shelf(*logs)
+    return topic_logs(*logs)
 
 
 def test_pages_go_over_all_partitions_by_time() -> None:
-    page = asyncio.run(both().page("newest", hunt(8)))
+    page = asyncio.run(both().page("newest", search(8)))
     assert seen(page) == [
         ("a#1", 29), ("a#1", 30), ("a#2", 1), *(("a#1", number) for number in range(31, 36)),
     ]  # fmt: skip
-    ends = {place: span.first for place, span in page.spans.items()}
-    before = asyncio.run(both().back(ends, hunt(100)))
+    ends = {at: span.first for at, span in page.spans.items()}
+    before = asyncio.run(both().back(ends, search(100)))
     assert len(before.lines) == 30
     assert before.is_end
 
@@ -260,7 +266,7 @@ def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
     inside = ChannelMessages(upstream, "t", "c")
     (move,), _ = asyncio.run(inside.preview(["a"], "earliest"))
     assert move == Move("a", None, 9, 0, 0, ((0, 0), (1, 3)))
-    assert said_of_move(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")
+    assert described(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")
     asyncio.run(inside.seek(move))
     asked = [(query["position"], query["partition"]) for _, _, query in upstream.posted[1:]]
     assert asked == [("offset:0", "0"), ("offset:3", "1")]

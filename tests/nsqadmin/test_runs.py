@@ -37,7 +37,7 @@ def one(*states: RunStatus) -> Run:
 def seen(runs: Runs) -> list[Any]:
     """All that a page could see, but for the offsets of messages."""
     return [
-        (run.state, run.node, run.heard_s, run.track.points(), bool(runs.page(run.id, "html")),
+        (run.state, run.node, run.seen_s, run.track.points(), bool(runs.page(run.id, "html")),
          len(runs.page(run.id, "json")))
         for run in runs.all()
     ]  # fmt: skip
@@ -130,13 +130,13 @@ def test_silence_is_told_only_where_somebody_listens() -> None:
     runs = fold([encode(state())])
     (run,) = runs.all()
     assert runs.phase(run) == "running"
-    runs.looked(NODE, run.heard_s + limits.ADMIN_RUN_SILENT_S - 1)
+    runs.looked(NODE, run.seen_s + limits.ADMIN_RUN_SILENT_S - 1)
     assert runs.phase(run) == "running"
-    runs.looked("another:4151", run.heard_s + 10 * limits.ADMIN_RUN_SILENT_S)
+    runs.looked("another:4151", run.seen_s + 10 * limits.ADMIN_RUN_SILENT_S)
     assert runs.phase(run) == "running"
-    runs.looked(NODE, run.heard_s + limits.ADMIN_RUN_SILENT_S + 1)
+    runs.looked(NODE, run.seen_s + limits.ADMIN_RUN_SILENT_S + 1)
     assert (runs.phase(run), runs.live()) == (VANISHED, [])
-    runs.take(RunOffset(NODE, 1), encode(state(2)), run.heard_s + limits.ADMIN_RUN_SILENT_S + 2)
+    runs.take(RunOffset(NODE, 1), encode(state(2)), run.seen_s + limits.ADMIN_RUN_SILENT_S + 2)
     assert runs.phase(run) == "running"
 
 

@@ -10,7 +10,15 @@ from deltalake import write_deltalake
 from penstock.errors import QueryRefused, TableUnreadable
 from penstock.ids.guid import make, parse, tick_of
 from penstock.nsqadmin.console import Question, answer
-from penstock.nsqadmin.traces import IdInvalid, Place, Wanted, event_of, merged, statement, wanted
+from penstock.nsqadmin.traces import (
+    IdInvalid,
+    MessagePosition,
+    Wanted,
+    event_of,
+    merged,
+    statement,
+    wanted,
+)
 from penstock.pipelines.trace_table import SCHEMA
 from penstock.trace.events import Event, Kind
 
@@ -54,10 +62,10 @@ def write(path: Path, events: list[Event]) -> Path:
 
 
 def asked(
-    ask: Wanted, *paths: Path, places: set[Place] = set()  # noqa: B006
+    ask: Wanted, *paths: Path, positions: set[MessagePosition] = set()  # noqa: B006
 ) -> list[Event]:  # fmt: skip
     tables = {f"trace_{number}": str(path) for number, path in enumerate(paths)}
-    reply = answer(Question(statement(list(tables), ask, places), [], [], tables=tables))
+    reply = answer(Question(statement(list(tables), ask, positions), [], [], tables=tables))
     return [event_of(row) for row in reply.rows]
 
 
@@ -73,11 +81,11 @@ def test_several_tables_are_asked_as_one(tmp_path: Path) -> None:
     assert asked(wanted(f"{ID:016x}"), one, other) == [PUBLISHED, SENT]
 
 
-def test_a_range_is_found_by_the_place_that_the_log_knows(tmp_path: Path) -> None:
+def test_a_range_is_found_by_the_position_that_the_log_knows(tmp_path: Path) -> None:
     path = write(tmp_path / "t", [EMPTIED, OTHER])
     assert asked(wanted(f"{ID:016x}"), path) == []
-    assert asked(wanted(f"{ID:016x}"), path, places={("orders", 0, 7)}) == [EMPTIED]
-    assert asked(wanted(f"{ID:016x}"), path, places={("it's", 0, 7)}) == []
+    assert asked(wanted(f"{ID:016x}"), path, positions={("orders", 0, 7)}) == [EMPTIED]
+    assert asked(wanted(f"{ID:016x}"), path, positions={("it's", 0, 7)}) == []
 
 
 def test_days_before_the_message_are_never_opened(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
     for _ in range(2):  # the second run has never heard of it itself
         found = asyncio.run(live(upstream, store))
         node = found.nodes["b:1"]
-        assert (node.is_listed, node.error, node.heard_s > 0) == (False, "timed out", True)
+        assert (node.is_listed, node.error, node.seen_s > 0) == (False, "timed out", True)
         assert found.topics["orders"].nodes == ["b:1"]
         assert not found.topics["orders"].is_idle
         assert "b:1, silent since 20" in words_about(found, "orders")

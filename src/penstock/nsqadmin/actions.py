@@ -90,22 +90,22 @@ class Actions:
         over, so with one the topic is made on all nsqds. Returns a warning."""
         names, shape = _names(topic, channel), _names(topic) | numbers
         if not self._upstream.lookupds:
-            said = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
+            notes = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
             if channel:
                 path = "/channel/create"
-                said.append(await self._on_nsqds(self._upstream.nsqds, path, names))
-            return warnings(*said)
-        said = [await self._on_lookupds("/topic/create", shape)]
+                notes.append(await self._on_nsqds(self._upstream.nsqds, path, names))
+            return warnings(*notes)
+        notes = [await self._on_lookupds("/topic/create", shape)]
         if numbers:
             everywhere, missed = await self._upstream.producers()
-            said += [missed, await self._on(everywhere, "/topic/create", shape)]
+            notes += [missed, await self._on(everywhere, "/topic/create", shape)]
         if channel:
-            said.append(await self._on_lookupds("/channel/create", names))
+            notes.append(await self._on_lookupds("/channel/create", names))
             producers, missed = await self._upstream.producers_of(topic)
-            said.append(missed)
+            notes.append(missed)
             if producers:
-                said.append(await self._on(producers, "/channel/create", names))
-        return warnings(*said)
+                notes.append(await self._on(producers, "/channel/create", names))
+        return warnings(*notes)
 
     async def _act(self, verb: str, topic: str, channel: str) -> str:
         producers, missed = await self._upstream.producers_of(topic)
@@ -115,17 +115,17 @@ class Actions:
     async def _delete(self, topic: str, channel: str) -> str:
         kind = _kind(channel)
         producers, missed = await self._upstream.producers_of(topic)
-        said, names = [missed], _names(topic, channel)
+        notes, names = [missed], _names(topic, channel)
         addresses = [one.address for one in producers]
         alive = await self._alive(addresses)
         if self._upstream.lookupds and len(alive) == len(addresses):
-            said.append(await self._on_lookupds(f"/{kind}/delete", names))
+            notes.append(await self._on_lookupds(f"/{kind}/delete", names))
         elif self._upstream.lookupds and not channel:
-            said += [await self._tombstoned(topic, one) for one in producers
+            notes += [await self._tombstoned(topic, one) for one in producers
                      if one.address in alive]  # fmt: skip
         if producers:
-            said.append(await self._on_nsqds(addresses, f"/{kind}/delete", names))
-        return warnings(*said, self._left(topic, channel) if self._left else "")
+            notes.append(await self._on_nsqds(addresses, f"/{kind}/delete", names))
+        return warnings(*notes, self._left(topic, channel) if self._left else "")
 
     async def _alive(self, addresses: Sequence[str]) -> set[str]:
         """Those that answer. UpstreamFailed when none does."""
@@ -154,7 +154,7 @@ class Actions:
 
     async def _tombstone(self, node: str, topic: str) -> str:
         producer, missed = await self.find(node)
-        said = [missed]
+        notes = [missed]
         await self._alive([producer.address])
         if not is_ephemeral(topic) and await self._is_of_cluster(producer.address):
             raise OfCluster(
@@ -162,9 +162,9 @@ class Actions:
                 " everywhere; drain the node (penstock cluster drain) to move what it has"
             )
         if self._upstream.lookupds:
-            said.append(await self._tombstoned(topic, producer))
-        said.append(await self._on([producer], "/topic/delete", {"topic": topic}))
-        return warnings(*said)
+            notes.append(await self._tombstoned(topic, producer))
+        notes.append(await self._on([producer], "/topic/delete", {"topic": topic}))
+        return warnings(*notes)
 
     async def _is_of_cluster(self, address: str) -> bool:
         try:

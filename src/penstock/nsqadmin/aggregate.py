@@ -177,9 +177,9 @@ def _e2e(rows: list[Row], names: Row, host: str) -> Row:
     """Percentiles of several nodes can't be added: their range, and the average by messages."""
     given = [row.get("e2e_processing_latency") or {} for row in rows]
     by_quantile: dict[float, list[tuple[float, int]]] = {}
-    for told in given:
-        for one in told.get("percentiles") or ():
-            pair = one.get("value", 0), whole(told, "count")
+    for document in given:
+        for one in document.get("percentiles") or ():
+            pair = one.get("value", 0), whole(document, "count")
             by_quantile.setdefault(one.get("quantile", 0), []).append(pair)
     percentiles = [_percentile(quantile, by_quantile[quantile], host != "*")
                    for quantile in sorted(by_quantile, reverse=True)]  # fmt: skip

@@ -119,12 +119,12 @@ def node_rows(producers: list[NsqdAddress]) -> list[Document]:
     rows = []
     for one in producers:
         remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
-        told = {name: getattr(one, name) for name in _DESCRIBED}
+        described = {name: getattr(one, name) for name in _DESCRIBED}
         topology = {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
         topics = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
         remotes = {"remote_addresses": list(one.remote_addresses), "remote_address": remote}
         more = {"topics": topics, "out_of_date": one.address in old}
-        rows.append(remotes | told | topology | more)
+        rows.append(remotes | described | topology | more)
     return rows
 
 

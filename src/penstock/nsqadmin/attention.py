@@ -105,7 +105,7 @@ def of_runs(runs: Runs, now_s: float) -> list[Finding]:
             step = "Give Spark more cores, or raise max-offsets-per-trigger."
             found.append(_of(run).warn("falls behind", why, step))
     for run in runs.latest():
-        is_new = now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S
+        is_new = now_s - run.seen_s < limits.ADMIN_RUN_FAILED_S
         if run.state.state == "finished" and run.state.code and is_new:
             why = f"{run.state.outcome or f'its exit code is {run.state.code}'}."
             found.append(_of(run).warn("has something to tell", why, "Its page has the report."))
@@ -121,7 +121,7 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     if runs.phase(run) == "failed":
         step = "Repair that, and start it again: its page has the command."
         return _of(run).bad("failed", f"{state.reason.rstrip('.')}.", step)
-    minutes = (now_s - run.heard_s) / 60
+    minutes = (now_s - run.seen_s) / 60
     why = f"Nothing was heard of it for {minutes:,.0f} min, and it had not ended."
     step = f"See whether process {state.pid} on {state.host} runs, and whether it reaches nsqd."
     return _of(run).bad("fell silent", why, step)
@@ -150,8 +150,8 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         if not node.is_listed:
             step += " Its page forgets it, if it is gone for good."
         why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
-        if node.heard_s:
-            why = f"It last answered at {clock(node.heard_s)} ({node.error}). {words_of(held)}"
+        if node.seen_s:
+            why = f"It last answered at {clock(node.seen_s)} ({node.error}). {words_of(held)}"
         found = it.bad if node.is_listed or held.messages else it.warn  # taken away, maybe
         yield found("does not answer", why, step)
         return

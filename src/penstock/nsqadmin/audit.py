@@ -72,8 +72,8 @@ class Audit:
         try:
             lines = self._store.begin(caller.shown, caller.how, caller.remote, pairs, detail)
         except StoreFailed as error:
-            said = f"not done, because the audit log can't be written: {error}"
-            raise NotDone(said) from error
+            text = f"not done, because the audit log can't be written: {error}"
+            raise NotDone(text) from error
         entry = Entry()
         try:
             yield entry

@@ -1,6 +1,6 @@
 """A topic's stored messages over all nodes that have it and all partitions: a page of them from any
-place, onward or back, merged by time; and searches, which go on until a page is full or they have
-looked at enough.
+position, onward or back, merged by time; and searches, which go on until a page is full or they
+have looked at enough.
 
 A page is a window of each log, [first, following). The next page begins where the window ends and
 the one before ends where it begins, so nothing is left out and nothing comes twice, however the
@@ -27,7 +27,7 @@ from penstock.nsqadmin.messages import (
     Log,
     LogAddress,
     Message,
-    PlaceInvalid,
+    PositionInvalid,
     named_message,
 )
 from penstock.nsqadmin.upstream import Upstream, gathered
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Line(NamedTuple):
     """A message of a page, its body cut to what a line shows."""
 
-    place: str  # of its log
+    address: str  # of its log
     message: Message
     body_bytes: int
 
@@ -49,7 +49,7 @@ class OffsetSpan(NamedTuple):
 
 
 @dataclass
-class Hunt:
+class Search:
     """One look into the logs: for how many, for which, and how far it has come."""
 
     criteria: Criteria = EVERYTHING
@@ -58,7 +58,7 @@ class Hunt:
     searched: int = 0
     reached_ns: int = 0  # the time of the last message looked at
     is_stopped: bool = False  # by hand
-    on_progress: Callable[[Hunt], None] | None = None
+    on_progress: Callable[[Search], None] | None = None
 
     def looked_at(self, count: int, reached_ns: int) -> None:
         self.searched += count
@@ -83,31 +83,31 @@ class _Part(NamedTuple):
     is_end: bool
 
 
-class Shelf:
+class TopicLogs:
     def __init__(
-        self, upstream: Upstream, places: Iterable[LogAddress], topic: str, hidden: Sequence[str]
+        self, upstream: Upstream, addresses: Iterable[LogAddress], topic: str, hidden: Sequence[str]
     ) -> None:
-        """`logs` are by place, as text."""
-        self.logs = {
-            str(place): Log(upstream, place.node, topic, hidden, place.partition)
-            for place in places
+        """`by_address`: an address as text."""
+        self.by_address = {
+            str(address): Log(upstream, address.node, topic, hidden, address.partition)
+            for address in addresses
         }
 
-    # --- places ---
+    # --- positions ---
 
     async def find(self, text: str) -> dict[str, int]:
-        """The offset in each log that a place means, as people type it. A message's id is in one
+        """The offset in each log that a position means, as people type it. A message's id is in one
         log only."""
         text = text.strip()
-        if len(self.logs) > 1 and text.isascii() and text.isdigit():
-            partitions = len({log.node for log in self.logs.values()}) < len(self.logs)
+        if len(self.by_address) > 1 and text.isascii() and text.isdigit():
+            partitions = len({log.node for log in self.by_address.values()}) < len(self.by_address)
             what = "partition" if partitions else "node"
             rule = f"is an offset, and each {what} has its own: choose a {what} first"
-            raise PlaceInvalid(text, rule)
+            raise PositionInvalid(text, rule)
         named = named_message(text)
         if named is not None:
             return await self._where_is(*named)
-        return await _gathered({at: log.find(text) for at, log in self.logs.items()})
+        return await _gathered({at: log.find(text) for at, log in self.by_address.items()})
 
     async def _where_is(self, name: str, value: str) -> dict[str, int]:
         """Each node is asked once, however many partitions it has."""
@@ -124,102 +124,104 @@ class Shelf:
         by_node = self._by_node()
         found = await _gathered({node: logs[0].extents() for node, logs in by_node.items()})
         return {
-            place: found[log.node][log.partition].end
-            for place, log in self.logs.items()
+            address: found[log.node][log.partition].end
+            for address, log in self.by_address.items()
             if log.partition in found.get(log.node, ())
         }
 
     def _by_node(self) -> dict[str, list[Log]]:
         by_node: dict[str, list[Log]] = {}
-        for log in self.logs.values():
+        for log in self.by_address.values():
             by_node.setdefault(log.node, []).append(log)
         return by_node
 
     # --- pages ---
 
-    async def page(self, place: str, hunt: Hunt) -> Page:
-        """From a place on; `newest` is the page that ends at the end."""
-        if place.strip() in NEWEST:
-            return await self.back(await self.ends(), hunt)
-        return await self.onward(await self.find(place), hunt)
+    async def page(self, position: str, search: Search) -> Page:
+        """From a position on; `newest` is the page that ends at the end."""
+        if position.strip() in NEWEST:
+            return await self.back(await self.ends(), search)
+        return await self.onward(await self.find(position), search)
 
-    async def onward(self, offsets: Mapping[str, int], hunt: Hunt) -> Page:
-        return await self._page(offsets, hunt, is_back=False)
+    async def onward(self, offsets: Mapping[str, int], search: Search) -> Page:
+        return await self._page(offsets, search, is_back=False)
 
-    async def back(self, ends: Mapping[str, int], hunt: Hunt) -> Page:
-        return await self._page(ends, hunt, is_back=True)
+    async def back(self, ends: Mapping[str, int], search: Search) -> Page:
+        return await self._page(ends, search, is_back=True)
 
-    async def _page(self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool) -> Page:
-        parts, errors = await self._parts(offsets, hunt, is_back)
+    async def _page(self, offsets: Mapping[str, int], search: Search, is_back: bool) -> Page:
+        parts, errors = await self._parts(offsets, search, is_back)
         lines = [part.lines for part in parts.values()]  # each keeps its order
         merged = heapq.merge(*lines, key=lambda one: one.message.timestamp_ns, reverse=is_back)
-        taken = list(itertools.islice(merged, hunt.count))
+        taken = list(itertools.islice(merged, search.count))
         spans, is_end = {}, True
-        for place, part in parts.items():
-            mine = [one.message.offset for one in taken if one.place == place]
+        for address, part in parts.items():
+            mine = [one.message.offset for one in taken if one.address == address]
             is_all = len(mine) == len(part.lines)
-            last = mine[-1] + (not is_back) if mine else offsets[place]
+            last = mine[-1] + (not is_back) if mine else offsets[address]
             reached = part.reached if is_all else last
-            given = offsets[place]
-            spans[place] = OffsetSpan(reached, given) if is_back else OffsetSpan(given, reached)
+            given = offsets[address]
+            spans[address] = OffsetSpan(reached, given) if is_back else OffsetSpan(given, reached)
             is_end &= is_all and part.is_end
         return Page(tuple(reversed(taken) if is_back else taken), spans, is_end, errors)
 
     async def _parts(
-        self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool
+        self, offsets: Mapping[str, int], search: Search, is_back: bool
     ) -> tuple[dict[str, _Part], tuple[str, ...]]:
         """Each node is asked once where its logs end; one that does not answer is not asked for
         each of its partitions."""
         parts: dict[str, _Part] = {}
         extents: dict[str, dict[int, Extent]] = {}
         errors: dict[str, str] = {}
-        for place, offset in offsets.items():
-            log = self.logs[place]
+        for address, offset in offsets.items():
+            log = self.by_address[address]
             if log.node in errors:
                 continue
             try:
                 if log.node not in extents:
                     extents[log.node] = await log.extents()
                 extent = log.of(extents[log.node])
-                parts[place] = await self._look(log, extent, offset, hunt, is_back)
+                parts[address] = await self._look(log, extent, offset, search, is_back)
             except FetchFailed as error:
                 if len(offsets) == 1:
                     raise
                 errors[log.node] = f"{log.node}: {error.reason}"
         return parts, tuple(errors.values())
 
-    async def _look(self, log: Log, extent: Extent, start: int, hunt: Hunt, is_back: bool) -> _Part:
+    async def _look(
+        self, log: Log, extent: Extent, start: int, search: Search, is_back: bool
+    ) -> _Part:
         """Window by window, on or back, until there are enough; each log has its share of what is
         searched."""
         position = min(max(start, extent.earliest), extent.end)
         end = extent.earliest if is_back else extent.end
-        share = max(1, hunt.searched_max // max(1, len(self.logs)))
+        share = max(1, search.searched_max // max(1, len(self.by_address)))
         found: list[Line] = []
-        while position != end and len(found) < hunt.count and share > 0 and not hunt.is_stopped:
-            step = limits.ADMIN_BACKWARD_MESSAGES if hunt.criteria else hunt.count - len(found)
+        while position != end and len(found) < search.count and share > 0 and not search.is_stopped:
+            step = limits.ADMIN_BACKWARD_MESSAGES if search.criteria else search.count - len(found)
             step = min(step, share)
             reached = max(end, position - step) if is_back else min(end, position + step)
             span = OffsetSpan(*sorted((position, reached)))
-            found += await self._window(log, extent, span, hunt, is_back)
+            found += await self._window(log, extent, span, search, is_back)
             share -= step
             position = reached
-        if len(found) >= hunt.count:
-            found = found[: hunt.count]
+        if len(found) >= search.count:
+            found = found[: search.count]
             position = found[-1].message.offset + (not is_back)
         return _Part(found, position, position == end)
 
     async def _window(
-        self, log: Log, extent: Extent, span: OffsetSpan, hunt: Hunt, is_back: bool
+        self, log: Log, extent: Extent, span: OffsetSpan, search: Search, is_back: bool
     ) -> list[Line]:
         """In the order of looking."""
         found: list[Line] = []
         count, times_ns = 0, (0, 0)  # of the oldest and the newest
         async for some in log.walk(extent, *span):
-            found += [_line(str(log.place), one) for one in some if hunt.criteria.hold(one)]
+            found += [_line(str(log.address), one) for one in some if search.criteria.hold(one)]
             if some:
                 times_ns = times_ns[0] or some[0].timestamp_ns, some[-1].timestamp_ns
                 count += len(some)
-        hunt.looked_at(count, times_ns[not is_back])
+        search.looked_at(count, times_ns[not is_back])
         return found[::-1] if is_back else found
 
 
@@ -231,6 +233,6 @@ async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
     return found
 
 
-def _line(place: str, message: Message) -> Line:
+def _line(address: str, message: Message) -> Line:
     short = message.body[: limits.ADMIN_PREVIEW_BYTES + 1]
-    return Line(place, replace(message, body=short), len(message.body))
+    return Line(address, replace(message, body=short), len(message.body))

@@ -1,8 +1,8 @@
 """What is inside a channel on each node, and working on it by hand: one message finished, requeued
-or sent back from the dead letters, and the channel's place in the log set anew.
+or sent back from the dead letters, and the channel's position in the log set anew.
 
-The nodes do it (docs/http.md, "What is inside a channel"); here they are asked, and places that
-people type become places that they know.
+The nodes do it (docs/http.md, "What is inside a channel"); here they are asked, and positions
+that people type become those that they know.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PLACES = {
 
 
 class SeekInvalid(PenstockError):
-    """What somebody has typed is no place of that kind."""
+    """What somebody has typed is no position of that kind."""
 
 
 class HeldMessage(NamedTuple):
@@ -56,15 +56,15 @@ Listed = Asked[Sequence[Mapping[str, Any]]]  # messages of one state
 
 
 class Move(NamedTuple):
-    """What setting the channel's place does on one node. With several partitions that are moved it
-    is no single offset."""
+    """What setting the channel's position does on one node. With several partitions that are moved
+    it is no single offset."""
 
     node: str
     offset: int | None
     again: int
     skipped: int  # never sent so far
     given_up: int  # in flight or deferred below the offset
-    places: tuple[tuple[int, int], ...] = ()  # offsets by partition, where there are several
+    offsets: tuple[tuple[int, int], ...] = ()  # offsets by partition, where there are several
 
 
 def position_of(kind: str, text: str) -> str:
@@ -184,9 +184,9 @@ class ChannelMessages:
 
     async def seek(self, move: Move) -> None:
         """To the very offsets of the preview."""
-        if not move.places:
+        if not move.offsets:
             await self._seek(move.node, f"offset:{move.offset}", None, dry_run=False)
-        for partition, offset in move.places:
+        for partition, offset in move.offsets:
             await self._seek(move.node, f"offset:{offset}", partition, dry_run=False)
 
     async def _seek(self, node: str, position: str, partition: int | None, dry_run: bool) -> Move:
@@ -199,9 +199,9 @@ class ChannelMessages:
         again, skipped = int(answer["messages_again"]), int(answer["messages_skipped"])
         given_up = int(answer.get("messages_given_up", 0))
         offset = None if answer["offset"] is None else int(answer["offset"])
-        places = tuple((int(one["partition"]), int(one["offset"]))
+        offsets = tuple((int(one["partition"]), int(one["offset"]))
                        for one in answer.get("partitions") or ())  # fmt: skip
-        return Move(node, offset, again, skipped, given_up, places)
+        return Move(node, offset, again, skipped, given_up, offsets)
 
 
 WAITING, IN_FLIGHT, DEFERRED, REQUEUED = "waiting", "in flight", "deferred", "waiting again"
@@ -216,11 +216,11 @@ class Standing(NamedTuple):
 
 
 async def of_message(
-    upstream: Upstream, place: LogAddress, topic: str, offset: int, message_id: str
+    upstream: Upstream, address: LogAddress, topic: str, offset: int, message_id: str
 ) -> list[Standing]:
     """In every channel, sorted. Raises FetchFailed."""
-    node = place.node
-    query = stats_query(topic) | {"partition": str(place.partition)}
+    node = address.node
+    query = stats_query(topic) | {"partition": str(address.partition)}
     stats = await upstream.get(node, "/stats", query)
     rows = [row for found in stats["topics"] or () for row in found["channels"] or ()]
     return [

@@ -103,8 +103,8 @@ class Query:
     def _names(self, sql: str) -> set[str]:
         """Of what it reads. To bind a statement takes its tables (USING does), so it is only
         parsed; what DuckDB tells of no parse of, EXPLAIN, it has to bind."""
-        told = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-        parsed = json.loads(told[0][0])
+        rows = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        parsed = json.loads(rows[0][0])
         if parsed["error"]:
             return self._connection.get_table_names(sql, qualified=False)
         found, own = set(), set()
@@ -130,7 +130,7 @@ class Query:
             return
         topic = source.topics.get(name, name)
         read: set[tuple[str, int]] = set()
-        batches = [batch for node in source.nodes for batch in self._told(node, topic, read)]
+        batches = [batch for node in source.nodes for batch in self._log_batches(node, topic, read)]
         if batches:
             import pyarrow as pa
 
@@ -149,7 +149,9 @@ class Query:
             f"{name} is neither a topic nor a table (tables: {shown}{self._source.missing}){meant}"
         )
 
-    def _told(self, node: str, name: str, read: set[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
+    def _log_batches(
+        self, node: str, name: str, read: set[tuple[str, int]]
+    ) -> Iterator[pa.RecordBatch]:
         """Of one that can't tell it is noted: what the others have is still an answer."""
         try:
             yield from self._topic(node, name, read)
@@ -208,8 +210,8 @@ def topics_of(source: Source) -> list[str]:
     for node in source.nodes:
         try:
             with BrokerApi(node, ca_file=source.ca_file or None) as api:
-                told = api.positions(only_here=True)
-                found |= told.topics.keys() | told.elsewhere.keys()
+                positions = api.positions(only_here=True)
+                found |= positions.topics.keys() | positions.elsewhere.keys()
         except FetchFailed:
             if source.needs_all:
                 raise

@@ -130,8 +130,8 @@ async def _fill(
     one.nodes = sorted(nodes) if len(nodes) < len(above) else []
     one.paused = found.paused and not found.is_paused_partly
     one.paused_on = sorted(found.paused_on) if found.is_paused_partly else []
-    told = await settings.read(upstream, nodes, about, with_shape=True)
-    for held in told.held:
+    answer = await settings.read(upstream, nodes, about, with_shape=True)
+    for held in answer.held:
         name, chosen = held.setting.name, {node: held.values[node] for node in sorted(held.own)}
         if len(chosen) == len(nodes) and len(set(chosen.values())) == 1:
             one.settings[name] = next(iter(chosen.values()))
@@ -255,13 +255,13 @@ async def _changes(
     for node in nodes:
         for pair in one.settings_of(node).items():
             wanted.setdefault(pair, []).append(node)
-    told = await settings.read(upstream, having, about, True) if wanted and having else None
-    held = {each.setting.name: each for each in told.held} if told else {}
-    for (name, value), places in wanted.items():
+    answer = await settings.read(upstream, having, about, True) if wanted and having else None
+    held = {each.setting.name: each for each in answer.held} if answer else {}
+    for (name, value), nodes_of in wanted.items():
         same = held[name].chosen_on(value) if name in held else frozenset()
         if name in _SKIPS:
             same = frozenset(at for at, row in rows.items() if row is not None and row.get(name))
-        other = tuple(node for node in places if node not in same)
+        other = tuple(node for node in nodes_of if node not in same)
         if other:
             changed.append(Change("set", topic, channel, name, value, other))
     running = tuple(node for node, row in rows.items()
@@ -301,8 +301,8 @@ async def _put(
             if chosen:
                 warning = await settings.write(upstream, on, about, chosen) or warning
     except (SettingRefused, DaemonRefused) as error:
-        said = error.said if isinstance(error, DaemonRefused) else error
-        raise SettingRefused(f"{'/'.join(about.values())}: {said}") from error
+        code = error.code if isinstance(error, DaemonRefused) else error
+        raise SettingRefused(f"{'/'.join(about.values())}: {code}") from error
     for name, path in _SKIPS.items():
         if skipping := [node for node in nodes if one.settings_of(node).get(name) == "true"]:
             warning = await post(path, skipping) or warning
@@ -342,7 +342,7 @@ async def _shape_of(
     try:
         found: Mapping[str, Any] = await upstream.get(node, "/topic/config", about)
     except DaemonRefused as error:
-        if error.said == "TOPIC_NOT_FOUND":
+        if error.code == "TOPIC_NOT_FOUND":
             return None
         raise
     return found

@@ -105,8 +105,8 @@ class Gate:
                 self._store.use_token(held)
             return Caller(held.name if held else "", none, "token", client)
         if session := self.session(cookies):
-            how, said = "oidc" if session.claimed else "session", session.claimed
-            return Caller(session.user.name, none, how, client, session.key, said)
+            how, claims = "oidc" if session.claimed else "session", session.claimed
+            return Caller(session.user.name, none, how, client, session.key, claims)
         claimed = self._headers.read(headers)
         if claimed is not None and self._believes(headers, remote):
             return Caller(claimed.name, none, "header", client, claimed=claimed)

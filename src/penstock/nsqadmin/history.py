@@ -217,7 +217,7 @@ def _filled(
         begun = begun or last is not None
         if begun:
             known = last is not None and minute in alive
-            yield Sample(minute * _MINUTE_S, heard(last) if known and last else None)
+            yield Sample(minute * _MINUTE_S, known_values(last) if known and last else None)
 
 
 def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Measures]]:
@@ -312,13 +312,13 @@ class Recent:
         return list(self._expanded(kept, at, number))
 
     def _expanded(self, kept: array[float], at: int, number: int) -> Iterator[Sample]:
-        """From this place and this look on."""
+        """From this position and this look on."""
         stride, end = self._stride, len(kept)
         for time_s in itertools.islice(self._times, number - self._first, None):
             while at + stride < end and kept[at + stride] <= number:
                 at += stride
             if kept[at] <= number:
-                yield Sample(time_s, heard(Measures(*kept[at + 1 : at + stride])))
+                yield Sample(time_s, known_values(Measures(*kept[at + 1 : at + stride])))
             number += 1
 
     def _forget(self, count: int) -> None:
@@ -345,5 +345,5 @@ class Recent:
                 self.sample_count -= at // stride
 
 
-def heard(values: Measures) -> Measures | None:
+def known_values(values: Measures) -> Measures | None:
     return None if values.in_rate == SILENCE else values

@@ -70,9 +70,9 @@ def drawn(events: Iterable[Event]) -> Drawing:
     for event in ordered:
         lanes.setdefault((event.topic, event.channel or ""), []).append(event)
     found = []
-    for place, mine in lanes.items():
+    for lane, mine in lanes.items():
         points = tuple(Point(axis.at(one.time_ns), one) for one in mine)
-        found.append(Lane(*place, points, tuple(_bars(mine, axis))))
+        found.append(Lane(*lane, points, tuple(_bars(mine, axis))))
     return Drawing(tuple(found), axis.cuts)
 
 
@@ -121,7 +121,7 @@ def _bars(events: Sequence[Event], axis: _Axis) -> Iterable[Bar]:
             delayed = None
 
 
-def told(events: Iterable[Event]) -> str:
+def summary(events: Iterable[Event]) -> str:
     """What happened, in a sentence: what the events say and no more."""
     ordered = list(events)
     first = next((one for one in ordered if one.kind is Kind.PUBLISHED), None)

@@ -1,4 +1,4 @@
-"""Stored messages for people: a few at a time from any place of a topic's log, found and filtered.
+"""Stored messages for people: a few at a time from any position of a topic's log, and filtered.
 
 Reads raw batches as every reader of the log does; nothing is delivered and no channel moves. What
 is masked is masked here, before anything is searched or leaves this module.
@@ -29,8 +29,8 @@ FIRST = 0  # the partition that every topic has
 _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
 
 
-class PlaceInvalid(PenstockError):
-    """What somebody has typed is no place in a log."""
+class PositionInvalid(PenstockError):
+    """What somebody has typed is no position in a log."""
 
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or (
@@ -45,7 +45,7 @@ def moment_ms(text: str, now_s: float) -> int:
     try:
         return read_time(text, round(now_s * limits.SECOND)) // limits.MS
     except ValueError as error:
-        raise PlaceInvalid(text) from error
+        raise PositionInvalid(text) from error
 
 
 class Extent(NamedTuple):
@@ -63,7 +63,7 @@ class SearchHit(NamedTuple):
 
 
 def named_message(text: str) -> tuple[str, str] | None:
-    """What `/message/get` takes, where a place names one message: its id, or a trace."""
+    """What `/message/get` takes, where a position names one message: its id, or a trace."""
     if _HEX_ID.fullmatch(text):
         return "id", text.lower()
     if text.startswith("trace:") and (trace_id := read_trace_id(text[6:])):
@@ -111,7 +111,7 @@ class Log:
     partition: int = FIRST
 
     @property
-    def place(self) -> LogAddress:
+    def address(self) -> LogAddress:
         return LogAddress(self.node, self.partition)
 
     async def extent(self) -> Extent:
@@ -134,7 +134,7 @@ class Log:
         }
 
     async def find(self, text: str) -> int:
-        """The offset that a place means which names no message."""
+        """The offset that a position means which names no message."""
         if text in ("oldest", "earliest"):
             return (await self.extent()).earliest
         if text.isascii() and text.isdigit():

@@ -39,21 +39,21 @@ class NodeRecords:
     def nodes(self) -> list[NodeState]:
         """As they were when each last answered."""
         found = []
-        for address, heard_s, told in self._store.nodes():
-            document = msgspec.json.decode(told)
+        for address, seen_s, kept in self._store.nodes():
+            document = msgspec.json.decode(kept)
             producer = NsqdAddress(**document.pop("producer"))
-            found.append(NodeState(address, producer, document, heard_s=heard_s))
+            found.append(NodeState(address, producer, document, seen_s=seen_s))
         self._silent = dict.fromkeys((one.address for one in found), False)
         return found
 
     def keep(self, nodes: Mapping[str, NodeState]) -> None:
         """Every minute, and at once when a node is new or has fallen silent."""
         now_s = time.monotonic()
-        silent = {at: bool(one.error) for at, one in nodes.items() if one.heard_s}
+        silent = {at: bool(one.error) for at, one in nodes.items() if one.seen_s}
         is_due = now_s - self._kept_s > limits.ADMIN_NODES_KEPT_S
         if not silent or (silent == self._silent and not is_due):
             return
-        rows = [(at, nodes[at].heard_s, _told(nodes[at])) for at in silent]
+        rows = [(at, nodes[at].seen_s, _encoded(nodes[at])) for at in silent]
         self._kept_s = now_s
         try:
             self._store.keep_nodes(rows)
@@ -70,7 +70,7 @@ class NodeRecords:
             log.error("%s is remembered at the next start: %s", address, error)
 
 
-def _told(node: NodeState) -> bytes:
+def _encoded(node: NodeState) -> bytes:
     producer = {name: getattr(node.producer, name) for name in _DESCRIBED}
     topics = [
         _row(topic, "topic_name")
@@ -93,7 +93,7 @@ class Left(NamedTuple):
 
     @property
     def words(self) -> str:
-        had, since = count(self.messages, "message"), words.clock(self.node.heard_s)
+        had, since = count(self.messages, "message"), words.clock(self.node.seen_s)
         return f"{self.node.address}, silent since {since}, has {had} of it on its disk"
 
 
@@ -103,7 +103,7 @@ def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
     return [
         Left(node, _held(row))
         for node in snapshot.nodes.values()
-        if node.heard_s and not node.can_be_asked
+        if node.seen_s and not node.can_be_asked
         and (row := node.row(topic, channel)) is not None
         and not _is_replicated(node.row(topic))
     ]  # fmt: skip
@@ -149,6 +149,6 @@ def words_of(found: Holding) -> str:
     also = f"{count(found.replicated, 'topic')} of the cluster"
     if not found.topics:
         return f"It had replicas of {also}." if found.replicated else "It held no topic."
-    said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}"
-    said += f", and replicas of {also}." if found.replicated else "."
-    return f"{said} On no other node: {words.listed(found.only, 4)}." if found.only else said
+    text = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}"
+    text += f", and replicas of {also}." if found.replicated else "."
+    return f"{text} On no other node: {words.listed(found.only, 4)}." if found.only else text

@@ -90,8 +90,8 @@ def _basic(client: Any, *request: Any) -> Any:
 def read_provider(issuer: str, document: Any) -> dict[str, Any]:
     """What of the provider's document counts."""
     if not isinstance(document, dict) or document.get("issuer") != issuer:
-        told = document.get("issuer") if isinstance(document, dict) else None
-        raise OidcFailed(f"the provider calls itself {told!r}, not {issuer!r}")
+        claimed = document.get("issuer") if isinstance(document, dict) else None
+        raise OidcFailed(f"the provider calls itself {claimed!r}, not {issuer!r}")
     found = {name: document.get(name) or "" for name in (*_NEEDED, *_OPTIONAL)}
     for name, value in found.items():
         if (value or name in _NEEDED) and not is_safe_url(value):

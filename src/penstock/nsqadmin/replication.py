@@ -67,17 +67,17 @@ class Replication(NamedTuple):
     @property
     def trouble(self) -> str:
         """A sentence; empty: all is well."""
-        said = []
+        parts = []
         if self.silent:
-            said.append(f"{count(len(self.silent), 'node')} silent"
+            parts.append(f"{count(len(self.silent), 'node')} silent"
                         f" ({', '.join(map(str, self.silent))})")  # fmt: skip
         offline = sum(one.offline for one in self.partitions)
         short = sum(one.under_replicated for one in self.partitions)
         if offline:
-            said.append(f"{count(offline, 'partition')} without a leader")
+            parts.append(f"{count(offline, 'partition')} without a leader")
         if short:
-            said.append(f"{count(short, 'partition')} under-replicated")
-        return f"Cluster {self.name}: {', '.join(said)}." if said else ""
+            parts.append(f"{count(short, 'partition')} under-replicated")
+        return f"Cluster {self.name}: {', '.join(parts)}." if parts else ""
 
 
 def read(document: Mapping[str, Any]) -> Replication:

@@ -185,8 +185,8 @@ async def graphite(call: Call, metric: str = "", target: str = "") -> Document:
     interval_s = call.deps.options.statsd_interval_ns // limits.SECOND
     query = {"target": target, "format": "json", "from": f"-{2 * interval_s}s",
              "until": f"-{interval_s}s"}  # fmt: skip
-    told = await _of_graphite(call.deps.fetcher.get_json(_render_url(call, urlencode(query))))
-    points = told[0].get("datapoints") if isinstance(told, list) and told else None
+    answer = await _of_graphite(call.deps.fetcher.get_json(_render_url(call, urlencode(query))))
+    points = answer[0].get("datapoints") if isinstance(answer, list) and answer else None
     if not points or points[0][0] is None:
         return {"rate": "N/A"}
     return {"rate": f"{float(points[0][0]) / max(interval_s, 1):.2f}"}

@@ -6,7 +6,7 @@ however often each, the same run is the result:
 - Its state is the message with the highest number.
 - Its chart keeps, of each stretch of time, the message with the highest number. Stretches become
   twice as long when there are too many, and each long one is made of two short ones.
-- Of each part of a page, where it stands (the first place); the text is read when somebody looks.
+- Of each part of a page, its lowest offset; the text is read when somebody looks.
 
 What is no message of a run is passed over. Of too many runs those that were not heard
 for the longest time are forgotten.
@@ -90,7 +90,7 @@ class Track:
 class Run:
     state: RunStatus
     node: str  # the nsqd that it reports to
-    heard_s: float  # when anything was heard of it last, by this machine's clock
+    seen_s: float  # when anything was heard of it last, by this machine's clock
     track: Track
 
     @property
@@ -106,12 +106,12 @@ class Run:
 
 
 @dataclass
-class _Heard:
+class _KnownRun:
     """All that is known under an id; its state may come after its page."""
 
-    heard_s: float
+    seen_s: float
     run: Run | None = None
-    places: dict[tuple[str, int], dict[int, RunOffset]] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], dict[int, RunOffset]] = field(default_factory=dict)
 
 
 class Runs:
@@ -119,34 +119,34 @@ class Runs:
                  points_max: int = limits.ADMIN_RUN_POINTS) -> None:  # fmt: skip
         self._runs_max = runs_max
         self._points_max = points_max
-        self._heard: dict[str, _Heard] = {}
+        self._runs: dict[str, _KnownRun] = {}
         self._looked_s: dict[str, float] = {}  # by node: up to when all of it is known
 
     # --- in ---
 
-    def take(self, place: RunOffset, body: bytes, heard_s: float) -> None:
+    def take(self, position: RunOffset, body: bytes, seen_s: float) -> None:
         try:
             message = messages.decode(body)
         except RunMessageInvalid:
             return
-        heard = self._heard.setdefault(message.run, _Heard(heard_s))
-        heard.heard_s = max(heard.heard_s, heard_s)
+        known = self._runs.setdefault(message.run, _KnownRun(seen_s))
+        known.seen_s = max(known.seen_s, seen_s)
         if isinstance(message, Part):
-            places = heard.places.setdefault((message.form, message.parts), {})
-            places[message.part] = min(place, places.get(message.part, place))
+            offsets = known.offsets.setdefault((message.form, message.parts), {})
+            offsets[message.part] = min(position, offsets.get(message.part, position))
         else:
-            self._take_state(heard, message, place)
-        if heard.run is not None:
-            heard.run.heard_s = heard.heard_s
-        if len(self._heard) > self._runs_max:
-            del self._heard[min(self._heard, key=lambda id: (self._heard[id].heard_s, id))]
+            self._take_state(known, message, position)
+        if known.run is not None:
+            known.run.seen_s = known.seen_s
+        if len(self._runs) > self._runs_max:
+            del self._runs[min(self._runs, key=lambda id: (self._runs[id].seen_s, id))]
 
-    def _take_state(self, heard: _Heard, state: RunStatus, place: RunOffset) -> None:
-        run = heard.run
+    def _take_state(self, known: _KnownRun, state: RunStatus, position: RunOffset) -> None:
+        run = known.run
         if run is None:
-            run = heard.run = Run(state, place.node, heard.heard_s, Track(self._points_max))
+            run = known.run = Run(state, position.node, known.seen_s, Track(self._points_max))
         elif _rank(state) > _rank(run.state):
-            run.state, run.node = state, place.node
+            run.state, run.node = state, position.node
         point = Point(state.time_s, state.rows_per_second, state.lag_rows, state.lag_seconds)
         run.track.add(state.seq, point)
 
@@ -158,19 +158,19 @@ class Runs:
 
     def all(self) -> list[Run]:
         """The newest first."""
-        found = [one.run for one in self._heard.values() if one.run is not None]
+        found = [one.run for one in self._runs.values() if one.run is not None]
         return sorted(found, key=lambda run: (-run.state.started_s, run.id))
 
     def find(self, id: str) -> Run | None:
-        heard = self._heard.get(id)
-        return heard.run if heard else None
+        known = self._runs.get(id)
+        return known.run if known else None
 
     def page(self, id: str, form: str) -> list[RunOffset]:
         """Where the parts of a page are, in their order; nothing when one is missing."""
-        heard = self._heard.get(id)
+        known = self._runs.get(id)
         whole = [
-            places for (of, parts), places in (heard.places.items() if heard else ())
-            if of == form and len(places) == parts
+            offsets for (of, parts), offsets in (known.offsets.items() if known else ())
+            if of == form and len(offsets) == parts
         ]  # fmt: skip
         found = max(whole, key=len, default={})
         return [found[part] for part in sorted(found)]
@@ -179,7 +179,7 @@ class Runs:
         """Its state, or that it fell silent. While its node can't be asked nothing is said."""
         if run.state.state in ENDED:
             return run.state.state
-        silent_s = self._looked_s.get(run.node, run.heard_s) - run.heard_s
+        silent_s = self._looked_s.get(run.node, run.seen_s) - run.seen_s
         return VANISHED if silent_s > limits.ADMIN_RUN_SILENT_S else run.state.state
 
     def unmended(self, now_s: float) -> list[Run]:
@@ -187,7 +187,7 @@ class Runs:
         return [
             run for run in self.latest()
             if self.phase(run) in ("failed", VANISHED)
-            and now_s - run.heard_s < limits.ADMIN_RUN_FAILED_S
+            and now_s - run.seen_s < limits.ADMIN_RUN_FAILED_S
         ]  # fmt: skip
 
     def latest(self) -> list[Run]:
@@ -285,7 +285,7 @@ def run_row(runs: Runs, run: Run) -> dict[str, Any]:
         "phase": runs.phase(run),
         "done_share": None if share is None else round(share, 4),
         "node": run.node,
-        "heard_s": run.heard_s,
+        "heard_s": run.seen_s,
     }
 
 
@@ -332,19 +332,19 @@ class RunWatch:
         return end
 
     async def page(self, id: str, form: str) -> str | None:
-        places = self.runs.page(id, form)
-        if not places:
+        offsets = self.runs.page(id, form)
+        if not offsets:
             return None
-        return "".join([await self._part(id, form, place) for place in places])
+        return "".join([await self._part(id, form, position) for position in offsets])
 
-    async def _part(self, id: str, form: str, place: RunOffset) -> str:
-        found = await Log(self._upstream, place.node, PIPELINES).message(place.offset)
+    async def _part(self, id: str, form: str, position: RunOffset) -> str:
+        found = await Log(self._upstream, position.node, PIPELINES).message(position.offset)
         try:
             part = decode(found.body) if found is not None else None
         except RunMessageInvalid:
             part = None  # the topic was made again meanwhile
         if not isinstance(part, Part) or (part.run, part.form) != (id, form):
-            raise FetchFailed(place.node, "a part of the report is gone", 410)
+            raise FetchFailed(position.node, "a part of the report is gone", 410)
         return part.text
 
     # --- its life ---
@@ -418,7 +418,7 @@ class RunWatch:
                 known.offset = message.offset + 1
                 # What comes while we look was said now, whatever the node's clock says.
                 stored_s = min(message.timestamp_ns / limits.SECOND, now_s)
-                place = RunOffset(log_.node, message.offset)
-                self.runs.take(place, message.body, stored_s if is_first else now_s)
+                position = RunOffset(log_.node, message.offset)
+                self.runs.take(position, message.body, stored_s if is_first else now_s)
             await asyncio.sleep(0)  # a thousand messages at a time: others have their turn
         known.offset = extent.end

@@ -134,8 +134,8 @@ async def read(
     )
     notes = []
     for node, error in failed.items():
-        said = error.said if isinstance(error, DaemonRefused) else ""
-        is_old = error.status == _NOT_FOUND and said in ("", "NOT_FOUND")
+        code = error.code if isinstance(error, DaemonRefused) else ""
+        is_old = error.status == _NOT_FOUND and code in ("", "NOT_FOUND")
         what = "has no such settings" if is_old else f"does not tell: {error.reason}"
         notes.append(f"{node} {what}")
     held = [_held(one, documents) for one in settings_of(about)] if documents else []
@@ -168,7 +168,7 @@ async def write(
     try:
         await upstream.post(nodes[0], path, query)
     except DaemonRefused as error:
-        raise SettingRefused(error.said) from error
+        raise SettingRefused(error.code) from error
     if len(nodes) == 1:
         return ""
     asked = await upstream.ask(NSQD, nodes[1:], lambda at: upstream.post(at, path, query))

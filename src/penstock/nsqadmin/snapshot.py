@@ -196,7 +196,7 @@ class NodeState:
     took_s: tuple[float, ...] = ()  # the last answers, the newest last
     error: str = ""  # why the last question failed; "" when it did not
     stale_s: float = 0.0  # the age of its figures, where that is more than it should be
-    heard_s: float = 0.0  # when it last answered, by the wall clock, to any nsqadmin; 0: never
+    seen_s: float = 0.0  # when it last answered, by the wall clock, to any nsqadmin; 0: never
     is_listed: bool = True  # by an nsqlookupd, or it was named to nsqadmin
     earlier: Answer | None = None  # the answer before the last one
     in_rate: float = 0.0
@@ -396,8 +396,8 @@ def _add_node(
         _add_counts(node, row, ("depth", "stored_bytes", "unsynced_bytes"), _OF_TOPIC)
         for one in row.get("replicas") or ():
             if one["role"] == "leader":  # a node that is down may have led it in an older epoch
-                told, key = (one["epoch"], one["lag"]), (name, one["partition"])
-                snapshot.lags[key] = max(told, snapshot.lags.get(key, told))
+                lag, key = (one["epoch"], one["lag"]), (name, one["partition"])
+                snapshot.lags[key] = max(lag, snapshot.lags.get(key, lag))
         for part, last_part in _pairs(row, last, "channels", "channel_name"):
             key = part.get("channel_name", "")
             channel = topic.channels.setdefault(key, ChannelState(name, key))
@@ -428,7 +428,7 @@ def _add_counts(state: Any, row: Row, fields: Iterable[str], keys: Mapping[str, 
 
 
 def _add_topic(topic: TopicState, node: NodeState, row: Row) -> None:
-    _add_place(topic, node, row)
+    _add_partitions(topic, node, row)
     _add_counts(topic, row, _OF_TOPIC, _OF_TOPIC)
     topic.tells_disk = topic.tells_disk or "stored_bytes" in row
     topic.without_disk += "stored_bytes" not in row
@@ -438,7 +438,7 @@ def _add_topic(topic: TopicState, node: NodeState, row: Row) -> None:
 
 
 def _add_channel(channel: ChannelState, node: NodeState, row: Row) -> None:
-    _add_place(channel, node, row)
+    _add_partitions(channel, node, row)
     _add_counts(channel, row, _OF_CHANNEL, _OF_CHANNEL)
     channel.clients += whole(row, "client_count") or len(row.get("clients") or ())
     channel.dead_letter_topic = channel.dead_letter_topic or str(row.get("dead_letter_topic", ""))
@@ -447,7 +447,7 @@ def _add_channel(channel: ChannelState, node: NodeState, row: Row) -> None:
     channel.oldest_s = max(channel.oldest_s, float(age_s) if age_s else 0.0)
 
 
-def _add_place(state: TopicState | ChannelState, node: NodeState, row: Row) -> None:
+def _add_partitions(state: TopicState | ChannelState, node: NodeState, row: Row) -> None:
     state.nodes.append(node.address)
     state.stale_s = max(state.stale_s, node.stale_s)
     if row.get("paused"):

@@ -260,8 +260,8 @@ class Store:
         """Returns the token, which nobody can read here again."""
         token = secrets.token_urlsafe(32)
         now_s = self._clock_s()
-        said = json.dumps(claimed) if claimed is not None else ""
-        values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, said)
+        claims = json.dumps(claimed) if claimed is not None else ""
+        values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, claims)
         columns = "token, user, csrf, created_s, used_s, claimed"
         self._write((f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values))
         return token
@@ -273,12 +273,12 @@ class Store:
         row = self._db.execute(query, (key,)).fetchone()
         if row is None or key in self._ended:
             return None
-        name, csrf, used_s, said = row
+        name, csrf, used_s, claims = row
         if not 0 <= self._clock_s() - used_s < lifetime_s:
             self.end_session(key)
             return None
-        if said:
-            name, email, groups = json.loads(said)
+        if claims:
+            name, email, groups = json.loads(claims)
             user, claimed = User(name, Role.NONE, used_s), Claimed(name, email, tuple(groups))
             return Session(key, user, csrf, used_s, claimed)
         local = self.user(name)

@@ -42,7 +42,7 @@ from penstock.trace.search import (
     read_trace_id,
 )
 
-Place = tuple[str, int, int]  # topic, partition, offset
+MessagePosition = tuple[str, int, int]  # topic, partition, offset
 
 _COLUMNS = (
     "event, epoch_us(time), topic, channel, partition, \"offset\", message_id, attempts, client,"
@@ -62,25 +62,25 @@ class Wanted(NamedTuple):
     is_bounded: bool  # whether that is known, and not only where the log is looked into
 
 
-def statement(tables: Sequence[str], wanted: Wanted, places: Iterable[Place]) -> str:
-    """Over the views `tables`. `places` are where the log says that its messages stand."""
+def statement(tables: Sequence[str], wanted: Wanted, positions: Iterable[MessagePosition]) -> str:
+    """Over the views `tables`. `positions` are where the log says that its messages stand."""
     whole = " UNION ALL ".join(f"SELECT * FROM {name}" for name in tables)
     days = f"date >= DATE '{first_day(wanted)}'" if wanted.is_bounded else "true"
     mine = _is_mine(wanted)
     known = ['SELECT topic, partition, "offset" FROM mine']
     known += [
-        f"SELECT {_text(one)}, {partition:d}, {offset:d}" for one, partition, offset in places
+        f"SELECT {_text(one)}, {partition:d}, {offset:d}" for one, partition, offset in positions
     ]
     none = ", ".join(_text(kind.label) for kind in sorted(ABOUT_NO_MESSAGE))
     return (
         f"WITH events AS (SELECT * FROM ({whole}) WHERE {days}),"
         f" mine AS (SELECT * FROM events WHERE {mine}),"
-        f" known(topic, partition, place) AS ({' UNION '.join(known)})"
+        f" known(topic, partition, position) AS ({' UNION '.join(known)})"
         f" SELECT {_COLUMNS} FROM mine UNION ALL"
         f" SELECT {_COLUMNS} FROM events e WHERE message_id IS NULL AND event NOT IN ({none})"
         " AND EXISTS (SELECT 1 FROM known k WHERE k.topic = e.topic"
-        ' AND k.partition = e.partition AND k.place >= e."offset"'
-        ' AND k.place < e."offset" + e.messages)'
+        ' AND k.partition = e.partition AND k.position >= e."offset"'
+        ' AND k.position < e."offset" + e.messages)'
         f" ORDER BY 2 LIMIT {limits.ADMIN_TRACE_EVENTS + 1:d}"
     )
 
@@ -113,7 +113,7 @@ def event_of(row: Sequence[Any]) -> Event:
     )  # fmt: skip
 
 
-def places_of(events: Iterable[Event]) -> set[Place]:
+def positions_of(events: Iterable[Event]) -> set[MessagePosition]:
     """Where the messages of these events stand."""
     return {(one.topic, one.partition, one.offset) for one in events if one.message_id}
 
@@ -253,9 +253,9 @@ class Seeker:
         self._notes: list[str] = []
 
     def life(self) -> Life:
-        places = places_of(self._tabled) if self._is_alone else set()
+        positions = positions_of(self._tabled) if self._is_alone else set()
         logged = [(node, event) for node, search in self._searches.items()
-                  for event in search.events(places)]  # fmt: skip
+                  for event in search.events(positions)]  # fmt: skip
         tabled = [one for one in self._tabled if self._only.takes(one)]
         return Life(merged(logged, tabled), self._notes)
 
@@ -312,8 +312,8 @@ class Seeker:
             return
         names = {f"trace_{number}": path for number, path in enumerate(self.tables)}
         searches = self._searches.values() if self._is_alone else ()
-        places = {place for search in searches for place in places_of(search.events())}
-        sql = statement(tuple(names), self._ask, places)
+        positions = {one for search in searches for one in positions_of(search.events())}
+        sql = statement(tuple(names), self._ask, positions)
         rows_max = limits.ADMIN_TRACE_EVENTS
         async with _asking:
             reply = await console.ask(Question(sql, [], [], rows_max, tables=names))

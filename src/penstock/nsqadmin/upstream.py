@@ -49,16 +49,16 @@ class UpstreamFailed(PenstockError):
     @property
     def is_unknown(self) -> bool:
         """All of them say that there is no such topic."""
-        said = {getattr(one, "said", "") for one in self.failed.values()}
-        return said == {"TOPIC_NOT_FOUND"}
+        codes = {getattr(one, "code", "") for one in self.failed.values()}
+        return codes == {"TOPIC_NOT_FOUND"}
 
 
 class DaemonRefused(FetchFailed):
-    """A daemon of ours says in `said` what it does not like."""
+    """A daemon of ours says in `code` what it does not like."""
 
-    def __init__(self, address: str, reason: str, status: int, said: str) -> None:
+    def __init__(self, address: str, reason: str, status: int, code: str) -> None:
         super().__init__(address, reason, status)
-        self.said = said
+        self.code = code
 
 
 class NotOffered(DaemonRefused):
@@ -85,9 +85,9 @@ class Asked(NamedTuple, Generic[T]):
         return _WARNING + "\n".join(self.errors) if self.errors else ""
 
 
-def warnings(*said: str) -> str:
+def warnings(*notes: str) -> str:
     """Of several questions one warning; what two of them say stands there once."""
-    texts = dict.fromkeys(one.removeprefix(_WARNING) for one in said if one)
+    texts = dict.fromkeys(one.removeprefix(_WARNING) for one in notes if one)
     return _WARNING + "; ".join(texts) if texts else ""
 
 
@@ -182,11 +182,11 @@ class Upstream:
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
         phrase = _PHRASES.get(answer.status, "")
         status = f"{answer.status} {phrase}".rstrip()
-        reason, said = f"got response {status} {shown}", code_of(answer.body)[:1000]
-        if answer.status == _NOT_FOUND and said == "NOT_FOUND" and call.path.startswith(_OURS):
+        reason, code = f"got response {status} {shown}", code_of(answer.body)[:1000]
+        if answer.status == _NOT_FOUND and code == "NOT_FOUND" and call.path.startswith(_OURS):
             raise NotOffered(address, call.path)
-        if said:
-            raise DaemonRefused(address, reason, answer.status, said)
+        if code:
+            raise DaemonRefused(address, reason, answer.status, code)
         raise FetchFailed(address, reason, answer.status)
 
     # --- many daemons ---
@@ -363,6 +363,6 @@ _WORDS = {
 def reason(error: PenstockError) -> str:
     """What went wrong. A code is named beside its words, for who looks it up."""
     if isinstance(error, DaemonRefused) and not isinstance(error, NotOffered):
-        said = _WORDS.get(error.said)
-        return f"{said} ({error.status} {error.said})" if said else error.said
+        words = _WORDS.get(error.code)
+        return f"{words} ({error.status} {error.code})" if words else error.code
     return str(getattr(error, "reason", "") or error)

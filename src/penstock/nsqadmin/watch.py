@@ -132,7 +132,7 @@ class Watch:
         self._producers: list[NsqdAddress] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
-        self._is_told = False  # nsqlookupds have said who is there
+        self._has_found = False  # nsqlookupds have said who is there
         self._wanted_s = 0.0  # answers to questions from before then are not new enough
         self._is_changed = True  # since the last snapshot
         self._stale: set[str] = set()
@@ -140,7 +140,7 @@ class Watch:
         self.latest = Snapshot()
         now_s = time.monotonic()
         for state in records.nodes() if records is not None else ():
-            state.answered_s = now_s - max(0.0, time.time() - state.heard_s)
+            state.answered_s = now_s - max(0.0, time.time() - state.seen_s)
             self._nodes[state.address] = _Node(state=state, since_s=now_s)
 
     # --- for pages ---
@@ -155,7 +155,7 @@ class Watch:
 
     def is_unknown(self, address: str) -> bool:
         """Who may know such a node has been asked, and none does."""
-        has_asked = self._is_told or not self._upstream.lookupds
+        has_asked = self._has_found or not self._upstream.lookupds
         return has_asked and not self._errors and address not in self.latest.nodes
 
     def forget(self, address: str) -> None:
@@ -224,7 +224,7 @@ class Watch:
         except UpstreamFailed as error:
             self._errors = (str(error),)
         else:
-            self._producers, self._names, self._is_told = found, names, True
+            self._producers, self._names, self._has_found = found, names, True
             self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
         self._is_changed |= before != (self._producers, self._names, self._errors)
 
@@ -240,7 +240,7 @@ class Watch:
         for address in self._nodes.keys() - addresses:
             if not self._upstream.lookupds:
                 self.forget(address)  # it is named no more
-            elif self._is_told and not self._errors:  # else who does not answer may know it
+            elif self._has_found and not self._errors:  # else who does not answer may know it
                 self._is_changed |= self._nodes[address].state.is_listed
                 self._nodes[address].state.is_listed = False
         for one in producers:
@@ -276,7 +276,7 @@ class Watch:
         if not await self._describe(node, document):
             return
         state.document, state.error = snapshot.lean(document), ""
-        state.answered_s, state.heard_s = answered_s, time.time()
+        state.answered_s, state.seen_s = answered_s, time.time()
         state.took_s = (*state.took_s, answered_s - node.begun_s)[-limits.ADMIN_POLL_ANSWERS :]
         self._is_changed = True
 

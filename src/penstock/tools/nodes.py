@@ -88,7 +88,7 @@ class Node:
         finally:
             self._link.close()
         if answer.status != 200:
-            code, reason = _said(answer)
+            code, reason = _reason_of(answer)
             text = f"{answer.status} {code}{reason and ': '}{reason}"
             raise NodeFailed(self.address, text, answer.status, code)
         return answer
@@ -114,7 +114,7 @@ def _address(text: str) -> Address:
     return Address(host.strip("[]"), int(number))
 
 
-def _said(answer: Answer) -> tuple[str, str]:
+def _reason_of(answer: Answer) -> tuple[str, str]:
     """Of what went wrong: nsqd's name for it, or whatever there is; and the reason."""
     text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
     reason = (document_of(answer.body) or {}).get("reason") or ""

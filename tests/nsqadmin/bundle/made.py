@@ -1,5 +1,5 @@
 """Bundles that are made for tests: a healthy installation of three nsqds and two nsqlookupds, to be
-hurt at one place."""
+changed in one file."""
 
 import copy
 import json
@@ -28,27 +28,27 @@ class Made:
             for number in (1, 2, 3)
         ]
         for number in (1, 2, 3):
-            place = f"nsqd/{number}"
-            self.members.append(Member(place, "nsqd", f"10.0.0.{number}:4151"))
+            folder = f"nsqd/{number}"
+            self.members.append(Member(folder, "nsqd", f"10.0.0.{number}:4151"))
             self.files |= {
-                f"{place}/ping.txt": "200 OK",
-                f"{place}/info.json": info(number),
-                f"{place}/config.json": {**copy.deepcopy(_CONFIG), "id": number},
-                f"{place}/stats-1.json": stats(1000),
-                f"{place}/stats-2.json": stats(2000),
-                f"{place}/metrics.txt": METRICS,
-                f"{place}/facts.json": {"sample_times_s": [100.0, 105.0],
+                f"{folder}/ping.txt": "200 OK",
+                f"{folder}/info.json": info(number),
+                f"{folder}/config.json": {**copy.deepcopy(_CONFIG), "id": number},
+                f"{folder}/stats-1.json": stats(1000),
+                f"{folder}/stats-2.json": stats(2000),
+                f"{folder}/metrics.txt": METRICS,
+                f"{folder}/facts.json": {"sample_times_s": [100.0, 105.0],
                                         "clock_offset_s": [-0.1, 0.9]},
             }  # fmt: skip
         for number in (1, 2):
-            place = f"nsqlookupd/{number}"
-            self.members.append(Member(place, "nsqlookupd", f"10.0.1.{number}:4161"))
+            folder = f"nsqlookupd/{number}"
+            self.members.append(Member(folder, "nsqlookupd", f"10.0.1.{number}:4161"))
             self.files |= {
-                f"{place}/ping.txt": "200 OK",
-                f"{place}/info.json": {"version": "0.1.0"},
-                f"{place}/topics.json": {"topics": ["orders"]},
-                f"{place}/nodes.json": {"producers": copy.deepcopy(rows)},
-                f"{place}/facts.json": {"clock_offset_s": [-0.1, 0.9]},
+                f"{folder}/ping.txt": "200 OK",
+                f"{folder}/info.json": {"version": "0.1.0"},
+                f"{folder}/topics.json": {"topics": ["orders"]},
+                f"{folder}/nodes.json": {"producers": copy.deepcopy(rows)},
+                f"{folder}/facts.json": {"clock_offset_s": [-0.1, 0.9]},
             }
         self.files["machine/limits.json"] = {
             "memory": {"MemTotal": 10**9, "MemAvailable": 5 * 10**8},

@@ -135,7 +135,7 @@ def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
     known = told({"producers": rows, "topics": []})
     manifest = run(tmp_path, None, lambda _: known).manifest
     assert [one.address for one in manifest.daemons[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
-    assert {one.place for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
+    assert {one.folder for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
 
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

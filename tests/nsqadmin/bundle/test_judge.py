@@ -28,13 +28,13 @@ def put(name: str, **values: Any) -> Hurt:
     return lambda made: made.files.setdefault(name, {}).update(values)
 
 
-def down(place: str) -> Hurt:
+def down(folder: str) -> Hurt:
     """A daemon that did not answer has said nothing."""
 
     def hurt(made: Made) -> None:
-        for name in [one for one in made.files if one.startswith(f"{place}/")]:
+        for name in [one for one in made.files if one.startswith(f"{folder}/")]:
             del made.files[name]
-        made.failures.append((place, "/ping", "connection refused"))
+        made.failures.append((folder, "/ping", "connection refused"))
 
     return hurt
 
@@ -143,7 +143,7 @@ def test_a_slow_consumer_is_not_stuck() -> None:
 
 def test_what_nsqadmin_has_found_over_its_minutes() -> None:
     made = Made()
-    row = {"level": 2, "what": "pipeline lake failed", "why": "w", "next_step": "n", "place": ["a"]}
+    row = {"level": 2, "what": "pipeline lake failed", "why": "w", "next_step": "n", "path": ["a"]}
     made.files["nsqadmin/attention.json"] = {"findings": [row]}
     assert found(made) == [(BAD, "pipeline lake failed")]
 

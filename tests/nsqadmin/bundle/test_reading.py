@@ -48,7 +48,7 @@ def test_a_full_bundle_says_what_it_lacks(tmp_path: Path) -> None:
         spool.put(f"nsqd/1/{name}.txt", FileKind.TEXT, b"x" * count, f"/{name}")
     spool.close()
     assert [one.asked for one in spool.manifest.files] == ["/a", "/c"]
-    assert [(one.place, one.asked) for one in spool.manifest.failures] == [("nsqd/1", "/b")]
+    assert [(one.folder, one.asked) for one in spool.manifest.failures] == [("nsqd/1", "/b")]
     assert "full" in spool.manifest.failures[0].reason
     assert os.listdir(tmp_path) == []
 

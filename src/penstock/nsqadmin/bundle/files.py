@@ -34,15 +34,15 @@ D = TypeVar("D")
 
 
 class Member(msgspec.Struct):
-    """One daemon; its files are below `place`."""
+    """One daemon; its files are below `folder`."""
 
-    place: str  # "nsqd/1"
+    folder: str  # "nsqd/1"
     kind: str
     address: str
 
 
 class Failure(msgspec.Struct):
-    place: str
+    folder: str
     asked: str  # "/stats"
     reason: str
 
@@ -95,8 +95,8 @@ class Spool:
     ) -> None:
         data = hiding.without_secrets(kind, data)
         if len(data) > self._left or len(self.manifest.files) >= limits.BUNDLE_FILES_MAX:
-            place = name.rpartition("/")[0]
-            self.fail(place, asked or name, f"left out: {len(data):,} bytes, the bundle is full")
+            folder = name.rpartition("/")[0]
+            self.fail(folder, asked or name, f"left out: {len(data):,} bytes, the bundle is full")
             return
         self._left -= len(data)
         self._write(name, data)
@@ -106,8 +106,8 @@ class Spool:
     def put_json(self, name: str, document: Any) -> None:
         self.put(name, FileKind.JSON, hiding.to_bytes(document))
 
-    def fail(self, place: str, asked: str, reason: str) -> None:
-        self.manifest.failures.append(Failure(place, asked, hiding.clean_text(reason)))
+    def fail(self, folder: str, asked: str, reason: str) -> None:
+        self.manifest.failures.append(Failure(folder, asked, hiding.clean_text(reason)))
 
     def _write(self, name: str, data: bytes) -> None:
         entry = zipfile.ZipInfo(name, _ONE_TIME)

@@ -152,7 +152,7 @@ class Gatherer:
         found = [Member(f"{kind}/{number}", kind, address)
                  for number, address in enumerate(dict.fromkeys(addresses), 1)]  # fmt: skip
         for one in found[limits.BUNDLE_DAEMONS_MAX :]:
-            self.spool.fail(one.place, "all", "not asked: there are too many daemons")
+            self.spool.fail(one.folder, "all", "not asked: there are too many daemons")
         del found[limits.BUNDLE_DAEMONS_MAX :]
         self.spool.manifest.daemons += found
         self._steps += _STEPS[kind] * len(found)
@@ -170,7 +170,7 @@ class _Daemon:
         self._gatherer = gatherer
         self._spool = gatherer.spool
         self._address = member.address
-        self._place = member.place
+        self._folder = member.folder
         self._deadline_s = float("inf")  # nothing more is asked then
         self._clock_s = float("-inf"), float("inf")  # its clock less ours is between these
         self._sample_times_s: list[float] = []
@@ -214,10 +214,10 @@ class _Daemon:
         try:
             answer = await self._get("/ping")
         except FetchFailed as error:
-            self._spool.fail(self._place, "/ping", error.reason)
+            self._spool.fail(self._folder, "/ping", error.reason)
             return False
-        said = b"%d " % answer.status + answer.body
-        await self._spool.add(f"{self._place}/ping.txt", FileKind.TEXT, said, "/ping")
+        text = b"%d " % answer.status + answer.body
+        await self._spool.add(f"{self._folder}/ping.txt", FileKind.TEXT, text, "/ping")
         self._step("/ping")
         return True
 
@@ -228,13 +228,13 @@ class _Daemon:
         try:
             answer = await self._get(shown, timeout_s)
         except FetchFailed as error:
-            self._spool.fail(self._place, shown, error.reason)
+            self._spool.fail(self._folder, shown, error.reason)
             return b""
         finally:
             self._step(ask.path)
         if answer.status != 200:
             if ask.is_everywhere or answer.status != 404:
-                self._spool.fail(self._place, shown, f"got response {answer.status}")
+                self._spool.fail(self._folder, shown, f"got response {answer.status}")
             return b""
         ended_s = time.monotonic()
         if ask.path == "/stats":
@@ -243,7 +243,7 @@ class _Daemon:
         if kind is FileKind.TEXT and form.endswith("octet-stream"):  # Go's profiles are no text
             kind, name = FileKind.BINARY, name.replace(".txt", ".pprof")
         took_ms = round((ended_s - begun_s) * 1000)
-        await self._spool.add(f"{self._place}/{name}", kind, answer.body, shown, took_ms)
+        await self._spool.add(f"{self._folder}/{name}", kind, answer.body, shown, took_ms)
         return answer.body
 
     async def _get(self, path: str, timeout_s: float = limits.BUNDLE_ASK_S) -> Fetched:
@@ -275,7 +275,7 @@ class _Daemon:
         if low_s <= high_s < float("inf"):
             found["clock_offset_s"] = [round(low_s, 3), round(high_s, 3)]
         await self._spool.add(
-            f"{self._place}/facts.json", FileKind.JSON, msgspec.json.encode(found)
+            f"{self._folder}/facts.json", FileKind.JSON, msgspec.json.encode(found)
         )
 
     async def _config(self) -> None:
@@ -297,10 +297,10 @@ class _Daemon:
                     tasks.create_task(ask())
         except* FetchFailed as failed:
             first = failed.exceptions[0]
-            self._spool.fail(self._place, "/config", getattr(first, "reason", str(first)))
+            self._spool.fail(self._folder, "/config", getattr(first, "reason", str(first)))
         if found:
             data = json.dumps(dict(sorted(found.items()))).encode()
-            await self._spool.add(f"{self._place}/config.json", FileKind.JSON, data)
+            await self._spool.add(f"{self._folder}/config.json", FileKind.JSON, data)
         self._step("/config")
 
     def _step(self, words: str, count: int = 1) -> None:

@@ -135,7 +135,7 @@ class FindingRow(msgspec.Struct):
     what: str
     why: str
     next_step: str
-    place: tuple[str, ...]
+    path: tuple[str, ...]
 
 
 class _Found(msgspec.Struct):
@@ -182,23 +182,23 @@ class _Machine(msgspec.Struct):
 
 class _Daemon:
     def __init__(self, bundle: Bundle, member: Member) -> None:
-        place = self.place = member.place
+        folder = self.folder = member.folder
         self.kind, self.address = member.kind, member.address
         failed = [one.reason for one in bundle.manifest.failures
-                  if (one.place, one.asked) == (place, "/ping")]  # fmt: skip
+                  if (one.folder, one.asked) == (folder, "/ping")]  # fmt: skip
         self.error = (failed[-1] or "no answer") if failed else ""
-        self.status, _, self.health = bundle.text(f"{place}/ping.txt").partition(" ")
-        self.info = bundle.document(f"{place}/info.json", ListedNsqd)
-        self.config = bundle.document(f"{place}/config.json", Document)
-        facts = bundle.document(f"{place}/facts.json", _Facts)
-        first, last = (_stats(bundle, f"{place}/stats-{number}.json") for number in (1, 2))
+        self.status, _, self.health = bundle.text(f"{folder}/ping.txt").partition(" ")
+        self.info = bundle.document(f"{folder}/info.json", ListedNsqd)
+        self.config = bundle.document(f"{folder}/config.json", Document)
+        facts = bundle.document(f"{folder}/facts.json", _Facts)
+        first, last = (_stats(bundle, f"{folder}/stats-{number}.json") for number in (1, 2))
         self.samples = first or last, last or first
         is_pair = first and last and len(facts.sample_times_s) == 2
         self.times_s = facts.sample_times_s if is_pair else [0.0, 0.0]
         self.clock_s = facts.clock_offset_s if len(facts.clock_offset_s) == 2 else None
-        self.nodes = bundle.document(f"{place}/nodes.json", Producers).producers
-        self.topics = bundle.document(f"{place}/topics.json", _Topics).topics
-        self.cluster = _cluster(bundle.document(f"{place}/cluster.json", Document))
+        self.nodes = bundle.document(f"{folder}/nodes.json", Producers).producers
+        self.topics = bundle.document(f"{folder}/topics.json", _Topics).topics
+        self.cluster = _cluster(bundle.document(f"{folder}/cluster.json", Document))
 
     def state(self, number: int) -> NodeState:
         known = NsqdAddress("", self.address, 0, 0, self.info.version, given_address=self.address)
@@ -270,7 +270,9 @@ def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
                           if one.info.version and one.kind == kind)  # fmt: skip
         if len(found) > 1:
             step = "Fine during an upgrade. Bring them to one version when it is done."
-            yield Thing(f"{kind}s", ("nodes",)).warn("have different versions", _said(found), step)
+            yield Thing(f"{kind}s", ("nodes",)).warn(
+                "have different versions", _by_node(found), step
+            )
 
 
 def _clocks(daemons: list[_Daemon]) -> Iterator[Finding]:
@@ -293,7 +295,7 @@ def _configs(nodes: list[_Daemon]) -> Iterator[Finding]:
         if len(values) > 1:
             found = nsqds.warn if key in _SHARED else nsqds.note
             step = "Decide for one value: clients can't tell which node they are connected to."
-            yield found(f"differ in {key}", _said(values), step)
+            yield found(f"differ in {key}", _by_node(values), step)
     ids = _by_value((json.dumps(one.config.get("id")), one.address) for one in nodes)
     for number, at in ids.items():
         if len(at) > 1 and number.isdecimal():
@@ -371,12 +373,12 @@ def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
 
 
 def _gaps(bundle: Bundle, daemons: list[_Daemon]) -> Iterator[Finding]:
-    down = {one.place for one in daemons if one.error}
-    names = {one.place: one.address for one in daemons}
-    missing = _by_value((one.place, f"{one.asked}: {one.reason}")
-                        for one in bundle.manifest.failures if one.place not in down)  # fmt: skip
-    for place, reasons in sorted(missing.items()):
-        lacks = f"lacks answers of {names.get(place, place or 'this machine')}"
+    down = {one.folder for one in daemons if one.error}
+    names = {one.folder: one.address for one in daemons}
+    missing = _by_value((one.folder, f"{one.asked}: {one.reason}")
+                        for one in bundle.manifest.failures if one.folder not in down)  # fmt: skip
+    for folder, reasons in sorted(missing.items()):
+        lacks = f"lacks answers of {names.get(folder, folder or 'this machine')}"
         step = "Gather again, with more time if it was slow."
         yield Thing("the bundle", ()).note(lacks, f"{_listed(reasons)}.", step)
 
@@ -402,5 +404,5 @@ def _by_value(pairs: Iterable[tuple[str, str]]) -> Places:
     return found
 
 
-def _said(found: Places) -> str:
+def _by_node(found: Places) -> str:
     return "; ".join(f"{value}: {_listed(at)}" for value, at in sorted(found.items())) + "."

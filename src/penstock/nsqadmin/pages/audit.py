@@ -17,7 +17,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.messages import PlaceInvalid, moment_ms
+from penstock.nsqadmin.messages import PositionInvalid, moment_ms
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import Opened
@@ -52,7 +52,7 @@ async def download(call: Call, form: str = "csv") -> Response:
     asked = {name: query.get(name, "") for name in _FILTERS}
     try:
         found = _found(call.deps, asked, 0, limits.ADMIN_AUDIT_SAVED)
-    except PlaceInvalid as error:
+    except PositionInvalid as error:
         raise ApiError(400, "INVALID_ARG_TIME") from error
     kind = _FORMS[form][1]
     return Response(_written(found, form), headers=saved(f"audit.{form}"), media_type=kind)
@@ -86,7 +86,7 @@ class AuditLog:
         self._before_id = 0  # 0: the newest, which move by themselves
         with parts.heading("Audit log"):
             parts.grow()
-            self._saves = {form: ui.link(said) for form, (said, _) in _FORMS.items()}
+            self._saves = {form: ui.link(label) for form, (label, _) in _FORMS.items()}
             for form, link in self._saves.items():
                 parts.named(link, f"Download as {_FORMS[form][0]}")
         with parts.row():

@@ -99,10 +99,10 @@ def _link(here: Opened, path: str, words: str) -> None:
         link.props('aria-current="page"')
 
 
-def _is_at(path: str, place: str) -> bool:
+def _is_at(path: str, target: str) -> bool:
     if path.startswith("/messages/"):
-        return place == "/topics"
-    return path == place or (place != "/" and path.startswith(f"{place}/"))
+        return target == "/topics"
+    return path == target or (target != "/" and path.startswith(f"{target}/"))
 
 
 def _who(here: Opened) -> None:
@@ -110,8 +110,8 @@ def _who(here: Opened) -> None:
     with ui.element("div").classes("drop who"):
         _opener(here.caller.shown)
         with ui.element("div").classes("dropped"):
-            said = f"{here.caller.shown} may {_ROLES[here.caller.role]}."
-            parts.written("p", said).classes("soft")
+            text = f"{here.caller.shown} may {_ROLES[here.caller.role]}."
+            parts.written("p", text).classes("soft")
             _theme(here)
             if here.caller.how == "session":
                 ui.link("Your account", here.link("account"))

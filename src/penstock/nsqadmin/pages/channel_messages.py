@@ -1,10 +1,10 @@
 """The parts of a channel's page about its messages: each of those inside, in flight, deferred,
 waiting to be sent again, behind others, held, dead, and what can be done to those that are chosen;
-and the channel's place in the log, which goes back, so that messages come again, or on, so that
+and the channel's position in the log, which goes back, so that messages come again, or on, so that
 some never come.
 
 Messages are asked for with every look at the installation, in the state that is shown only. The
-place moves to the very offset of a preview, whatever was published meanwhile.
+position moves to the very offset of a preview, whatever was published meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -313,7 +313,7 @@ class _Replay(_OfChannel):
         role = _role_of(move)
         with parts.row():
             ui.label(move.node).classes("mono")
-            ui.label(said(move))
+            ui.label(described(move))
             parts.grow()
             if self._here.may(role):
                 button = ui.button("Move it there", on_click=partial(self._move, move))
@@ -322,7 +322,7 @@ class _Replay(_OfChannel):
                 parts.soft("Leaving messages out takes the role destroy.")
 
     async def _move(self, move: Move) -> None:
-        about, what = self._about | {"node": move.node}, said(move)
+        about, what = self._about | {"node": move.node}, described(move)
         run, question = partial(self._channel.seek, move), f"On {move.node}: {what}"
         if await layout.change(self._here, _role_of(move), "seek_channel", about, run, what,
                                question, self._name):  # fmt: skip
@@ -333,7 +333,7 @@ def _role_of(move: Move) -> Role:
     return Role.DESTROY if move.skipped or move.given_up else Role.OPERATE
 
 
-def said(move: Move) -> str:
+def described(move: Move) -> str:
     """In words; nothing is said that is not so."""
     parts = []
     if move.again:
@@ -344,7 +344,7 @@ def said(move: Move) -> str:
         below = words.count(move.given_up, "message")
         parts.append(f"{below} in flight or deferred below it would be given up")
     what = ", ".join(parts) or "nothing would come again and nothing be left out"
-    if move.offset is not None and not move.places:
+    if move.offset is not None and not move.offsets:
         return f"From offset {move.offset:,}: {what}."
-    places = ", ".join(f"{offset:,} of partition {one}" for one, offset in move.places)
-    return f"From offset {places}: {what}."
+    offsets = ", ".join(f"{offset:,} of partition {one}" for one, offset in move.offsets)
+    return f"From offset {offsets}: {what}."

@@ -64,12 +64,12 @@ class Diagnostics:
             with deps.audit.entry(here.caller, (ACTION,), {}, f"{seconds} s"):
                 made = await deps.diagnostics.make(deps, here.caller.shown, seconds, report)
         except (PenstockError, OSError) as error:
-            said = f"It could not be gathered: {error}"
+            text = f"It could not be gathered: {error}"
         else:
-            said = f"Gathered: {words.count(len(made.findings), 'finding')}."
+            text = f"Gathered: {words.count(len(made.findings), 'finding')}."
         self._button.enable()
         self._bar.set_visibility(False)
-        self._note.set_text(said)
+        self._note.set_text(text)
         self._show()
 
     # --- what there is ---
@@ -104,5 +104,7 @@ class Diagnostics:
             parts.soft(about)
         if kept.failures:
             count = words.count(len(kept.failures), "question")
-            shown = "; ".join(f"{one.place} {one.asked}: {one.reason}" for one in kept.failures[:5])
+            shown = "; ".join(
+                f"{one.folder} {one.asked}: {one.reason}" for one in kept.failures[:5]
+            )
             parts.soft(f"{count} had no answer: {shown}")

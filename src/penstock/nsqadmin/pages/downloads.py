@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin import criteria
 from penstock.nsqadmin.api import ApiError, saved
-from penstock.nsqadmin.browse import OffsetSpan, Shelf
+from penstock.nsqadmin.browse import OffsetSpan, TopicLogs
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress, Message
@@ -105,16 +105,16 @@ async def _written(
             left -= len(held)
             bytes_left -= sum(len(one.body) for one in held)
             is_lines = form == "lines"
-            yield b"".join(_as_line(log.place, one) if is_lines else one.body + b"\n"
+            yield b"".join(_as_line(log.address, one) if is_lines else one.body + b"\n"
                            for one in held)  # fmt: skip
             if left <= 0 or bytes_left <= 0:
                 return
 
 
-def _as_line(place: LogAddress, message: Message) -> bytes:
+def _as_line(address: LogAddress, message: Message) -> bytes:
     document = {
-        "node": place.node,
-        "partition": place.partition,
+        "node": address.node,
+        "partition": address.partition,
         "offset": message.offset,
         "id": message.id,
         "timestamp_ns": message.timestamp_ns,
@@ -138,17 +138,17 @@ def _as_line(place: LogAddress, message: Message) -> bytes:
 
 
 async def ask(
-    here: Opened, topic: str, shelf: Shelf, shown: dict[str, OffsetSpan], asked: tuple[str, str]
+    here: Opened, topic: str, logs: TopicLogs, shown: dict[str, OffsetSpan], asked: tuple[str, str]
 ) -> None:
-    """What is shown, or from one place to another."""
+    """What is shown, or from one position to another."""
     with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
         which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")
-        with ui.element("div") as places:
+        with ui.element("div") as ends:
             first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
             last = ui.input("To: newest, a time, -5m, an offset", value="newest")
             for field in (first, last):
                 field.style("margin-top: .5rem")
-        places.bind_visibility_from(which, "value", value="range")
+        ends.bind_visibility_from(which, "value", value="range")
         form = ui.select(_FORMS, value="lines", label="As")
         held = " ".join(one for one in asked if one)
         if held:
@@ -158,7 +158,7 @@ async def ask(
         return
     try:
         spans = shown if which.value == "shown" else await _range(
-            shelf, str(first.value or "oldest"), str(last.value or "newest")
+            logs, str(first.value or "oldest"), str(last.value or "newest")
         )  # fmt: skip
     except PenstockError as error:
         ui.notify(str(error), type="negative")
@@ -166,15 +166,17 @@ async def ask(
     if not any(span.following > span.first for span in spans.values()):
         ui.notify("There is no message between these.", type="warning")
         return
-    query = [("span", f"{place},{span.first},{span.following}") for place, span in spans.items()]
+    query = [
+        ("span", f"{address},{span.first},{span.following}") for address, span in spans.items()
+    ]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
     parts.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
-async def _range(shelf: Shelf, first: str, last: str) -> dict[str, OffsetSpan]:
-    firsts = await shelf.ends() if first.strip() in NEWEST else await shelf.find(first)
-    lasts = await shelf.ends() if last.strip() in NEWEST else await shelf.find(last)
+async def _range(logs: TopicLogs, first: str, last: str) -> dict[str, OffsetSpan]:
+    firsts = await logs.ends() if first.strip() in NEWEST else await logs.find(first)
+    lasts = await logs.ends() if last.strip() in NEWEST else await logs.find(last)
     return {
-        place: OffsetSpan(start, max(start, lasts[place])) for place, start in firsts.items()
-        if place in lasts
+        address: OffsetSpan(start, max(start, lasts[address])) for address, start in firsts.items()
+        if address in lasts
     }  # fmt: skip

@@ -104,9 +104,12 @@ class _Table(ui.aggrid):
 
     def _to_dict(self) -> dict[str, Any]:
         self.is_sent = True
-        told = super()._to_dict()
+        document = super()._to_dict()
         text = msgspec.json.encode(list(self._rows())).decode()
-        return {**told, "props": {**told["props"], "options": {**self.options, ":rowData": text}}}
+        return {
+            **document,
+            "props": {**document["props"], "options": {**self.options, ":rowData": text}},
+        }
 
 
 class Grid:
@@ -193,8 +196,8 @@ class Grid:
 
     async def chosen(self) -> list[Row]:
         """The rows that are ticked: ours, whatever the browser says that is in them."""
-        told = await self.ask("getSelectedRows") or []
-        keys = [row.get(self._key) for row in told]
+        rows = await self.ask("getSelectedRows") or []
+        keys = [row.get(self._key) for row in rows]
         return [self._shown[key] for key in keys if key in self._shown]
 
     async def ask(self, method: str) -> Any:

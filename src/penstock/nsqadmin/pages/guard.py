@@ -204,7 +204,7 @@ def _is_its(scope: Scope, page: str) -> bool:
     return same and now.role >= Role.VIEW
 
 
-async def _ignore(sid: str, *said: Any) -> None:
+async def _ignore(sid: str, *ignored: Any) -> None:
     return None
 
 

@@ -129,8 +129,8 @@ def _renewal(deps: Deps) -> str:
     """Keeps the session while its person does something: the socket, and what a page does by
     itself, do not."""
     every_ms = 1000 * renewal_s(deps.gate.lifetime_s)
-    told = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
-    return f"window.penstockSession = {told};\n{static.text('session.js')}"
+    document = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
+    return f"window.penstockSession = {document};\n{static.text('session.js')}"
 
 
 def _banners(here: Opened) -> None:
@@ -149,10 +149,10 @@ def _banners(here: Opened) -> None:
 
 def _silent(node: NodeState) -> str:
     age = words.span(node.stale_s)
-    said = f"{node.address} does not answer: {node.error}." if node.error else (
+    text = f"{node.address} does not answer: {node.error}." if node.error else (
         f"{node.address} has not answered for {age}."
     )  # fmt: skip
-    return f"{said} Its figures are {age} old." if node.document and node.stale_s else said
+    return f"{text} Its figures are {age} old." if node.document and node.stale_s else text
 
 
 # --- what is not there ---

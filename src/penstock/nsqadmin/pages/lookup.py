@@ -53,7 +53,7 @@ def draw(here: Opened) -> None:
         parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
     with parts.section("Topics that no nsqd has"):
-        place = parts.Redrawn()
+        area = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
         idle = idle_topics(snapshot)
@@ -67,7 +67,7 @@ def draw(here: Opened) -> None:
             for name in idle:
                 _idle(here, name, is_certain)
 
-        place.show((is_certain, idle), draw)
+        area.show((is_certain, idle), draw)
 
     layout.follow(here, show)
 
@@ -180,8 +180,8 @@ class _Form:
             return
         self._changes.clear()
         with self._changes:
-            said = words.count(len(changes), "change") if changes else "Nothing would change"
-            ui.label(f"{said}.").props('role="status"')
+            text = words.count(len(changes), "change") if changes else "Nothing would change"
+            ui.label(f"{text}.").props('role="status"')
             with ui.element("ul").classes("mono small"):
                 for one in changes[:_SHOWN_MAX]:
                     parts.written("li", one.text)
@@ -197,10 +197,10 @@ class _Form:
         if not nodes:
             self._note.set_text("Choose a node that answers.")
             return
-        told = definitions.summary(found, latest)
+        counts = definitions.summary(found, latest)
         question = (
-            f"{words.count(told.topics, 'topic')} ({told.new_topics:,} new) and"
-            f" {words.count(told.channels, 'channel')} ({told.new_channels:,} new) on"
+            f"{words.count(counts.topics, 'topic')} ({counts.new_topics:,} new) and"
+            f" {words.count(counts.channels, 'channel')} ({counts.new_channels:,} new) on"
             f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
             " Nothing is deleted."
         )

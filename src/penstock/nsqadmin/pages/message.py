@@ -29,34 +29,34 @@ _COPY_LINK = "() => penstock.copyLink(emit)"
 
 
 def panel(
-    here: Opened, topic: str, place: LogAddress, message: Message, prefer: list[str],
+    here: Opened, topic: str, address: LogAddress, message: Message, prefer: list[str],
     close: Callable[[], None],
 ) -> None:  # fmt: skip
     """`prefer` keeps the form that was chosen last for the next message."""
     with parts.section(f"Offset {message.offset:,}"):
         with parts.row():
-            partition = f", partition {place.partition}" if place.partition else ""
-            where = f"{words.moment(message.timestamp_ns)} on {place.node}{partition}"
+            partition = f", partition {address.partition}" if address.partition else ""
+            where = f"{words.moment(message.timestamp_ns)} on {address.node}{partition}"
             parts.soft(where)
             parts.grow()
             ui.button("Close", on_click=close).props("flat dense")
         _body(message, prefer)
-        _actions(here, topic, place, message)
+        _actions(here, topic, address, message)
         _facts(message)
-        _standing(here, topic, place, message)
+        _standing(here, topic, address, message)
 
 
-def _actions(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
+def _actions(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
         copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=COPY)
-        address = ui.button("Copy link").props("flat dense")
-        address.on("click", _copied_link, js_handler=_COPY_LINK)
-        way = here.link("download", topic, node=place, offset=message.offset)
+        link = ui.button("Copy link").props("flat dense")
+        link.on("click", _copied_link, js_handler=_COPY_LINK)
+        way = here.link("download", topic, node=address, offset=message.offset)
         ui.link("Download the body", way)
         ui.link("Its life", here.link("trace", topic=topic, id=message.id))
         if here.may(Role.OPERATE):
-            again = partial(publish_again, here, topic, place, message)
+            again = partial(publish_again, here, topic, address, message)
             ui.button("Publish again", on_click=again).props("flat dense")
 
 
@@ -86,11 +86,11 @@ def _body(message: Message, prefer: list[str]) -> None:
             'dense unelevated aria-label="How the body is shown"'
         )
         ui.label(words.size(len(message.body))).classes("soft")
-    place = ui.element("pre").classes("mono body").props('tabindex="0" aria-label="Body"')
+    area = ui.element("pre").classes("mono body").props('tabindex="0" aria-label="Body"')
 
     def show() -> None:
-        place.clear()
-        with place:
+        area.clear()
+        with area:
             if choice.value == "JSON" and folded is not None:
                 ui.html(folded, sanitize=False).classes("folding shown-body")
             else:
@@ -134,26 +134,26 @@ _COLOURS = {
 }
 
 
-def _standing(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
+def _standing(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
         ui.html("<h3>In the channels</h3>", sanitize=False)
         look_again = ui.button("Look again").props("flat dense")
-    shown = ui.element("div").props('role="status"')
+    area = ui.element("div").props('role="status"')
 
     async def show() -> None:
         try:
             found = await channel_messages.of_message(
-                here.deps.upstream, place, topic, message.offset, message.id
+                here.deps.upstream, address, topic, message.offset, message.id
             )
         except PenstockError as error:
             found = []
-            said = f"The node can't tell: {error}"
+            text = f"The node can't tell: {error}"
         else:
-            said = "" if found else "The topic has no channel."
-        shown.clear()
-        with shown:
-            if said:
-                parts.soft(said)
+            text = "" if found else "The topic has no channel."
+        area.clear()
+        with area:
+            if text:
+                parts.soft(text)
             for one in found:
                 _channel(here, topic, one)
 
@@ -186,10 +186,10 @@ async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool
     return False  # it was given up; until then a refused message keeps its text
 
 
-async def publish_again(here: Opened, topic: str, place: LogAddress, message: Message) -> None:
+async def publish_again(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
     """A stored message, byte for byte; its text may be changed before, unless it is masked."""
     hidden = here.deps.options.mask_field
-    log = Log(here.deps.upstream, place.node, topic, hidden, place.partition)
+    log = Log(here.deps.upstream, address.node, topic, hidden, address.partition)
     try:
         raw = await log.raw_body(message.offset)
     except PenstockError as error:
@@ -220,7 +220,7 @@ async def publish_again(here: Opened, topic: str, place: LogAddress, message: Me
         is_same = text is None or str(body.value or "") == text
         data = raw if is_same else str(body.value or "").encode()
         about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
-        if await _publish(here, place.node, str(into.value), data, defer.value, about):
+        if await _publish(here, address.node, str(into.value), data, defer.value, about):
             return
 
 
@@ -237,8 +237,8 @@ async def _publish(
         await here.deps.upstream.post(node, "/pub", query, data)
 
     about = {"topic": topic, "node": node}
-    said = f"{detail}{words.count(len(data), 'byte')}"
-    return await layout.change(here, Role.OPERATE, "publish", about, run, said)
+    text = f"{detail}{words.count(len(data), 'byte')}"
+    return await layout.change(here, Role.OPERATE, "publish", about, run, text)
 
 
 # --- JSON ---
@@ -270,9 +270,9 @@ def _lines(value: Any, before: str, indent: str, after: str) -> Iterator[str]:
         return
     opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
     count = len(value)
-    said = f"{count} {'field' if isinstance(value, dict) else 'item'}{'' if count == 1 else 's'}"
+    text = f"{count} {'field' if isinstance(value, dict) else 'item'}{'' if count == 1 else 's'}"
     yield (
-        f'<details open><summary data-count="{said}">{indent}{before}{opening}'
+        f'<details open><summary data-count="{text}">{indent}{before}{opening}'
         '<span class="line-end">\n</span></summary>'
     )
     names = (

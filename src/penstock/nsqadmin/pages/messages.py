@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.browse import Hunt, Line, OffsetSpan, Page, Shelf
+from penstock.nsqadmin.browse import Line, OffsetSpan, Page, Search, TopicLogs
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress
 from penstock.nsqadmin.pages import downloads, layout, message, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
@@ -70,7 +70,7 @@ class _Browser:
         self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
         self._is_back = True  # the direction of the last look
-        self._hunt = Hunt()
+        self._search = Search()
         self._open = ("", -1)
         self._form: list[str] = []  # of bodies, chosen last
         self._followed_until_s = 0.0  # of the monotonic clock; 0: nothing is followed
@@ -101,10 +101,10 @@ class _Browser:
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
         await self._go(self._asked["at"])
-        logs, (place, offset) = self._shelf().logs, here.asked("on", "open").values()
-        place = place or next(iter(logs))
-        if offset.isascii() and offset.isdigit() and place in logs:
-            await self._show_message(place, int(offset))
+        logs, (address, offset) = self._logs().by_address, here.asked("on", "open").values()
+        address = address or next(iter(logs))
+        if offset.isascii() and offset.isdigit() and address in logs:
+            await self._show_message(address, int(offset))
 
     async def _asked_nodes(self) -> list[str]:
         try:
@@ -136,7 +136,7 @@ class _Browser:
             chosen = asked["partition"] if asked["partition"] in of_all else _ALL
             self._partition = ui.select(of_all, value=chosen, label="Partition")
             self._partition.set_visibility(len(self._partitions) > 1)
-            self._place()
+            self._position_field()
             self._contains = ui.input("Contains", value=asked["contains"])
             self._where = ui.input("Where, such as status=paid price>10", value=asked["where"])
             self._where.style("min-width: 17rem; flex: 1")
@@ -148,7 +148,7 @@ class _Browser:
         self._node.on_value_change(self._again)
         self._partition.on_value_change(self._again)
 
-    def _place(self) -> None:
+    def _position_field(self) -> None:
         self._at = ui.input(
             "From: newest, time, -10m, offset, id, trace:N", value=self._asked["at"] or "newest"
         )
@@ -158,8 +158,8 @@ class _Browser:
             more = ui.button(icon="schedule").props("flat dense round")
             parts.named(more, "Choose where to begin")
             with more, ui.menu() as menu:
-                for text, said in _PRESETS.items():
-                    ui.menu_item(said, lambda text=text: self._begin(text))
+                for text, label in _PRESETS.items():
+                    ui.menu_item(label, lambda text=text: self._begin(text))
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
                     parts.named(moment, "A time, in UTC")
@@ -195,46 +195,46 @@ class _Browser:
         self._grid.element.options[":onCellFocused"] = "(p) => penstock.focused(p)"
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
-    def _shelf(self) -> Shelf:
+    def _logs(self) -> TopicLogs:
         deps = self._here.deps
         hidden = deps.options.mask_field
-        return Shelf(deps.upstream, self._places(), self._topic, hidden)
+        return TopicLogs(deps.upstream, self._addresses(), self._topic, hidden)
 
-    def _places(self) -> list[LogAddress]:
+    def _addresses(self) -> list[LogAddress]:
         """Of the logs that are chosen."""
         nodes = [str(self._node.value)] if self._node.value else self._nodes
         partition = str(self._partition.value or "")
         split = {one.node for one in self._there}
-        places = [LogAddress(node) for node in nodes if node not in split]
-        places += [one for one in self._there if one.node in nodes]
-        chosen = [one for one in places if partition in ("", str(one.partition))]
-        return chosen or places
+        addresses = [LogAddress(node) for node in nodes if node not in split]
+        addresses += [one for one in self._there if one.node in nodes]
+        chosen = [one for one in addresses if partition in ("", str(one.partition))]
+        return chosen or addresses
 
-    # --- going places ---
+    # --- moving ---
 
-    async def _begin(self, place: str) -> None:
-        self._at.set_value(place)
-        await self._go(place)
+    async def _begin(self, position: str) -> None:
+        self._at.set_value(position)
+        await self._go(position)
 
     async def _again(self) -> None:
         await self._go(str(self._at.value or ""))
 
-    async def _go(self, place: str) -> None:
-        """From a place on, or back from the end."""
+    async def _go(self, position: str) -> None:
+        """From a position on, or back from the end."""
         self._end_follow()
-        self._is_newest_first = self._is_back = place.strip() in NEWEST
+        self._is_newest_first = self._is_back = position.strip() in NEWEST
         self._open = ("", -1)
         self._close()
-        shelf = self._shelf()
-        if await self._look(partial(shelf.page, place)):
+        logs = self._logs()
+        if await self._look(partial(logs.page, position)):
             self._remember()
 
-    async def _look(self, ask: Callable[[Hunt], Awaitable[Page]], searched: int = 0) -> bool:
+    async def _look(self, ask: Callable[[Search], Awaitable[Page]], searched: int = 0) -> bool:
         """One look at a time: the last one counts. `searched`: it goes on counting from there."""
-        self._hunt.is_stopped = True
+        self._search.is_stopped = True
         try:
             found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
-            mine = self._hunt = Hunt(found, searched=searched, on_progress=self._on_progress)
+            mine = self._search = Search(found, searched=searched, on_progress=self._on_progress)
             self._stop_button.set_visibility(bool(found))
             page = await ask(mine)
         except PenstockError as error:
@@ -242,29 +242,29 @@ class _Browser:
             return False
         finally:
             self._stop_button.set_visibility(False)
-        if mine is self._hunt:
+        if mine is self._search:
             self._page = page
             self._show(list(page.lines))
-        return mine is self._hunt
+        return mine is self._search
 
-    def _on_progress(self, hunt: Hunt) -> None:
-        if hunt is self._hunt and hunt.criteria:
+    def _on_progress(self, search: Search) -> None:
+        if search is self._search and search.criteria:
             self._note.set_text(f"Searching … {self._searched()}")
 
     def _stop(self) -> None:
-        self._hunt.is_stopped = True
+        self._search.is_stopped = True
 
-    def _further(self, is_back: bool) -> Callable[[Hunt], Awaitable[Page]]:
+    def _further(self, is_back: bool) -> Callable[[Search], Awaitable[Page]]:
         """Back from where the page begins, or on from where it ends."""
-        shelf, spans = self._shelf(), self._page.spans
-        ask = shelf.back if is_back else shelf.onward
+        logs, spans = self._logs(), self._page.spans
+        ask = logs.back if is_back else logs.onward
         return partial(ask, {at: span.first if is_back else span.following
                              for at, span in spans.items()})  # fmt: skip
 
     async def _go_on(self) -> None:
         """The same search from where it ended; what was found stays."""
         before, spans = self._lines, self._page.spans
-        if await self._look(self._further(self._is_back), self._hunt.searched):
+        if await self._look(self._further(self._is_back), self._search.searched):
             found = self._page.spans
             joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
             self._page = replace(self._page, spans=joined)
@@ -286,24 +286,24 @@ class _Browser:
         sort = "desc" if self._is_newest_first else "asc"
         state = {"state": [{"colId": "order", "sort": sort}], "defaultState": {"sort": None}}
         self._grid.element.run_grid_method("applyColumnState", state)
-        self._say()
+        self._note_found()
 
-    def _say(self) -> None:
-        parts = [_said(self._lines)]
-        if self._hunt.criteria:
+    def _note_found(self) -> None:
+        parts = [_summary(self._lines)]
+        if self._search.criteria:
             parts.append(self._searched())
-        if self._page.is_end and self._hunt.criteria:
+        if self._page.is_end and self._search.criteria:
             parts.append("that is all" if self._is_back else "that is all so far")
         parts += [f"can't tell: {error}" for error in self._page.errors]
         self._note.set_text("; ".join(part for part in parts if part))
-        is_more = bool(self._hunt.criteria) and not self._page.is_end
+        is_more = bool(self._search.criteria) and not self._page.is_end
         self._on_button.set_visibility(is_more and not self._followed_until_s)
 
     def _searched(self) -> str:
-        hunt = self._hunt
+        search = self._search
         where = "back to" if self._is_back else "up to"
-        at = f" {where} {words.moment(hunt.reached_ns)}" if hunt.reached_ns else ""
-        return f"searched {words.count(hunt.searched, 'message')}{at}"
+        at = f" {where} {words.moment(search.reached_ns)}" if search.reached_ns else ""
+        return f"searched {words.count(search.searched, 'message')}{at}"
 
     def _fail(self, error: PenstockError) -> None:
         self._page, self._lines = Page(), []
@@ -312,21 +312,21 @@ class _Browser:
         self._note.set_text(str(error))
 
     def _remember(self) -> None:
-        place, offset = self._open
+        address, offset = self._open
         self._here.show_address(
             "messages", self._topic, node=self._node.value, partition=self._partition.value,
             at=self._at.value, contains=self._contains.value, where=self._where.value,
             open=offset if offset >= 0 else "",
-            on=place if len(self._shelf().logs) > 1 else "",
+            on=address if len(self._logs().by_address) > 1 else "",
         )  # fmt: skip
 
     def _row(self, line: Line) -> Row:
         one = line.message
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
-        node, partition = LogAddress.read(line.place)
+        node, partition = LogAddress.read(line.address)
         return row_of(
             self._here.link, _COLUMNS, one,
-            at=f"{line.place} {one.offset}",
+            at=f"{line.address} {one.offset}",
             order=f"{by_time}{one.offset:020d}",
             node=node, partition=partition, size=line.body_bytes,
             time=words.moment(one.timestamp_ns).removesuffix(" UTC"),
@@ -339,7 +339,7 @@ class _Browser:
     async def _turn_follow(self) -> None:
         if self._followed_until_s:
             self._end_follow()
-            self._say()
+            self._note_found()
             return
         await self._begin("newest")
         self._followed_until_s = time.monotonic() + limits.ADMIN_FOLLOW_S
@@ -347,7 +347,7 @@ class _Browser:
         self._follow_button.set_text("Stop following")
         ui.run_javascript(_WATCH_TAB)
         self._timer.activate()
-        self._say_followed()
+        self._note_followed()
 
     def _end_follow(self) -> None:
         self._followed_until_s = 0.0
@@ -358,7 +358,7 @@ class _Browser:
         self._is_hidden = is_hidden
         if self._followed_until_s:
             self._timer.active = not is_hidden
-            self._say_followed()
+            self._note_followed()
 
     async def _follow(self) -> None:
         """What has come since. Of more than somebody could read, the newest."""
@@ -366,13 +366,13 @@ class _Browser:
             self._end_follow()
             self._note.set_text("Following has ended after a while: Follow goes on.")
             return
-        shelf, most = self._shelf(), limits.ADMIN_FOLLOWED_AT_ONCE
+        logs, most = self._logs(), limits.ADMIN_FOLLOWED_AT_ONCE
         try:
-            ends = await shelf.ends()
+            ends = await logs.ends()
             firsts = {node: span.following for node, span in self._page.spans.items()}
             starts = {node: max(firsts.get(node, end), end - most) for node, end in ends.items()}
-            hunt = replace(self._hunt, count=most * len(ends), searched=0)
-            page = await shelf.onward(starts, hunt)
+            search = replace(self._search, count=most * len(ends), searched=0)
+            page = await logs.onward(starts, search)
         except PenstockError as error:
             self._note.set_text(f"Following: {error}")
             return
@@ -385,9 +385,9 @@ class _Browser:
         if page.lines:
             self._lines = [*self._lines, *page.lines][-limits.ADMIN_FOLLOWED_SHOWN :]
             self._grid.show([self._row(one) for one in self._lines])
-        self._say_followed()
+        self._note_followed()
 
-    def _say_followed(self) -> None:
+    def _note_followed(self) -> None:
         skipped = f"; {self._skipped:,} came too quickly to be shown" if self._skipped else ""
         paused = "Paused while the tab is hidden" if self._is_hidden else "Following"
         at_most = limits.ADMIN_FOLLOWED_SHOWN
@@ -400,20 +400,22 @@ class _Browser:
     # --- one message ---
 
     async def _open_key(self, key: object) -> None:
-        place, _, offset = str(key).rpartition(" ")
-        if not any((one.place, str(one.message.offset)) == (place, offset) for one in self._lines):
+        address, _, offset = str(key).rpartition(" ")
+        if not any(
+            (one.address, str(one.message.offset)) == (address, offset) for one in self._lines
+        ):
             return
-        if (place, int(offset)) != self._open:
-            await self._show_message(place, int(offset))
+        if (address, int(offset)) != self._open:
+            await self._show_message(address, int(offset))
 
-    async def _show_message(self, place: str, offset: int) -> None:
-        self._open = (place, offset)
+    async def _show_message(self, address: str, offset: int) -> None:
+        self._open = (address, offset)
         try:
-            found = await self._shelf().logs[place].message(offset)
+            found = await self._logs().by_address[address].message(offset)
         except (KeyError, PenstockError) as error:
             ui.notify(str(error), type="negative")
             return
-        if self._open != (place, offset):
+        if self._open != (address, offset):
             return  # somebody has gone on meanwhile
         if found is None:
             ui.notify("This message is not stored any more.", type="warning")
@@ -421,7 +423,7 @@ class _Browser:
         self._panes.classes(add="open")
         self._detail.clear()
         with self._detail:
-            at = LogAddress.read(place)
+            at = LogAddress.read(address)
             message.panel(self._here, self._topic, at, found, self._form, self._shut)
         self._remember()
 
@@ -444,17 +446,17 @@ class _Browser:
     async def _save(self) -> None:
         spans = dict(self._page.spans)
         asked = (str(self._contains.value or ""), str(self._where.value or ""))
-        await downloads.ask(self._here, self._topic, self._shelf(), spans, asked)
+        await downloads.ask(self._here, self._topic, self._logs(), spans, asked)
 
 
 def _joined(one: OffsetSpan, other: OffsetSpan) -> OffsetSpan:
     return OffsetSpan(min(one.first, other.first), max(one.following, other.following))
 
 
-def _said(lines: list[Line]) -> str:
+def _summary(lines: list[Line]) -> str:
     """ "100 messages, offsets 17 to 116"."""
     count = words.count(len(lines), "message")
-    if not lines or len({one.place for one in lines}) > 1:
+    if not lines or len({one.address for one in lines}) > 1:
         return count
     first, last = lines[0].message.offset, lines[-1].message.offset
     return f"{count}, offset {first:,}" + (f" to {last:,}" if last != first else "")

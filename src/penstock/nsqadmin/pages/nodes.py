@@ -64,21 +64,21 @@ _FOR_A_WHILE = ("draining", "maintenance")
 def draw_all(here: Opened) -> None:
     with parts.heading("Nodes"):
         count = parts.soft()
-    said = ui.label().classes("saying")
+    note = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
     role = _ROLE if here.deps.watch.latest.cluster.name else []
     grid = Grid([*_ALL[:3], *role, *_ALL[3:]], "node", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
-        said.set_text(_all_told(snapshot))
-        said.set_visibility(bool(said.text))
+        note.set_text(_summary(snapshot))
+        note.set_visibility(bool(note.text))
         grid.show(all_rows(here.link, snapshot))
 
     layout.follow(here, show)
 
 
-def _all_told(snapshot: Snapshot) -> str:
+def _summary(snapshot: Snapshot) -> str:
     """What stands out among them."""
     versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
     return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
@@ -136,7 +136,7 @@ async def check(here: Opened, address: str) -> None:
 
 def draw(here: Opened, address: str) -> None:
     frame = resource.Frame(here, _figures_of(None), "nodes", address)
-    with frame.place:
+    with frame.body:
         resource.table(
             here,
             "Topics",
@@ -166,21 +166,21 @@ def draw(here: Opened, address: str) -> None:
 def _topic_rows(here: Opened, node: NodeState | None) -> list[Row]:
     if node is None:
         return []
-    told = (OnNode(node, str(row.get("topic_name", "")), row)
+    rows = (OnNode(node, str(row.get("topic_name", "")), row)
             for row in node.document.get("topics") or ())  # fmt: skip
-    return [row_of(here.link, _TOPICS, one, stale=bool(node.stale_s)) for one in told]
+    return [row_of(here.link, _TOPICS, one, stale=bool(node.stale_s)) for one in rows]
 
 
 def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     """It is not as it should be."""
     if node is None:
         return "No nsqlookupd that answers knows this node."
-    if node.error and not node.heard_s:
+    if node.error and not node.seen_s:
         return f"It does not answer: {node.error}. Nothing is known of it."
     if node.error:
         gone = "" if node.is_listed else " No nsqlookupd knows it any more."
         held = noderecords.words_of(noderecords.holding(snapshot, node))
-        return f"It last answered at {words.clock(node.heard_s)}: {node.error}.{gone} {held}"
+        return f"It last answered at {words.clock(node.seen_s)}: {node.error}.{gone} {held}"
     if not node.is_listed:
         return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:
@@ -225,9 +225,9 @@ def _forget(here: Opened, address: str) -> ui.element:
         if (node := latest.nodes.get(address)) is None:
             return
         held = noderecords.words_of(noderecords.holding(latest, node))
-        said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
+        text = f"Forget {address}? {held} If it starts again, it is known again with all of it."
         run, about = partial(here.deps.watch.forget, address), {"node": address}
-        if await layout.change(here, Role.DESTROY, "forget_node", about, run, "", said, address):
+        if await layout.change(here, Role.DESTROY, "forget_node", about, run, "", text, address):
             parts.go(here.link("nodes"))
 
     panel = parts.section("Gone for good?")
@@ -311,7 +311,7 @@ class _Process:
         if "process_cpu_seconds_total" not in values:
             return
         self._box.set_visibility(True)
-        for name, (number, note) in self._told(values).items():
+        for name, (number, note) in self._readings(values).items():
             self._tiles[name].show(number, note)
         series = self._chart.options["series"][0]
         drawn = [count for _, count in found.syncs]
@@ -320,7 +320,7 @@ class _Process:
             series["data"] = drawn
             self._chart.update()
 
-    def _told(self, values: dict[str, float]) -> dict[str, tuple[str, str]]:
+    def _readings(self, values: dict[str, float]) -> dict[str, tuple[str, str]]:
         count = values.get("nsqd_sync_seconds_count", 0)
         mean_s = values.get("nsqd_sync_seconds_sum", 0) / count if count else 0
         return {

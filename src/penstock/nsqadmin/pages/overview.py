@@ -91,7 +91,7 @@ def _first_steps(here: Opened) -> None:
 
 def _attention(here: Opened) -> None:
     with parts.section("Needs attention"):
-        place = parts.Redrawn()
+        area = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
         found = [*states.found(here, snapshot), *of_runs(here.deps.runs.runs, time.time())]
@@ -105,7 +105,7 @@ def _attention(here: Opened) -> None:
             for one in found:
                 finding(here, one)
 
-        place.show(found, draw)
+        area.show(found, draw)
 
     layout.follow(here, show)
 
@@ -138,10 +138,10 @@ def finding(here: Opened, one: Finding) -> None:
             parts.soft(f"{one.why} {one.next_step}")
 
 
-def _level(colour: str, icon: str, said: str) -> None:
+def _level(colour: str, icon: str, text: str) -> None:
     with ui.element("div").classes("level").classes(colour):
         ui.icon(icon)
-        parts.written("span", said)
+        parts.written("span", text)
 
 
 # --- topics that stand out ---
@@ -149,7 +149,7 @@ def _level(colour: str, icon: str, said: str) -> None:
 
 def _ranks(
     here: Opened, title: str, field: str, amount: Callable[[TopicState], float],
-    said: Callable[[float], str],
+    text: Callable[[float], str],
 ) -> None:  # fmt: skip
     """The topics with the most of something, each with its curve."""
     with parts.section(title):
@@ -171,7 +171,7 @@ def _ranks(
                 link.set_text(topic.name)
                 link.props["href"] = here.link("topics", topic.name)
                 link.props["title"] = topic.name
-            label.set_text(said(amount(topic)))
+            label.set_text(text(amount(topic)))
             curve.show(_lately(here, topic.name, field))
 
     layout.follow(here, show)
@@ -182,7 +182,7 @@ def _ranks(
 
 def _nodes(here: Opened) -> None:
     with parts.section("Nodes"):
-        place = parts.Redrawn("nodes")
+        area = parts.Redrawn("nodes")
         more = ui.link("", here.link("nodes"))
     cards: dict[str, _Card] = {}
 
@@ -198,7 +198,7 @@ def _nodes(here: Opened) -> None:
             if not shown:
                 parts.soft("No nsqd is known.")
 
-        place.show([one.address for one in shown], draw)
+        area.show([one.address for one in shown], draw)
         for one in shown:
             cards[one.address].show(one)
 
@@ -258,9 +258,9 @@ def facts_of(snapshot: Snapshot) -> resource.Figures:
               if one.get("last_sync_seconds_ago") is not None]  # fmt: skip
     topics = sum(not one.is_internal for one in snapshot.topics.values())
     down = len(nodes) - up
-    said = f"{down} down" if down else "answer"
+    text = f"{down} down" if down else "answer"
     return {
-        "Nodes": (f"{up} of {len(nodes)}", said, "bad" if down else ""),
+        "Nodes": (f"{up} of {len(nodes)}", text, "bad" if down else ""),
         "Timeouts": (words.rate(sum(one.timeout_rate for one in channels)), "came back"),
         "Not synced": (words.size(unsynced), "not on disk yet") if disks else words.UNKNOWN,
         "Last sync": (

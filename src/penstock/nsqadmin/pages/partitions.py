@@ -108,7 +108,7 @@ def _share(part: int, whole: int) -> int:
     return round(100 * part / whole) if whole else 0
 
 
-def said(parts: Sequence[ChannelPart]) -> str:
+def part_note(parts: Sequence[ChannelPart]) -> str:
     """A sentence on the one that lags; none where it is no different from the others."""
     worst = lagging(parts)
     if worst is None:

@@ -142,17 +142,17 @@ def dialog(
 
 
 class Redrawn:
-    """A place that is drawn anew when what it shows is not what it was."""
+    """An area that is drawn anew when what it shows is not what it was."""
 
     def __init__(self, classes: str = "") -> None:
-        self._place = ui.element("div").classes(classes)
+        self._area = ui.element("div").classes(classes)
         self._shown: object = None
 
     def show(self, what: object, draw: Callable[[], None]) -> None:
         if what != self._shown:
             self._shown = what
-            self._place.clear()
-            with self._place:
+            self._area.clear()
+            with self._area:
                 draw()
 
 

@@ -52,9 +52,9 @@ def _role_select() -> ui.select:
     return ui.select(shown, value="view", label="Role")
 
 
-def _list(place: ui.element, found: Sequence[T], draw: Callable[[T], None], none: str) -> None:
-    place.clear()
-    with place:
+def _list(area: ui.element, found: Sequence[T], draw: Callable[[T], None], none: str) -> None:
+    area.clear()
+    with area:
         for one in found:
             with parts.row():
                 draw(one)
@@ -85,7 +85,7 @@ class Users:
                 " on everybody has to log in."
             ).classes("banner")
         with parts.section("Who may log in"):
-            self._place = ui.element("div")
+            self._area = ui.element("div")
         with parts.section("Make a user, or give one another password and role"), _form():
             self._name = ui.input("Name").props("autocomplete=username")
             self._password = ui.input("Password", password=True).props("autocomplete=new-password")
@@ -103,7 +103,7 @@ class Users:
             last = f"last log-in {_ago(at_s)}" if at_s else "never logged in"
             _draw_holder(user, last, self._remove)
 
-        _list(self._place, self._store.users(), draw, "Nobody yet.")
+        _list(self._area, self._store.users(), draw, "Nobody yet.")
         sessions = self._store.sessions(self._here.deps.gate.lifetime_s)
         _list(self._logged_in, sessions, self._draw_session, "Nobody.")
 
@@ -161,7 +161,7 @@ class Tokens:
         self._store = here.deps.store
         parts.heading("Tokens")
         with parts.section("Programs that may use the API"):
-            self._place = ui.element("div")
+            self._area = ui.element("div")
         with parts.section("Make a token"):
             with _form():
                 name = ui.input("Name of the program")
@@ -176,7 +176,7 @@ class Tokens:
             used = f"last used {_ago(one.used_s)}" if one.used_s else "never used"
             _draw_holder(one, used, self._remove)
 
-        _list(self._place, self._store.tokens(), draw, "None yet.")
+        _list(self._area, self._store.tokens(), draw, "None yet.")
 
     async def _make(self) -> None:
         name, role = str(self._name.value or ""), str(self._role.value)

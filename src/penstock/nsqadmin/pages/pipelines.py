@@ -92,7 +92,7 @@ def draw(here: Opened) -> None:
         choice = ui.select([_ALL], value=_ALL, label="Show")
         choice.style("min-width: 10rem")
         search = ui.input("Search").props('clearable aria-label="Search runs"')
-    place = parts.Redrawn()
+    area = parts.Redrawn()
     grids: list[Grid] = []
 
     def show() -> None:
@@ -111,7 +111,7 @@ def draw(here: Opened) -> None:
             else:
                 _nothing(here)
 
-        place.show(bool(all_), draw)
+        area.show(bool(all_), draw)
         for grid in grids:
             grid.show(rows)
 
@@ -131,9 +131,9 @@ def _row(here: Opened, run: Run) -> Row:
     state, now_s = run.state, time.time()
     phase = here.deps.runs.runs.phase(run)
     goes_on = phase in ("started", "running")
-    told = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
+    code = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
     return row_of(
-        here.link, _RUNS, state, id=run.id, state=f"{_PHASES[phase]}{told}",
+        here.link, _RUNS, state, id=run.id, state=f"{_PHASES[phase]}{code}",
         state_level=_COLOURS.get(phase, "plain"),
         rate=round(state.rows_per_second, 1) if goes_on else None,
         left_seconds=round(state.left_seconds) if goes_on and state.left_seconds else None,
@@ -198,9 +198,9 @@ def line(here: Opened) -> None:
     link = ui.link("", here.link("pipelines"))
 
     def show() -> None:
-        said = summary(here)
-        link.set_text(f"Pipelines: {said}")
-        link.set_visibility(bool(said))
+        text = summary(here)
+        link.set_text(f"Pipelines: {text}")
+        link.set_visibility(bool(text))
 
     layout.follow_runs(here, show)
 
@@ -288,14 +288,14 @@ class _Run:
 
     def _show_trouble(self, phase: str) -> None:
         state = self._run.state
-        said = state.reason
+        text = state.reason
         if phase == VANISHED:
-            said = (
+            text = (
                 f"Nothing is heard of it any more. See whether process {state.pid} on {state.host}"
                 f" runs, and whether it reaches nsqd at {self._run.node}."
             )
-        self._trouble.set_visibility(bool(said))
-        self._reason.set_text(said)
+        self._trouble.set_visibility(bool(text))
+        self._reason.set_text(text)
 
     def _show_charts(self) -> None:
         points = self._run.track.points()
@@ -368,7 +368,7 @@ def _facts(run: Run) -> dict[str, str]:
         "Checkpoint": state.checkpoint,
         "Last commit": "" if state.committed_s is None else words.clock(state.committed_s),
         "Started": words.clock(state.started_s),
-        "Last heard": words.clock(run.heard_s),
+        "Last heard": words.clock(run.seen_s),
         "Process": f"{state.pid} on {state.host}",
         "Started by": "spark-submit" if state.submitted else "penstock pipeline run",
         "Reports to": run.node,

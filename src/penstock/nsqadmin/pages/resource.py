@@ -26,32 +26,32 @@ _KINDS = ("node", "topic", "channel")
 
 class Frame:
     """The heading with its badges and buttons, the tabs below it, and what is there while the thing
-    is: a sentence, and figures. The rest goes into `place`."""
+    is: a sentence, and figures. The rest goes into `body`."""
 
     def __init__(
-        self, here: Opened, figures: Figures, place: str, *names: str,
+        self, here: Opened, figures: Figures, section: str, *names: str,
         gone: Callable[[], object] | None = None,
     ) -> None:  # fmt: skip
-        """`place` is "topics" or "nodes", `names` the topic and channel, or the node. `gone` draws
-        what is said instead where it is not there."""
-        above = [(place.capitalize(), here.link(place))]
-        above += [(name, here.link(place, name)) for name in names[:-1]]
-        of = names if place == "topics" else ()
+        """`section` is "topics" or "nodes", `names` the topic and channel, or the node. `gone`
+        draws what stands there instead where it does not exist."""
+        above = [(section.capitalize(), here.link(section))]
+        above += [(name, here.link(section, name)) for name in names[:-1]]
+        of = names if section == "topics" else ()
         with parts.heading(names[-1], *above):
             self._badges = [parts.Badge() for _ in range(2)]
             parts.grow()
             self._buttons = StateButtons(here, *of) if of else None
         kind = _KINDS[len(of)]
         about = dict(zip(("topic", "channel"), of, strict=False)) or {"node": names[0]}
-        ways = [(kind.capitalize(), here.link(place, *names))]
+        ways = [(kind.capitalize(), here.link(section, *names))]
         ways += [("Messages", here.link("messages", of[0]))] if of else []
         ways += [("Connections", here.link("connections", **about))]
         parts.tabs(f"This {kind}", ways, kind.capitalize())
         with ui.element("div").classes("panel empty") as self._gone:
             if gone is not None:
                 gone()
-        self.place = ui.element("div").classes("below")
-        with self.place:
+        self.body = ui.element("div").classes("below")
+        with self.body:
             self._saying = ui.label().classes("saying" if of else "bad")
             with parts.row("tiles row") as self._figures:
                 self._tiles = {name: parts.Tile(name) for name in figures}
@@ -65,8 +65,8 @@ class Frame:
         if self._buttons is not None:
             self._buttons.show(snapshot)
         self._gone.set_visibility(not is_there)
-        self.place.set_visibility(is_there)
-        parts.show_age(self._figures if self._buttons is None else self.place, stale_s)
+        self.body.set_visibility(is_there)
+        parts.show_age(self._figures if self._buttons is None else self.body, stale_s)
         self._saying.set_text(saying)
         self._saying.set_visibility(bool(saying))
         for name, shown_now in figures.items():
@@ -167,7 +167,9 @@ class OnNode(NamedTuple):
         return "tombstoned" if is_dead else states.silent(self.node)
 
 
-def told(field: str, words: str, kind: str = "count", none: int | None = 0, **more: Any) -> Column:
+def count_column(
+    field: str, words: str, kind: str = "count", none: int | None = 0, **more: Any
+) -> Column:
     """A column of what the node says under this name."""
     return column(field, words, kind, lambda one: one.row.get(field, none), **more)
 
@@ -181,11 +183,11 @@ TOPIC_ON_NODE = [
     column("waits", "In channels", "count", minWidth=105,
            of=lambda one: sum(each.get("depth", 0) for each in one.channels),
            headerTooltip="Messages that wait in the channels of the topic"),
-    told("depth", "Depth", at=500, headerTooltip="Those that wait for the first channel"),
+    count_column("depth", "Depth", at=500, headerTooltip="Those that wait for the first channel"),
     memory(at=700),
-    told("backend_depth", "Behind", at=700),
-    told("message_count", "Messages", at=500, minWidth=95),
-    told("stored_bytes", "On disk", "bytes", None, at=600),
+    count_column("backend_depth", "Behind", at=700),
+    count_column("message_count", "Messages", at=500, minWidth=95),
+    count_column("stored_bytes", "On disk", "bytes", None, at=600),
     column("channels", "Channels", "count", at=600, of=lambda one: len(one.channels), minWidth=90),
     column("clients", "Clients", "count", at=500),
     column("durability", "Durability", at=800, of=lambda one: one.row.get("durability", ""),
@@ -198,20 +200,20 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     """What a deletion loses, and what it does not reach."""
     left = noderecords.words_about(snapshot, name, channel)
     if channel:
-        said = "Delete this channel with its messages on every node?"
-        return f"{said} Not on {left}." if left else said
+        text = "Delete this channel with its messages on every node?"
+        return f"{text} Not on {left}." if left else text
     topic = snapshot.topics.get(name) or TopicState(name)
     if left and not snapshot.can_ask(topic.nodes):
         return f"Delete the name {name} at every nsqlookupd? Nothing else is lost: {left}."
     waits = topic.backlog + topic.in_flight + topic.deferred - sum(
         one.messages for one in noderecords.left_on(snapshot, name)
     )  # fmt: skip
-    said = (
+    text = (
         f"Delete {name}? {words.count(waits, 'message')} in"
         f" {words.count(len(topic.channels), 'channel')} are lost,"
         f" and {words.count(topic.clients, 'consumer')} cut off."
     )
-    return f"{said} Not on {left}." if left else said
+    return f"{text} Not on {left}." if left else text
 
 
 def oldest_of(

@@ -27,7 +27,7 @@ class _Panel:
         self._fields: dict[str, tuple[Field, SettingValues]] = {}
         with parts.section("Settings"):
             self._note = parts.note("Asking …")
-            self._place = ui.element("div").classes("settings")
+            self._area = ui.element("div").classes("settings")
             with parts.row():
                 self._save_button = ui.button("Save settings", on_click=self._save)
                 self._save_button.props("unelevated").set_visibility(False)
@@ -48,15 +48,15 @@ class _Panel:
         return [node for node in nodes if latest.nodes[node].is_up]
 
     async def _show(self) -> None:
-        told = await settings.read(self._here.deps.upstream, self._nodes(), self._about)
-        self._note.set_text("; ".join(told.notes) or ("" if told.held else "No node has it."))
+        answer = await settings.read(self._here.deps.upstream, self._nodes(), self._about)
+        self._note.set_text("; ".join(answer.notes) or ("" if answer.held else "No node has it."))
         self._note.set_visibility(bool(self._note.text))
-        self._place.clear()
+        self._area.clear()
         self._fields.clear()
-        with self._place:
-            for held in told.held:
+        with self._area:
+            for held in answer.held:
                 self._row(held)
-        changeable = any(self._here.may(held.setting.role) for held in told.held)
+        changeable = any(self._here.may(held.setting.role) for held in answer.held)
         self._save_button.set_visibility(changeable)
 
     def _row(self, held: SettingValues) -> None:

@@ -84,19 +84,19 @@ class Console:
             with ui.element("details") as box:
                 summary = parts.written("summary", "columns")
                 parts.named(summary.classes("soft small"), f"Columns of {name}")
-                place = ui.element("ul")
+                area = ui.element("ul")
 
         async def ask() -> None:
-            if place.default_slot.children:
+            if area.default_slot.children:
                 return
             found = await columns_of(self._here.deps, name)
-            self._list(place, found or (("can't be read", ""),))
+            self._list(area, found or (("can't be read", ""),))
 
         box.on("toggle", ask)
 
-    def _list(self, place: ui.element, columns: tuple[tuple[str, str], ...]) -> None:
-        place.clear()
-        with place:
+    def _list(self, area: ui.element, columns: tuple[tuple[str, str], ...]) -> None:
+        area.clear()
+        with area:
             for name, kind in columns:
                 with ui.element("li"):
                     self._insert(name)
@@ -116,8 +116,8 @@ class Console:
                 self._thing(name)
             if not found:
                 lakes = ", ".join(self._here.deps.options.lake)
-                said = f"None below {lakes} yet." if lakes else "-lake names no tables."
-                parts.soft(said)
+                text = f"None below {lakes} yet." if lakes else "-lake names no tables."
+                parts.soft(text)
 
     # --- writing and running ---
 
@@ -139,11 +139,11 @@ class Console:
             parts.grow()
             self._saves = [ui.button("CSV", on_click=self._save_csv),
                            ui.button("JSON", on_click=self._save_json)]  # fmt: skip
-            for button, said in zip(self._saves, ("CSV", "JSON"), strict=True):
-                parts.named(button.props("flat dense icon=download"), f"Download as {said}")
+            for button, text in zip(self._saves, ("CSV", "JSON"), strict=True):
+                parts.named(button.props("flat dense icon=download"), f"Download as {text}")
                 button.set_visibility(False)
         self._note = parts.note()
-        self._place = ui.element("div")
+        self._area = ui.element("div")
 
     async def _show_recent(self) -> None:
         found = await ui.run_javascript(_RECENT, timeout=10.0)
@@ -188,13 +188,13 @@ class Console:
     # --- what came of it ---
 
     def _show(self, reply: Reply, took_s: float) -> None:
-        self._place.clear()
+        self._area.clear()
         self._reply = reply
         for button in self._saves:
             button.set_visibility(not reply.error)
         if reply.error:
             self._note.set_text("The statement was not answered:")
-            with self._place, ui.element("pre").classes("mono fault").props("tabindex=0"):
+            with self._area, ui.element("pre").classes("mono fault").props("tabindex=0"):
                 ui.label(reply.error)
             return
         notes = [words.count(len(reply.rows), "row") + (", and more" if reply.is_cut else "")]
@@ -210,7 +210,7 @@ class Console:
             {"row": number, **dict(zip(names, map(_exact, row), strict=True))}
             for number, row in enumerate(reply.rows)
         ]
-        with self._place:
+        with self._area:
             grid = Grid(columns, "row", "No row.", "Rows", "max(18rem, calc(100vh - 430px))")
             grid.show(rows)
 

@@ -77,23 +77,23 @@ def silent(node: NodeState) -> str:
 
 def topic_badge(topic: TopicState, found: Mapping[str, Sequence[Finding]]) -> Badge:
     """The worst that is true of it."""
-    told = found.get(topic.name, ())
-    if told and told[0].level > Level.NOTE:
-        return told[0].state, LEVELS[told[0].level]
+    worst = found.get(topic.name, ())
+    if worst and worst[0].level > Level.NOTE:
+        return worst[0].state, LEVELS[worst[0].level]
     if topic.stale_s:
         return words.aged(topic.stale_s) if topic.nodes else "node down", "soft"
     if topic.paused:
         return paused(topic), "warn"
     if any(one.paused for one in topic.channels.values()):
         return f"channel {PAUSED}", "soft"
-    if told:
-        return told[0].state, "soft"
+    if worst:
+        return worst[0].state, "soft"
     return ("on no node", "soft") if topic.is_idle else ("", "")
 
 
 def channel_badge(found: Sequence[Finding], path: tuple[str, ...]) -> Badge:
-    told = max((one for one in found if one.path == path), default=None, key=lambda one: one.level)
-    return (told.state, LEVELS[told.level]) if told else ("", "")
+    worst = max((one for one in found if one.path == path), default=None, key=lambda one: one.level)
+    return (worst.state, LEVELS[worst.level]) if worst else ("", "")
 
 
 def node_badge(node: NodeState | None) -> Badge:
@@ -183,26 +183,26 @@ def topic_saying(topic: TopicState, found: Mapping[str, Lag]) -> str:
         )
     if not topic.nodes:
         return f"{listed(topic.registered)} does not answer, so nothing is known of it."
-    said = [_comes(topic)]
+    sentences = [_comes(topic)]
     if topic.refusals:
-        said.append("Publishes are refused.")
+        sentences.append("Publishes are refused.")
     if topic.paused:
-        said.append("It is paused: its channels get nothing.")
+        sentences.append("It is paused: its channels get nothing.")
     if not topic.channels:
         held = words.wait(topic.depth) if topic.depth else "It holds none"
-        said.append(f"It has no channel. {held} for the first one.")
+        sentences.append(f"It has no channel. {held} for the first one.")
     holders = {name for name, one in topic.channels.items() if one.is_internal}
-    said += [_holds(topic.channels[name]) for name in sorted(holders)]
+    sentences += [_holds(topic.channels[name]) for name in sorted(holders)]
     found = {name: one for name, one in found.items() if name not in holders}
     fine = [name for name, one in found.items() if one.pace in (KEEPS_UP, IDLE)]
     late = sorted((one for one in found.items() if one[0] not in fine), key=lambda one: -one[1][1])
     if fine:
         all_ = "All channels keep up." if len(fine) == len(found) > 1 else ""
-        said.append(all_ or f"{listed(fine)} {'keeps' if len(fine) == 1 else 'keep'} up.")
-    said += [f"{name} {_pace(one)}." for name, one in late[:_NAMED_MAX]]
+        sentences.append(all_ or f"{listed(fine)} {'keeps' if len(fine) == 1 else 'keep'} up.")
+    sentences += [f"{name} {_pace(one)}." for name, one in late[:_NAMED_MAX]]
     if len(late) > _NAMED_MAX:
-        said.append(f"{len(late) - _NAMED_MAX} more are behind.")
-    return " ".join(said)
+        sentences.append(f"{len(late) - _NAMED_MAX} more are behind.")
+    return " ".join(sentences)
 
 
 def _comes(topic: TopicState) -> str:
@@ -228,10 +228,10 @@ def channel_saying(channel: ChannelState, found: Lag) -> str:
         return "Nothing waits, and nothing comes in at the moment."
     if found.pace == KEEPS_UP:
         return f"It keeps up: {_amount(channel.in_rate)} messages a second come in."
-    said = [f"It {_pace(found)}. {_STEPS[found.pace]}".rstrip()]
+    sentences = [f"It {_pace(found)}. {_STEPS[found.pace]}".rstrip()]
     if channel.oldest_s >= 1:
-        said.append(f"The oldest unfinished message is {words.span(channel.oldest_s)} old.")
-    return " ".join(said)
+        sentences.append(f"The oldest unfinished message is {words.span(channel.oldest_s)} old.")
+    return " ".join(sentences)
 
 
 _STEPS = {

@@ -20,7 +20,7 @@ from penstock.nsqadmin.pages import (
 from penstock.nsqadmin.pages import connections as clients
 from penstock.nsqadmin.pages.grid import FLASH, Row, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.resource import OnNode, memory, told
+from penstock.nsqadmin.pages.resource import OnNode, count_column, memory
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
@@ -39,7 +39,7 @@ def draw(here: Opened, topic: str) -> None:
                    known.stale_s if known else 0)  # fmt: skip
 
     layout.follow(here, show)
-    with frame.place:
+    with frame.body:
         empty = "No channel: what is published waits for the first one."
         resource.table(here, "Channels", _CHANNELS, "name", empty,
                        lambda snapshot: channel_rows(here, topic, snapshot))  # fmt: skip
@@ -155,7 +155,7 @@ def draw_channel(here: Opened, topic: str, channel: str) -> None:
                    known.stale_s if known else 0)  # fmt: skip
 
     layout.follow(here, show)
-    with frame.place:
+    with frame.body:
         partitions.of_channel(here, topic, channel)
         clients.panel(here, topic, channel)
         channel_messages.panel(here, topic, channel)
@@ -168,8 +168,8 @@ def draw_channel(here: Opened, topic: str, channel: str) -> None:
 
 def _channel_saying(here: Opened, found: ChannelState) -> str:
     recent = here.deps.history.window(f"{found.topic}/{found.name}")
-    told = states.channel_saying(found, states.lag_of(found, recent))
-    return f"{told} {partitions.said(found.partitions)}".strip()
+    text = states.channel_saying(found, states.lag_of(found, recent))
+    return f"{text} {partitions.part_note(found.partitions)}".strip()
 
 
 def channel_figures(channel: ChannelState) -> resource.Figures:
@@ -189,15 +189,15 @@ def channel_figures(channel: ChannelState) -> resource.Figures:
 
 _ON_NODES = [
     to_node(attrgetter("node.address"), minWidth=125),
-    told("depth", "Depth"),
+    count_column("depth", "Depth"),
     memory(at=1300),
-    told("backend_depth", "Behind", at=900),
-    told("in_flight_count", "In flight", at=500),
-    told("deferred_count", "Deferred", at=700),
-    told("requeue_count", "Requeued", at=700, minWidth=98),
-    told("timeout_count", "Timed out", at=700, minWidth=98),
-    told("message_count", "Messages", at=900, minWidth=98),
-    told("client_count", "Clients"),
+    count_column("backend_depth", "Behind", at=900),
+    count_column("in_flight_count", "In flight", at=500),
+    count_column("deferred_count", "Deferred", at=700),
+    count_column("requeue_count", "Requeued", at=700, minWidth=98),
+    count_column("timeout_count", "Timed out", at=700, minWidth=98),
+    count_column("message_count", "Messages", at=900, minWidth=98),
+    count_column("client_count", "Clients"),
     column("near", "Same zone", "count", at=1300, of=lambda one: _near(one), minWidth=105),
     column("latency", "End to end", at=1000, of=lambda one: _latency(one), flex=1, minWidth=110),
     column("state", "State",

@@ -23,26 +23,26 @@ _COOKIE = "penstock_internal"  # "1": topics of Penstock's own are shown
 _CURVE_EVERY_S = 5.0
 _CURVE_POINTS = 24
 
-Told = Mapping[str, Sequence[Finding]]
-_STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
-    "": ("All states", lambda topic, told: True),
-    "attention": ("Need attention", lambda topic, told: topic.name in told),
+Attention = Mapping[str, Sequence[Finding]]
+_STATES: dict[str, tuple[str, Callable[[TopicState, Attention], bool]]] = {
+    "": ("All states", lambda topic, attention: True),
+    "attention": ("Need attention", lambda topic, attention: topic.name in attention),
     "paused": (
         "Paused",
-        lambda topic, told: topic.paused or any(one.paused for one in topic.channels.values()),
+        lambda topic, attention: topic.paused or any(one.paused for one in topic.channels.values()),
     ),
     "stuck": (
         "Stuck",
-        lambda topic, told: any(one.state == "stuck" for one in told.get(topic.name, ())),
+        lambda topic, attention: any(one.state == "stuck" for one in attention.get(topic.name, ())),
     ),
     "unread": (
         "No consumers",
-        lambda topic, told: (
+        lambda topic, attention: (
             not all(one.clients or one.is_internal for one in topic.channels.values())
             or not topic.channels
         ),
     ),
-    "waiting": ("Messages wait", lambda topic, told: topic.backlog > 0),
+    "waiting": ("Messages wait", lambda topic, attention: topic.backlog > 0),
 }
 
 
@@ -79,11 +79,11 @@ class Topics:
 
     def _wanted(self, snapshot: Snapshot) -> list[Row]:
         here, rows = self._here, rows_of(self._here, snapshot)
-        told = states.by_topic(states.found(here, snapshot)) if self._state else {}
+        attention = states.by_topic(states.found(here, snapshot)) if self._state else {}
         fits = _STATES[self._state][1]
         return [
             row for row, topic in rows
-            if (self._with_internal or not topic.is_internal) and fits(topic, told)
+            if (self._with_internal or not topic.is_internal) and fits(topic, attention)
         ]  # fmt: skip
 
     # --- what is chosen ---
@@ -150,9 +150,9 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     if drawn.snapshot is not snapshot:
         if snapshot.time_s - drawn.curves_s >= _CURVE_EVERY_S:
             drawn.curves, drawn.curves_s = _curves(here, snapshot), snapshot.time_s
-        told = states.by_topic(states.found(here, snapshot))
+        attention = states.by_topic(states.found(here, snapshot))
         rows = {
-            name: _row_of(here, snapshot.topics[name], told, drawn)
+            name: _row_of(here, snapshot.topics[name], attention, drawn)
             for name in sorted(snapshot.topics)
         }
         for name, row in rows.items():
@@ -162,8 +162,8 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     return [(row, snapshot.topics[name]) for name, row in drawn.rows.items()]
 
 
-def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
-    state, level = states.topic_badge(topic, told)
+def _row_of(here: Opened, topic: TopicState, attention: Attention, drawn: _Drawn) -> Row:
+    state, level = states.topic_badge(topic, attention)
     return row_of(
         here.link, _COLUMNS, topic, curve=drawn.curves.get(topic.name, ""),
         stale=bool(topic.stale_s), state=state, state_level=level,

@@ -36,7 +36,7 @@ class _Lives:
                 field.on("keydown.enter", self._search)
             ui.button("Show", on_click=self._search).props("unelevated")
         self._note = parts.note()
-        self._place = ui.element("div").classes("lives")
+        self._area = ui.element("div").classes("lives")
         if text:
             ui.timer(0.05, self._search, once=True)  # the page is there at once
         else:
@@ -45,7 +45,7 @@ class _Lives:
                 " and in its consumer's log. trace:42 is all that its publisher gave the trace id"
                 " 42, and 32 hex digits are a W3C trace."
             )
-            with self._place:
+            with self._area:
                 _run_line(self._here)
                 ui.timer(0.05, self._show_recent, once=True)
 
@@ -56,7 +56,7 @@ class _Lives:
         found = await traces.recent(deps.upstream, nodes)
         if mine != self._search_count:
             return
-        with self._place, parts.section("Traced last"):
+        with self._area, parts.section("Traced last"):
             if not found:
                 ui.label(
                     "Nothing is traced. Switch it on for a topic or a channel, all of it or a"
@@ -71,7 +71,7 @@ class _Lives:
         """The log's part is shown as soon as it is there, then the table's with it."""
         self._search_count += 1
         mine = self._search_count
-        self._place.clear()
+        self._area.clear()
         self._note.set_text("Looking …")
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
         partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
@@ -96,11 +96,11 @@ class _Lives:
 
     def _show(self, seeker: Seeker, more: str, known: Mapping[int, str]) -> None:
         life = seeker.life()
-        self._place.clear()
-        said = words.count(len(life.found), "event") if life.found or more else seeker.nothing
+        self._area.clear()
+        text = words.count(len(life.found), "event") if life.found or more else seeker.nothing
         notes = f" ({'; '.join(life.notes)})" if life.notes else ""
-        self._note.set_text(f"{said}{more}{notes}")
-        with self._place:
+        self._note.set_text(f"{text}{more}{notes}")
+        with self._area:
             for message_id in dict.fromkeys(one.event.message_id for one in life.found):
                 if message_id:
                     self._life(
@@ -114,7 +114,7 @@ class _Lives:
         name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
         events = [one.event for one in found]
         with parts.section(name):
-            ui.label(lifeline.told(events)).classes("told")
+            ui.label(lifeline.summary(events)).classes("told")
             if context:
                 ui.label(f"traceparent {context}").classes("mono soft")
             with parts.row():
@@ -134,8 +134,8 @@ def _event(here: Opened, found: TracedEvent, passed_ns: int) -> None:
     ui.label(words.moment(event.time_ns)).classes("mono soft")
     parts.soft(f"+{words.fine(passed_ns / 1e9)}")
     ui.label(_kind(event)).classes(f"badge {lifeline.LEVELS.get(event.kind, 'soft')}")
-    place = (event.topic, event.channel) if event.channel else (event.topic,)
-    ui.link("/".join(place), here.link("topics", *place))
+    names = (event.topic, event.channel) if event.channel else (event.topic,)
+    ui.link("/".join(names), here.link("topics", *names))
     partition = f"partition {event.partition} " if event.partition else ""
     facts = [f"{partition}offset {event.offset:,}"]
     if found.node:
@@ -200,8 +200,8 @@ def _drawing(here: Opened, events: list[Event]) -> None:
     in_all_s = (shown[-1].time_ns - shown[0].time_ns) / 1e9
     with parts.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
         for lane in drawing.lanes:
-            place = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
-            ui.link(lane.channel or lane.topic, here.link("topics", *place))
+            names = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
+            ui.link(lane.channel or lane.topic, here.link("topics", *names))
             with ui.element("div").classes("track"):
                 _track(lane, drawing)
         ui.element("span")
@@ -230,12 +230,12 @@ def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
         drawn.style(f"left: {bar.start:.2f}%; width: {max(bar.end - bar.start, 0.2):.2f}%")
     for point in lane.points:
         event = point.event
-        said = f"{_kind(event)} at {words.clock_of(event.time_ns)}"
+        text = f"{_kind(event)} at {words.clock_of(event.time_ns)}"
         if event.attempts:
-            said += f", attempt {event.attempts}"
+            text += f", attempt {event.attempts}"
         if event.client:
-            said += f", {event.client}"
+            text += f", {event.client}"
         dot = ui.element("i").classes(f"dot {lifeline.LEVELS.get(event.kind, 'soft')}")
         dot.style(f"left: {point.at:.2f}%").props('role="img"')
-        dot.props["title"] = said
-        parts.named(dot, said)
+        dot.props["title"] = text
+        parts.named(dot, text)
