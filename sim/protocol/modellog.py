@@ -27,12 +27,12 @@ class ModelLog:
     __slots__ = (
         "batches",
         "beyond",
+        "corrupt",
         "durable",
         "end",
         "epochs",
         "hashes",
         "poisoned",
-        "rotten",
         "synced",
     )
 
@@ -44,7 +44,7 @@ class ModelLog:
         self.synced = 0
         self.durable = 0
         self.poisoned = False  # a sync has failed: nothing more becomes durable
-        self.rotten = False  # a batch is not what was written
+        self.corrupt = False  # a batch is not what was written
         self.beyond = 0  # what a header promises that outlived what stood before it
 
     def extent(self) -> Extent:
@@ -105,5 +105,5 @@ class ModelLog:
         other.batches, other.hashes = self.batches[:end], self.hashes[:end]
         other.epochs = [one for one in self.epochs if one[1] < end]
         other.end = other.synced = other.durable = end
-        other.rotten = self.rotten
+        other.corrupt = self.corrupt
         return other

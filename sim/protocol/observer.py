@@ -72,7 +72,7 @@ class Observer:
         return self.broken.get((member.node, member.replica), -1) < member.generation
 
     def may_lose(self, node: int) -> bool:
-        """Does each possible set have a sound member left without this node?"""
+        """Does each possible set have an intact member left without this node?"""
         if self.world.reckless:
             return True
         return all(
@@ -142,8 +142,8 @@ class Observer:
     def committed(self, node: Node, machine: PartitionLeader, end: int) -> None:
         truth, log = self.truth, node.kept.log
         known = min(end, len(truth))
-        # What has rotted since is not what the others acknowledged: the disk is at fault.
-        is_other = known and not log.rotten and log.hashes[known - 1] != truth[known - 1]
+        # What is corrupt since is not what the others acknowledged: the disk is at fault.
+        is_other = known and not log.corrupt and log.hashes[known - 1] != truth[known - 1]
         if log.end < end or is_other:
             self._breach("I3", f"node {node.number} commits another sequence than was committed")
         for batch in log.batches[len(truth) : end]:
@@ -180,9 +180,9 @@ class Observer:
         self.known.pop(node.number, None)
 
     def stopped(self, node: Node, reason: str) -> None:
-        if reason == "a sync failed" or node.kept.log.rotten:
+        if reason == "a sync failed" or node.kept.log.corrupt:
             return
-        if node.leader >= 0 and self.world.nodes[node.leader].kept.log.rotten:
+        if node.leader >= 0 and self.world.nodes[node.leader].kept.log.corrupt:
             return  # the two differ, and neither can know whose disk it was
         if (node.number, node.kept.replica) not in self.broken:
             self._breach("I14", f"node {node.number} stops: {reason}")

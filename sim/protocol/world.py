@@ -451,7 +451,7 @@ def rot(world: World) -> None:
         batch = log.batches[-1]
         log.truncate(log.end - 1)
         log.append(batch._replace(content=world.new_content()))
-        log.rotten = True
+        log.corrupt = True
 
 
 def repair(world: World) -> None:

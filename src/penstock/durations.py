@@ -59,5 +59,5 @@ def _decimal(duration_ns: int, unit_ns: int) -> str:
     whole, rest = divmod(duration_ns, unit_ns)
     if not rest:
         return str(whole)
-    places = len(str(unit_ns)) - 1
-    return f"{whole}.{rest:0{places}d}".rstrip("0")
+    digits = len(str(unit_ns)) - 1
+    return f"{whole}.{rest:0{digits}d}".rstrip("0")

@@ -134,8 +134,8 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     world = world.restart()
     world.close()
     path = world.path / "topics" / "news" / name
-    sound = path.read_bytes()
-    spoilt = spoil(sound)
+    intact = path.read_bytes()
+    spoilt = spoil(intact)
     path.unlink() if spoilt is None else path.write_bytes(spoilt)
     before = files(path.parent)
 
@@ -151,7 +151,7 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     assert files(path.parent) == before
     world.close()
 
-    path.write_bytes(sound)
+    path.write_bytes(intact)
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
     assert world.broker.health == "OK"

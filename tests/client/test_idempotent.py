@@ -256,7 +256,7 @@ async def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
             with pytest.raises(ProducerStopped) as stopped:
                 await producer.pub("t", b"2")
             assert stopped.value.topic == "t"
-            await producer.pub("u", b"another topic is not hurt")
+            await producer.pub("u", b"another topic is not corrupt")
         assert [asked.body for asked in web.publishes if asked.stamp == (0, 0)][:2] == [b"1"] * 2
         assert len(web.publishes) == 3
 

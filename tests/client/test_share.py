@@ -39,9 +39,9 @@ def test_an_idle_turn_passes_on_and_a_busy_one_later() -> None:
     assert [state.rdy for state in found] == [1, 0, 0]
     assert share(found, 1, 9, TURNS) == [1, 0, 0]
     assert share(found, 1, 10, TURNS) == [0, 1, 0]
-    found[0].heard_s = 9.0
+    found[0].received_s = 9.0
     assert share(found, 1, 10, TURNS) == [1, 0, 0]
-    found[0].heard_s = 29.9
+    found[0].received_s = 29.9
     assert share(found, 1, 30, TURNS) == [0, 1, 0]
 
 
@@ -69,7 +69,7 @@ def test_everybody_gets_turns(seed: int) -> None:
         assert sum(state.rdy for state in found) <= bound
         for index, state in enumerate(found):
             if state.rdy and dice.random() < 0.5:
-                state.heard_s = float(now_s)
+                state.received_s = float(now_s)
             waits[index] = 0.0 if state.rdy else waits[index] + 5
         assert max(waits) <= longest_s
 

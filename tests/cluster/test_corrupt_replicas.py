@@ -2,7 +2,7 @@
 in the end every disk has it again.
 
 *I18*: a channel gets every message that was acknowledged. *I15*: what is repaired is byte for byte
-what the others have. A disk rots only where another member's is sound. That an operator gives up
+what the others have. A disk rots only where another member's is intact. That an operator gives up
 what is corrupt on one disk changes nothing.
 """
 
@@ -39,7 +39,7 @@ class World:
         self.cluster.make("orders", durability="disk")
         self.cluster.make_channel("orders", "billing")
         self.received: set[bytes] = set()
-        self.rotten = 0
+        self.corrupt = 0
         self.given_up = 0
 
     def play(self) -> None:
@@ -80,7 +80,7 @@ class World:
             place = node.disk.content(segment.path).find(body)
             if place >= 0:
                 node.disk.flip(segment.path, place + 1, 2)
-                self.rotten += 1
+                self.corrupt += 1
 
     def give_up(self, node: JoinedNode, offset: int) -> None:
         """As `penstock log repair` does, on the node by itself."""
@@ -134,7 +134,7 @@ def test_what_rots_is_delivered_and_repaired() -> None:
     worlds = [World(seed) for seed in range(HISTORIES)]
     for world in worlds:
         world.play()
-    assert sum(world.rotten for world in worlds) >= 4 * HISTORIES
+    assert sum(world.corrupt for world in worlds) >= 4 * HISTORIES
     assert sum(world.given_up for world in worlds) > 0  # else nothing was shown
 
 

@@ -213,7 +213,7 @@ def test_a_refusal_that_shows_an_older_record_freezes() -> None:
     assert desk.asked(SETTLED_NS) is None
 
 
-# --- where nobody is sound ---
+# --- where nobody is intact ---
 
 
 def suspects(own: int) -> Desk:

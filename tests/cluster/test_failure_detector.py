@@ -155,7 +155,7 @@ RECORD = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
 @each(
     ("here", "reported", "reached", "successor"),
     [
-        (OTHER, {}, (2, 3), None),  # a sound one waits for none
+        (OTHER, {}, (2, 3), None),  # an intact one waits for none
         (ORDERS, {}, (2, 3), 3),  # which is preferred
         (ORDERS, {}, (2,), 2),
         (ORDERS, {}, (9,), None),  # it is no member

@@ -1,4 +1,4 @@
-"""Hostile clients, slow clients and silent clients: nsqd stays alive, prompt, small and sound.
+"""Hostile clients, slow clients and silent clients: nsqd stays alive, prompt, small and intact.
 
 Each siege lasts a few seconds; PENSTOCK_FUZZ_SECONDS makes them longer. A round that fails prints
 its seed.

@@ -1,4 +1,4 @@
-"""A real nsqd in a process of its own, for tests: start it, hurt it, ask it.
+"""A real nsqd in a process of its own, for tests: start it, corrupt it, ask it.
 
 It listens on ports that the system chooses; the lines that name them are also the sign that it is
 ready. What it says goes to a file beside its data path, so nothing is printed unless a test fails

@@ -1,4 +1,4 @@
-"""The batch format: what is encoded comes back, and nothing damaged is called sound."""
+"""The batch format: what is encoded comes back, and nothing damaged is called intact."""
 
 import struct
 from itertools import pairwise

@@ -17,7 +17,7 @@ from penstock.kernel import BulkResult, BulkStatus
 
 WAIT_S = 30.0
 NEVER_NS = 10**15
-DONE, HURT, FAILED = BulkStatus
+DONE, CORRUPT, FAILED = BulkStatus
 
 
 Opened = Callable[[bytes], int]
@@ -158,10 +158,10 @@ def test_a_range_ends_before_what_is_hurt(
         data[at + (8 if how == "a length" else 100)] ^= 0x40
     thread = start()
     fd = opened(bytes(data))
-    before = (DONE, 0, at, 100, 100 + 2 * number) if number else (HURT, 0, 0, -1, 100)
+    before = (DONE, 0, at, 100, 100 + 2 * number) if number else (CORRUPT, 0, 0, -1, 100)
     assert found(check(thread, fd, 5 * length)) == (7, *before)
     beyond = check(thread, fd, 5 * length, from_offset=100 + 2 * number)
-    assert (beyond.status, beyond.start, beyond.next_offset) == (HURT, at, 100 + 2 * number)
+    assert (beyond.status, beyond.start, beyond.next_offset) == (CORRUPT, at, 100 + 2 * number)
 
 
 # --- send and read ---

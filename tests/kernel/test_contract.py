@@ -88,10 +88,10 @@ def test_nsqd_without_it_says_what_to_install() -> None:
 def test_a_place_is_written() -> None:
     claims = {"producer_id": 9, "producer_epoch": 8, "first_sequence": 7, "leader_epoch": 6}
     moved = bytearray(kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, **claims))
-    layout.put_place(moved, 50, 5 << 22, 100, 45)
+    layout.put_position(moved, 50, 5 << 22, 100, 45)
     wanted = kernel.encode_batch([b"a", b"bc"], 50, 5 << 22, 100, 45)
     assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
-    layout.put_place(moved, 50, 5 << 22, 100, 45, 3)
+    layout.put_position(moved, 50, 5 << 22, 100, 45, 3)
     wanted = kernel.encode_batch([b"a", b"bc"], 50, 5 << 22, 100, 45, 3)
     assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
 
@@ -103,6 +103,6 @@ def test_a_batch_is_named_by_epoch_offset_and_crc() -> None:
     ):
         count = 1 if batch[:4] == layout.SHORT_MAGIC else 2
         behind = bytearray(8) + batch
-        assert layout.place_at(behind, 8) == (len(batch), 0, 41, count)
+        assert layout.head_at(behind, 8) == (len(batch), 0, 41, count)
         assert layout.base_offset_at(behind, 8) == 41
         assert layout.name_at(behind, 8) == (6, 41, int.from_bytes(batch[4:8], "little"))

@@ -125,14 +125,14 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> object:
 
 
 def fuzz_one(rng: random.Random, page: GuardedPage) -> int:
-    sound = make_short(rng) if rng.random() < 0.4 else make(rng, kernel.encode_batch)
-    batch = damaged(rng, sound)
-    data = sound + batch if rng.random() < 0.3 else batch
+    intact = make_short(rng) if rng.random() < 0.4 else make(rng, kernel.encode_batch)
+    batch = damaged(rng, intact)
+    data = intact + batch if rng.random() < 0.3 else batch
     position = len(data) - len(batch)
     with page.at_the_end(data) as view:
         check, length = kernel.check_batch(view, position)
         assert (check, length) == codec.check_batch(data, position)
-        for expected in (0, 1, decode_header(sound, 0).base_offset):
+        for expected in (0, 1, decode_header(intact, 0).base_offset):
             theirs = codec.check_batches(data, expected)
             assert kernel.check_batches(view, expected) == theirs
         for name in ("decode_header", "decode_bodies", "decode_sections"):

@@ -1,7 +1,7 @@
 """However the bytes of a client are cut, the same things happen.
 
-A script is a row of commands of one consuming and publishing client, sound or damaged. It is played
-whole and in random pieces; events, log and output must not differ.
+A script is a row of commands of one consuming and publishing client, intact or damaged. It is
+played whole and in random pieces; events, log and output must not differ.
 """
 
 import random

@@ -57,15 +57,17 @@ def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: Si
     ids = [log.message(n).id for n in range(180)]
     bases = [segment.from_offset for segment in log.segments]
     log.close()
-    sound = [True] * 180
+    intact = [True] * 180
     for base in bases[1:-1]:
         corrupt(disk, base)
-        sound[base : base + 3] = [False] * 3
+        intact[base : base + 3] = [False] * 3
         log = reopened(disk)
-        assert [log.find_id(id) for id in ids] == [n if sound[n] else None for n in range(180)]
+        assert [log.find_id(id) for id in ids] == [n if intact[n] else None for n in range(180)]
         for second in range(60):
             found = log.find_time(NOW_NS + second * SECOND)
-            assert found <= min(n for n in range(3 * second, 180) if sound[n])  # nothing is skipped
+            assert found <= min(
+                n for n in range(3 * second, 180) if intact[n]
+            )  # nothing is skipped
             assert found >= 3 * second
         log.close()
 
@@ -154,9 +156,9 @@ def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk)
 def test_a_wrong_index_is_put_right(disk: SimDisk, what: str) -> None:
     closed_log(disk)
     indexes = [f"{PATH}/{n}" for n in sorted(disk.listdir(PATH)) if n.endswith(".index")]
-    sound = {path: disk.content(path) for path in indexes}
+    intact = {path: disk.content(path) for path in indexes}
     for path in indexes:
-        content = sound[path]
+        content = intact[path]
         if what == "missing":
             disk.unlink(path)
         elif what == "short":
@@ -177,7 +179,7 @@ def test_a_wrong_index_is_put_right(disk: SimDisk, what: str) -> None:
         assert log.find_id(message.id) == offset
         assert log.find_time(message.timestamp_ns) == offset // 3 * 3
     log.close()
-    assert {path: disk.content(path) for path in indexes} == sound
+    assert {path: disk.content(path) for path in indexes} == intact
 
 
 def test_a_disk_that_does_not_read_is_an_error_of_ours(disk: SimDisk) -> None:

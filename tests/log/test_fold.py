@@ -20,6 +20,7 @@ from penstock.log.fold import (
     Folding,
     Group,
     clamped,
+    corrupt_generation,
     cursor_entry,
     decode_record,
     encode_record,
@@ -30,7 +31,6 @@ from penstock.log.fold import (
     named,
     normalised,
     number_of,
-    rotted_generation,
     searched_entry,
     start_entry,
     state_entries,
@@ -117,22 +117,22 @@ def test_only_a_record_that_was_synced_can_have_rotted(lost: bytes) -> None:
         folded = fold(before + witness)
         assert folded is not None
         assert (folded.sequence, folded.lost_records) == (1, found)
-        assert bool(rotted_generation(before + witness)) == bool(found)
+        assert bool(corrupt_generation(before + witness)) == bool(found)
     assert fold(before + synced(2, 0) + synced(3, 2)).lost_records == 2  # type: ignore[union-attr]
 
 
 def test_a_snapshot_that_was_synced_can_have_rotted() -> None:
     torn = synced(0, 0)[:-1] + b"\xff"
-    assert not rotted_generation(torn + synced(1, 0))
-    assert rotted_generation(torn + synced(1, 0) + synced(2, 1))
+    assert not corrupt_generation(torn + synced(1, 0))
+    assert corrupt_generation(torn + synced(1, 0) + synced(2, 1))
 
 
 def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
     """A file was begun again, and the power loss left the middle of the new beginning."""
     overwritten = synced(0, 0) + encode_record(0, 3, 1, 0, []) + synced(2, 0) + synced(3, 2)
-    assert rotted_generation(overwritten) == 1
-    assert rotted_generation(overwritten[40:]) == 1
-    assert rotted_generation(synced(0, 0) + synced(1, 0)) == 0
+    assert corrupt_generation(overwritten) == 1
+    assert corrupt_generation(overwritten[40:]) == 1
+    assert corrupt_generation(synced(0, 0) + synced(1, 0)) == 0
 
 
 def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() -> None:

@@ -137,7 +137,7 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
 def test_an_unsound_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
     pair.ship(1, 1)
     _, row = pair.row(2, 1)
-    refused(pair, "is not sound", [row[0], spoil(row[1])])
+    refused(pair, "is not intact", [row[0], spoil(row[1])])
 
 
 def test_a_header_that_is_ahead_of_its_own_log_is_refused(pair: Pair) -> None:

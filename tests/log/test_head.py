@@ -78,7 +78,7 @@ def test_a_sealed_segment_of_another_log_is_not_served(disk: SimDisk, number: in
         with pytest.raises(LogDamaged, match="belongs to another log"):
             read()
     with pytest.raises(LogDamaged):
-        log.stretch(start)
+        log.file_range(start)
     assert log.find_time(0) == (0 if start else end)
     assert log.find_id(log.message(end).id) == end
     assert log.find_time(NOW_NS + 1) == 120

@@ -16,11 +16,11 @@ from penstock.log.fold import (
     EntryKind,
     Group,
     Position,
+    corrupt_generation,
     cursor_entry,
     decode_record,
     encode_record,
     generation_of,
-    rotted_generation,
     start_entry,
 )
 from penstock.log.follower_journal import NOTHING, FollowedJournal
@@ -172,17 +172,17 @@ def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
         assert found is not None
         assert found.synced_records == 0
     holed = data[: first.length] + bytes(first.length) + data[2 * first.length :]
-    assert not rotted_generation(holed)
+    assert not corrupt_generation(holed)
     books.sequence = 1
     leaders = data[: first.length] + bytes(first.length) + books.record()
-    assert rotted_generation(leaders)  # as it would be with the leader's count
+    assert corrupt_generation(leaders)  # as it would be with the leader's count
 
 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda books, record: record[:-1], "bytes that are not one sound record"),
-        (lambda books, record: record + b"\0", "bytes that are not one sound record"),
+        (lambda books, record: record[:-1], "bytes that are not one intact record"),
+        (lambda books, record: record + b"\0", "bytes that are not one intact record"),
         (lambda books, record: books.record(), "record 6.1/4 does not follow 6.1/2"),
         (lambda books, record: books.snapshot(), "record 6.2/0 does not follow 6.1/2"),
     ],

@@ -1,4 +1,4 @@
-"""A node's ledger: what was synced is there, and what was hurt is never taken for less."""
+"""A node's ledger: what was synced is there, and what was corrupt is never taken for less."""
 
 import contextlib
 import random
@@ -151,7 +151,7 @@ def test_a_replacement_that_may_be_undone_stops_it(disk: SimDisk) -> None:
         change_until_it_is_replaced()
 
 
-# --- what is hurt ---
+# --- what is corrupt ---
 
 
 def written(disk: SimDisk, turns: int = 6) -> bytes:
@@ -268,7 +268,7 @@ def test_verify_looks_at_it(disk: SimDisk) -> None:
     for name, data in {
         "sound": content,
         "torn": content[:-3],
-        "rotten": content[:50] + b"\xff" + content[51:],
+        "corrupt": content[:50] + b"\xff" + content[51:],
     }.items():
         disk.replace(FILE, data)
         report = verify(disk, find(disk, "data"))
@@ -278,7 +278,7 @@ def test_verify_looks_at_it(disk: SimDisk) -> None:
         )
     assert reports["sound"] == ([], [])
     assert reports["torn"] == ([], ["an unfinished write"])
-    assert "first record is not sound" in reports["rotten"][0][0]
+    assert "first record is not intact" in reports["corrupt"][0][0]
     assert verify(disk, find(disk, FILE)).findings != []
 
 

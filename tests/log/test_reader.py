@@ -12,7 +12,7 @@ from penstock.kernel import BatchCheck, check_batch, decode_header
 from penstock.log.disk import OsDisk
 from penstock.log.index import ENTRY_BYTES, IndexEntry, SparseIndex, encode_entries, load_index
 from penstock.log.partition import PartitionLog
-from penstock.log.reader import Stretch
+from penstock.log.reader import FileRange
 from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
@@ -20,9 +20,9 @@ from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
 BATCH_MESSAGES = 3
 
 
-def batch_offset(stretch: Stretch, position: int) -> int:
-    """Of the sound batch that stands there, by the descriptor alone."""
-    data = os.pread(stretch.descriptor, SMALL.segment_bytes_max, position)
+def batch_offset(file_range: FileRange, position: int) -> int:
+    """Of the intact batch that stands there, by the descriptor alone."""
+    data = os.pread(file_range.descriptor, SMALL.segment_bytes_max, position)
     assert check_batch(data, 0)[0] == BatchCheck.SOUND
     return decode_header(data, 0).base_offset
 
@@ -36,40 +36,42 @@ def log(tmp_path: Path) -> Iterator[PartitionLog]:
     log.close()
 
 
-# --- stretches ---
+# --- file ranges ---
 
 
-def test_a_stretch_leads_to_the_batch_that_is_wanted(log: PartitionLog) -> None:
+def test_a_file_range_leads_to_the_batch_that_is_wanted(log: PartitionLog) -> None:
     assert len(log.segments) > 3
     for offset in range(log.written_end):
-        stretch = log.stretch(offset)
-        assert stretch is not None
+        file_range = log.file_range(offset)
+        assert file_range is not None
         info = next(s for s in log.segments if s.from_offset <= offset < s.to_offset)
-        assert batch_offset(stretch, stretch.position) == stretch.expected <= offset
-        near = stretch.expected + SMALL.index_every_bytes // 40  # a message has at least 40 bytes
+        assert batch_offset(file_range, file_range.position) == file_range.expected <= offset
+        near = (
+            file_range.expected + SMALL.index_every_bytes // 40
+        )  # a message has at least 40 bytes
         assert offset < near  # by the index: not from the beginning of the segment
-        assert stretch.end == info.bytes_stored
-        assert stretch.limit == (info.to_offset if info.sealed else None)
-        log.release(stretch)
+        assert file_range.end == info.bytes_stored
+        assert file_range.limit == (info.to_offset if info.sealed else None)
+        log.release(file_range)
 
 
 def test_a_stretch_outlives_the_removal_of_its_file(log: PartitionLog) -> None:
     log.sync()
-    stretch = log.stretch(0)
-    assert stretch is not None
-    before = os.pread(stretch.descriptor, stretch.end, 0)
+    file_range = log.file_range(0)
+    assert file_range is not None
+    before = os.pread(file_range.descriptor, file_range.end, 0)
     end = log.written_end
     assert log.retain(end, NOW_NS + 10**6 * SECOND, SECOND, 10**9) > 1
     assert log.start_offset > 0
-    log.remember(stretch, BATCH_MESSAGES, stretch.position)
+    log.remember(file_range, BATCH_MESSAGES, file_range.position)
     assert len(log._reader._positions) == 0  # nobody can ask for it any more
-    assert not os.path.exists(stretch.segment.path)
+    assert not os.path.exists(file_range.segment.path)
     Writer(log).fill(100)  # into new files: this one is not recycled
-    assert os.pread(stretch.descriptor, stretch.end, 0) == before
-    log.release(stretch)
-    assert stretch.segment.readers == 0
+    assert os.pread(file_range.descriptor, file_range.end, 0) == before
+    log.release(file_range)
+    assert file_range.segment.readers == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(stretch.descriptor)
+        os.fstat(file_range.descriptor)
 
 
 # --- places by bytes ---

@@ -133,7 +133,7 @@ def test_a_replica_in_mid_copy_believes_its_own_mark_alone(disk: SimDisk) -> Non
     assert (log.written_end, log.synced_end, log.damaged) == (9, 9, [])
     assert log.refusal is None
     assert log.report.cut is not None
-    assert log.report.cut.reason == "sound batches behind an unfinished one"
+    assert log.report.cut.reason == "intact batches behind an unfinished one"
     assert bodies_from(log, 0) == [body(n) for n in range(9)]
     assert log.agreed_end == 9  # the header was true of the members, and this log ends here
     log.close()

@@ -31,17 +31,17 @@ def filled(disk: SimDisk) -> PartitionLog:
 
 
 class Two:
-    """A log with a sound twin."""
+    """A log with an intact twin."""
 
     def __init__(self) -> None:
         self.disk = durable_disk()
         self.log = filled(self.disk)
-        self.sound = filled(durable_disk())
+        self.intact = filled(durable_disk())
 
     def rot(self, *offsets: int) -> None:
         """A bit of each of these batches, which a reader then meets."""
         for offset in offsets:
-            batch = self.sound._reader.locate(offset)
+            batch = self.intact._reader.locate(offset)
             segment = self.log._segments.use(self.log._segments.holding(offset))
             self.disk.flip(segment.path, batch.position + batch.length // 2, 3)
         self.log._reader.forget_positions()
@@ -50,14 +50,14 @@ class Two:
                 self.log.read(offset, 1)
 
     def before(self, offset: int) -> BatchName:
-        if offset == self.sound.start_offset:
+        if offset == self.intact.start_offset:
             return BatchName(0, offset, 0)
-        batch = self.sound.batch_at(offset - 1)
+        batch = self.intact.batch_at(offset - 1)
         return BatchName(batch.epoch, batch.base_offset, batch.crc)
 
     def batches(self, offset: int, count: int) -> bytes:
         found = b""
-        for _, data in self.sound.batches(offset):
+        for _, data in self.intact.batches(offset):
             found += bytes(data)
             count -= 1
             if not count:
@@ -88,7 +88,7 @@ def test_batches_are_put_back_wherever_they_stand(two: Two) -> None:
     assert two.restore(base, 1) == base + 3
     assert two.is_whole()
     two.disk.kill()
-    assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.sound, 0)
+    assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.intact, 0)
 
 
 def test_what_is_not_known_to_be_committed_is_refused(two: Two) -> None:
@@ -100,7 +100,7 @@ def test_what_is_not_known_to_be_committed_is_refused(two: Two) -> None:
 
 def test_what_does_not_fill_the_room_is_refused(two: Two) -> None:
     two.rot(30)
-    other = Writer(two.sound)
+    other = Writer(two.intact)
     short, long = [body(n, 1) for n in (30, 31, 32)], [body(n, 90) for n in (30, 31, 32)]
     before = two.before(30)
     for bodies in (short, long):
@@ -119,11 +119,11 @@ def test_what_does_not_follow_is_refused(two: Two) -> None:
         two.log.restore(30, sent, two.before(27), 60)
     with pytest.raises(AppendRefused):
         two.log.restore(60, sent, two.before(60), 90)
-    with pytest.raises(AppendRefused, match="is not sound"):
+    with pytest.raises(AppendRefused, match="is not intact"):
         two.log.restore(30, sent[:-1] + bytes((sent[-1] ^ 1,)), two.before(30), 60)
     with pytest.raises(RestoreRefused, match="no corrupt range begins there"):
         two.log.restore(33, two.batches(33, 1), two.before(33), 60)
-    late = Writer(two.sound).encode([body(n) for n in (30, 31, 32)], 30, epoch=9, synced_end=0)
+    late = Writer(two.intact).encode([body(n) for n in (30, 31, 32)], 30, epoch=9, synced_end=0)
     with pytest.raises(RestoreRefused, match="epoch 9, the batch behind has 2"):
         two.log.restore(30, late, two.before(30), 60)
     assert two.restore(30, 1) == 33
@@ -153,11 +153,11 @@ def test_a_failed_sync_stops_the_partition(two: Two) -> None:
 def test_the_first_batch_of_an_epoch_that_was_corrupt_begins_it_again(two: Two) -> None:
     two.rot(3 * EPOCH_EVERY)
     two.log = PartitionLog.open(two.disk, PATH, SMALL)
-    assert two.log.epochs() != two.sound.epochs()
+    assert two.log.epochs() != two.intact.epochs()
     with pytest.raises(LogDamaged):
         two.log.read(3 * EPOCH_EVERY, 1)
     assert two.restore(3 * EPOCH_EVERY, 1) == 3 * EPOCH_EVERY + 3
-    assert two.log.epochs() == two.sound.epochs()
+    assert two.log.epochs() == two.intact.epochs()
 
 
 @each("seed", seeds(10, 60))

@@ -32,30 +32,30 @@ def test_old_batches_of_a_recycled_file_are_no_part_of_the_log() -> None:
 
 
 def test_a_hurt_body_is_stepped_over_by_its_own_length() -> None:
-    hurt = bytearray(batch(2))
-    hurt[-10] ^= 1
-    content = batch(0) + bytes(hurt) + batch(4)
+    corrupt = bytearray(batch(2))
+    corrupt[-10] ^= 1
+    content = batch(0) + bytes(corrupt) + batch(4)
     assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 4]
 
 
 def test_a_hurt_length_is_stepped_over_by_looking_for_the_magic() -> None:
     for bit in range(32):
-        hurt = bytearray(batch(2, 3, 777))
-        hurt[8 + bit // 8] ^= 1 << bit % 8
-        content = batch(0) + bytes(hurt) + batch(5) + batch(7)
+        corrupt = bytearray(batch(2, 3, 777))
+        corrupt[8 + bit // 8] ^= 1 << bit % 8
+        content = batch(0) + bytes(corrupt) + batch(5) + batch(7)
         assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 5, 7]
 
 
 def test_a_batch_inside_a_message_is_not_taken_for_the_next() -> None:
-    """Someone stores segments of a log as messages, and one such message's batch is hurt."""
+    """Someone stores segments of a log as messages, and one such message's batch is corrupt."""
     stored = encode_batch([batch(3) + batch(5) * 50], 2, 1002, 5)
-    hurt = bytearray(stored)
-    hurt[-1] ^= 1
-    content = batch(0) + bytes(hurt) + batch(3)
+    corrupt = bytearray(stored)
+    corrupt[-1] ^= 1
+    content = batch(0) + bytes(corrupt) + batch(3)
     found = list(walk(blocks_of(content), 0, 0, None))
     assert [(b.header.base_offset, b.position) for b in found] == [
         (0, 0),
-        (3, len(batch(0)) + len(hurt)),
+        (3, len(batch(0)) + len(corrupt)),
     ]
 
 
@@ -101,10 +101,10 @@ def test_no_flipped_bit_and_no_missing_end_goes_unseen() -> None:
         with pytest.raises(ValueError, match="checksum"):
             unseal(sealed[:position])
         for bit in range(8):
-            hurt = bytearray(sealed)
-            hurt[position] ^= 1 << bit
+            corrupt = bytearray(sealed)
+            corrupt[position] ^= 1 << bit
             with pytest.raises(ValueError, match="checksum"):
-                unseal(bytes(hurt))
+                unseal(bytes(corrupt))
 
 
 @pytest.mark.parametrize("document", [b"", b"{}", b"[]", b'{"a":1}\n'])

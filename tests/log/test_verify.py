@@ -203,7 +203,7 @@ def test_a_stage_is_checked_batch_by_batch(disk: SimDisk) -> None:
     disk.flip(path, first_line + len(body) // 2 + 75, 1)
     (finding,) = check(disk).findings
     assert finding.position == first_line + len(body) // 2
-    assert finding.reason == "no sound batch where one must be"
+    assert finding.reason == "no intact batch where one must be"
 
 
 def test_a_stage_whose_first_line_is_wrong(disk: SimDisk) -> None:
@@ -285,7 +285,7 @@ def test_what_can_be_wrong_with_an_index(disk: SimDisk) -> None:
 
 
 def test_batches_that_contradict_each_other() -> None:
-    """Each is sound for itself: a bug wrote them, not a disk."""
+    """Each is intact for itself: a bug wrote them, not a disk."""
     disk = SimDisk()
     disk.mkdir(PATH)
     log, writer = new_log(disk, PATH)

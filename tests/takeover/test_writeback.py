@@ -47,7 +47,7 @@ def queues_of(disk: SimDisk) -> dict[str, list[Record]]:
         tally = Tally()
         found[files.name] = list(read_queue(disk, BACK, files, tally))
         assert tally.bad_bytes == 0
-        assert tally.depth_said == tally.messages
+        assert tally.expected_depth == tally.messages
     return found
 
 

@@ -216,7 +216,7 @@ class Taker:
 def carry(taker: Taker, *messages: Any, drop: bool = False, keep: bool = False) -> None:
     async def story() -> None:
         producer: Any = taker
-        carrier = Carrier(producer, "b:1", "t", drop_headers=drop, keep_place=keep)
+        carrier = Carrier(producer, "b:1", "t", drop_headers=drop, keep_partition=keep)
         for message in messages:
             await carrier.publish(message, b"body")
 

@@ -108,7 +108,7 @@ def test_of_one_partition(run: Run) -> None:
     place = lines(run(*of_one, "--offset", "34", "--count", "9"))
     assert [row[-1] for row in place] == ["1:34", "1:35"]
     code, _, err = run("topic", "peek", "t", "--offset", "0")
-    assert (code, "is a place in one partition: --partition" in err) == (2, True)
+    assert (code, "is a position in one partition: --partition" in err) == (2, True)
     code, _, err = run("topic", "peek", "t", "--partition", "9")
     assert (code, "topic t has no partition 9" in err) == (1, True)
 

@@ -159,11 +159,11 @@ def test_no_bytes_at_all_make_it_fail_otherwise() -> None:
         with pytest.raises(TraceBroken):
             decode(body[:cut])
     for _ in range(2_000):
-        hurt = bytearray(body)
+        corrupt = bytearray(body)
         for _ in range(rng.randrange(1, 4)):
-            hurt[rng.randrange(len(hurt))] = rng.randrange(256)
+            corrupt[rng.randrange(len(corrupt))] = rng.randrange(256)
         try:
-            decode(hurt)
+            decode(corrupt)
         except TraceBroken:
             continue
 

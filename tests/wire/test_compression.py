@@ -86,14 +86,14 @@ def checked_places(stream: bytes) -> list[int]:
 def test_no_random_bytes_do_harm() -> None:
     seed = fresh_seed()
     source = random.Random(seed)
-    sound = SnappyEncoder().encode(TEXT)
-    places = checked_places(sound)
+    intact = SnappyEncoder().encode(TEXT)
+    places = checked_places(intact)
     refused = 0
     for _ in range(300):
-        stream = bytearray(sound)
+        stream = bytearray(intact)
         for place in source.sample(places, source.randrange(1, 4)):
             stream[place] ^= source.randrange(1, 256)
-        del stream[source.randrange(1, len(sound)) :]
+        del stream[source.randrange(1, len(intact)) :]
         try:
             assert TEXT.startswith(decoded(bytes(stream))), f"seed {seed}"
         except StreamBroken:

@@ -35,7 +35,7 @@ class Trouble(IntEnum):
     STAGE_REMOVAL = 19  # stages that nobody needs any more could not be removed
     CORRUPT = 11  # stored messages are corrupt: readers skip them
     MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
-    JOURNAL_CORRUPT = 13  # a part of a channel journal has rotted
+    JOURNAL_CORRUPT = 13  # a part of a channel journal is corrupt
     MARK = 14  # the mark could not be written
     CLOCK = 15  # ids and timestamps are ahead of the clock
     CLOCK_LEAP = 25  # at the start the clock was far ahead of all that is stored
@@ -114,8 +114,8 @@ class Health:
         named = sorted(self._reasons.items(), key=lambda item: item[0][1] in WARNINGS)
         shown = [_named(topic, reason) for (topic, _), reason in named[: limits.PING_REASONS_MAX]]
         left = len(named) - len(shown)
-        said = "; ".join(shown) + (f"; and {left} more" if left else "")
-        return f"NOK - {said}" if self.failing else f"OK - warning: {said}"
+        listed = "; ".join(shown) + (f"; and {left} more" if left else "")
+        return f"NOK - {listed}" if self.failing else f"OK - warning: {listed}"
 
 
 def _named(topic: str, reason: str) -> str:

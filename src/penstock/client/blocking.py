@@ -176,8 +176,8 @@ class BlockingProducer(_BlockingPublishing[Published]):
     def pub(self, topic: str, body: object, **to: Unpack[To]) -> None: ...
     @overload
     def pub(self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]) -> Published: ...
-    def pub(self, topic: str, body: object, **said: Any) -> Published | None:
-        where: Published | None = self._wait(lambda: self._own.pub(topic, body, **said))
+    def pub(self, topic: str, body: object, **options: Any) -> Published | None:
+        where: Published | None = self._wait(lambda: self._own.pub(topic, body, **options))
         return where
 
     @overload
@@ -191,8 +191,8 @@ class BlockingProducer(_BlockingPublishing[Published]):
         trace_id: int | Sequence[int],
         partition: int | None = None,
     ) -> Published: ...
-    def mpub(self, topic: str, bodies: Sequence[object], **said: Any) -> Published | None:
-        where: Published | None = self._wait(lambda: self._own.mpub(topic, bodies, **said))
+    def mpub(self, topic: str, bodies: Sequence[object], **options: Any) -> Published | None:
+        where: Published | None = self._wait(lambda: self._own.mpub(topic, bodies, **options))
         return where
 
 

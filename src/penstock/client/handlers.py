@@ -158,8 +158,8 @@ class Work:
             usual_s = self._options.requeue_delay_s * message.attempts
             delay_s = min(usual_s, self._options.requeue_delay_max_s)
         if error is not None:
-            told = "handler failed on %r, which comes again after %g s"
-            log.error(told, message, delay_s, exc_info=error)
+            notice = "handler failed on %r, which comes again after %g s"
+            log.error(notice, message, delay_s, exc_info=error)
         message.req(delay_s, backoff=wanted.backoff)
 
     async def _give_up(self, message: Message) -> None:

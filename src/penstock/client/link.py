@@ -59,7 +59,7 @@ class Link(asyncio.Protocol):
         self._write_paused = False
         self._closing = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
     # --- greeting ---
@@ -219,7 +219,7 @@ class Link(asyncio.Protocol):
     def _watch_silence(self) -> None:
         """nsqd speaks at least once per heartbeat; two of them without a word is a dead peer."""
         silence_s = 2 * self._options.heartbeat_s + limits.CLIENT_MARGIN_S
-        left_s = self.heard_s + silence_s - self._loop.time()
+        left_s = self.received_s + silence_s - self._loop.time()
         if self.lost:
             return
         if left_s <= 0:
@@ -235,7 +235,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.lost:
             return
-        self.heard_s = self._loop.time()
+        self.received_s = self._loop.time()
         try:
             if self._decoder is not None:
                 self._decode(data)

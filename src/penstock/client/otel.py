@@ -68,13 +68,13 @@ class OpenTelemetry:
     async def publish(self, outgoing: Outgoing, call_next: Next[Outgoing]) -> Any:
         """Middleware of a producer."""
         count = len(outgoing.bodies)
-        said: Attributes = {"messaging.message.body.size": sum(map(len, outgoing.bodies))}
+        attributes: Attributes = {"messaging.message.body.size": sum(map(len, outgoing.bodies))}
         if outgoing.several:
-            said["messaging.batch.message_count"] = count
+            attributes["messaging.batch.message_count"] = count
         if outgoing.partition is not None:
-            said["messaging.destination.partition.id"] = str(outgoing.partition)
+            attributes["messaging.destination.partition.id"] = str(outgoing.partition)
         kind = trace.SpanKind.PRODUCER
-        with self._measured("publish", "send", outgoing.topic, count, kind, said) as span:
+        with self._measured("publish", "send", outgoing.topic, count, kind, attributes) as span:
             published = await self._sent(outgoing, call_next)
             if isinstance(published, Published):
                 span.set_attribute("messaging.message.id", published.message_id)
@@ -104,18 +104,18 @@ class OpenTelemetry:
 
     async def process(self, message: Message, call_next: Next[Message]) -> Any:
         """Middleware of a consumer."""
-        said: Attributes = {
+        attributes: Attributes = {
             "messaging.message.id": message.id,
             "messaging.message.body.size": len(message.body),
             "messaging.destination.subscription.name": message.channel,
         }
         host, port = split_address(message.address)
-        said |= {"server.address": host} | ({"server.port": port} if port else {})
+        attributes |= {"server.address": host} | ({"server.port": port} if port else {})
         if message.partition is not None:
-            said["messaging.destination.partition.id"] = str(message.partition)
+            attributes["messaging.destination.partition.id"] = str(message.partition)
         kind = trace.SpanKind.CONSUMER
         headers = message.headers
-        with self._measured("process", "process", message.topic, 1, kind, said, headers):
+        with self._measured("process", "process", message.topic, 1, kind, attributes, headers):
             return await call_next(message)
 
     @contextmanager
@@ -126,16 +126,16 @@ class OpenTelemetry:
         topic: str,
         count: int,
         kind: trace.SpanKind,
-        said: Attributes,
+        attributes: Attributes,
         headers: Mapping[str, Any] | None = None,
     ) -> Iterator[trace.Span]:
-        told: Attributes = {
+        measured: Attributes = {
             "messaging.system": "nsq",
             "messaging.operation.name": name,
             "messaging.destination.name": topic,
         }
         context = None if headers is None else propagate.extract(headers)
-        every = told | said | {"messaging.operation.type": type}
+        every = measured | attributes | {"messaging.operation.type": type}
         began_s = time.perf_counter()
         try:
             with self._tracer.start_as_current_span(
@@ -144,9 +144,9 @@ class OpenTelemetry:
                 try:
                     yield span
                 except BaseException as error:
-                    told["error.type"] = error.__class__.__qualname__
-                    span.set_attribute("error.type", told["error.type"])
+                    measured["error.type"] = error.__class__.__qualname__
+                    span.set_attribute("error.type", measured["error.type"])
                     raise
         finally:
-            self._messages[name].add(count, told)
-            self._seconds[name].record(time.perf_counter() - began_s, told)
+            self._messages[name].add(count, measured)
+            self._seconds[name].record(time.perf_counter() - began_s, measured)

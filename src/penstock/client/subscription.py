@@ -95,7 +95,7 @@ class Subscription:
         if messages:
             state = self.state
             state.in_flight += len(messages)
-            state.heard_s = self._now_s = self.link.heard_s
+            state.received_s = self._now_s = self.link.received_s
             if self._auto_touch:
                 self._hold(messages)
             self._consumer.deliver(self, messages)
@@ -272,7 +272,7 @@ class RdyState:
     changed_s: float
     rdy: int = 0
     in_flight: int = 0
-    heard_s: float = 0.0  # when the last message came
+    received_s: float = 0.0  # when the last message came
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,5 +318,5 @@ def _by_turns(states: Sequence[RdyState], bound: int, now_s: float, turns: Turns
 
 
 def _over(state: RdyState, now_s: float, turns: Turns) -> bool:
-    idle_since_s = max(state.heard_s, state.changed_s)
+    idle_since_s = max(state.received_s, state.changed_s)
     return now_s - idle_since_s >= turns.idle_s or now_s - state.changed_s >= turns.hold_s

@@ -200,7 +200,7 @@ class ChannelCreations:
         numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, number))
         channel_key, numbers_key = keys.channel(*name), keys.numbers(name.topic)
         for key in (channel_key, numbers_key):
-            view.check_sound(key)
+            view.check_intact(key)
         compares = (
             RevisionIs(keys.topic(name.topic), topic.revision),
             RevisionIs(channel_key, revision_of(view.channels.get(name))),

@@ -159,7 +159,7 @@ class _DocumentChange:
     def _draw(self) -> Transaction | None:
         if self._revision:  # the view does not show it yet
             return None
-        self._view.check_sound(self._key)
+        self._view.check_intact(self._key)
         held = self._held()
         document, revision = held.document if held is not None else None, revision_of(held)
         wanted = self._change(document)

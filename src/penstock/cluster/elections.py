@@ -11,7 +11,7 @@ A member asks for a vacant leadership when its turn has come: members follow one
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
 out that are missing, refuse connections or are about to stop. A member that reaches fewer members
 than a commit needs waits LEADERSHIP_TAKEN_NS longer, unless no other is left that might do better;
-so does one that has just given this leadership up. One whose log is corrupt lets sound ones go
+so does one that has just given this leadership up. One whose log is corrupt lets intact ones go
 first (`failure_detector`). The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replication.election`), each sends the
@@ -36,9 +36,9 @@ from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
+    INTACT_FIRST_NS,
     LEADERSHIP_TAKEN_NS,
     REPORT_PAUSE_NS,
-    SOUND_FIRST_NS,
 )
 from penstock.replication.election import (
     Candidate,
@@ -66,7 +66,7 @@ class Local(NamedTuple):
 
 
 class SendReport(NamedTuple):
-    """To another node: what this one's replica has, where no member is sound."""
+    """To another node: what this one's replica has, where no member is intact."""
 
     node: int
     name: PartitionName
@@ -265,7 +265,7 @@ class Elections:
         leader_id = LeaderId(self.own, self.incarnation, local.replica)
         candidate = self._candidate(leader_id, local)
         if hindrance(record, candidate) is None:
-            has_waited = self.now_ns >= vacancy.due_ns + SOUND_FIRST_NS
+            has_waited = self.now_ns >= vacancy.due_ns + INTACT_FIRST_NS
             if not has_waited and self.corrupt_replicas.should_wait(
                 name, record, self.failure_detector.links
             ):
@@ -287,7 +287,7 @@ class Elections:
         links = self.failure_detector.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
-    # --- where no member is sound ---
+    # --- where no member is intact ---
 
     def _may_have_lost(self, record: PartitionRecord, candidate: Candidate) -> bool:
         entry = record.member_on(self.own)

@@ -25,23 +25,23 @@ shows that the last one was over: it is believed at once when that refuses, too.
 
 Nothing here guards commits: a wrong conclusion costs an election.
 
-**Corrupt replicas** should not lead where a sound one could. A node whose disk is full takes no
+**Corrupt replicas** should not lead where an intact one could. A node whose disk is full takes no
 publishes: all its replicas are named as if they were corrupt. A corrupt replica is still a member:
-what it holds that is sound counts, and so does what it writes from now on. But where it leads,
-channels wait at the corrupt range, and a sound member could serve it. So a node says to all that it
-is linked to which of its replicas are corrupt, when that changes and on each new link. One that has
-failed, since its disk takes nothing or its file cannot be read, acknowledges nothing: no commit
+what it holds that is intact counts, and so does what it writes from now on. But where it leads,
+channels wait at the corrupt range, and an intact member could serve it. So a node says to all that
+it is linked to which of its replicas are corrupt, when that changes and on each new link. One that
+has failed, since its disk takes nothing or its file cannot be read, acknowledges nothing: no commit
 should wait for it.
 
 | | |
 |---|---|
-| a leadership is vacant | a corrupt member waits for SOUND_FIRST_NS, if it reaches a sound one |
+| a leadership is vacant | a corrupt member waits for INTACT_FIRST_NS, if it reaches an intact one |
 | the leadership is to be handed over | not to a corrupt member |
-| a leader is corrupt | it hands over to a sound member, if it is linked to one |
+| a leader is corrupt | it hands over to an intact member, if it is linked to one |
 | a follower has failed | its leader leaves it out, if the minimum allows |
 
-A sound member that has not asked in that time cannot: then a corrupt one leads, and serves what is
-sound.
+An intact member that has not asked in that time cannot: then a corrupt one leads, and serves what
+is intact.
 """
 
 from collections.abc import Collection
@@ -179,8 +179,8 @@ class CorruptReplicas:
     def should_wait(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> bool:
-        """This node is a member of `name`, and another one that is sound might ask."""
-        return name in self.corrupt and bool(self._sound(name, record, reached))
+        """This node is a member of `name`, and another one that is intact might ask."""
+        return name in self.corrupt and bool(self._intact(name, record, reached))
 
     def successor(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
@@ -188,11 +188,11 @@ class CorruptReplicas:
         """The member that should lead in the place of this node; by preference."""
         if name not in self.corrupt:
             return None
-        sound = self._sound(name, record, reached)
-        preferred = [node for node in record.wanted if node in sound]
-        return next(iter(preferred or sound), None)
+        intact = self._intact(name, record, reached)
+        preferred = [node for node in record.wanted if node in intact]
+        return next(iter(preferred or intact), None)
 
-    def _sound(
+    def _intact(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> list[int]:
         return [

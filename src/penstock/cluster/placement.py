@@ -133,7 +133,7 @@ class _Drawing:
                     self.is_in_peace = False
 
     def _most_superfluous(self, partition: PartitionName) -> int:
-        """Lost before drained before sound, of the fullest zone, on the fullest node; the one that
+        """Lost before drained before intact, of the fullest zone, on the fullest node; the one that
         is preferred most goes last of these."""
         nodes = self.layout.nodes_of(partition)
 

@@ -334,7 +334,7 @@ class Proposals:
         return bool(detector.why_gone(node, held.document.incarnation, self.now_ns))
 
     def _give_way(self) -> None:
-        """Leaderships whose log is corrupt here go to sound members."""
+        """Leaderships whose log is corrupt here go to intact members."""
         for name in (self.corrupt_replicas.corrupt & self.machines.keys()) - self.handing.keys():
             successor = self.corrupt_replicas.successor(
                 name, self.machines[name].record, self.failure_detector.links

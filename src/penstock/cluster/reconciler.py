@@ -147,7 +147,7 @@ class Reconciler:
             if self._is_late():
                 self.due[name] = None
                 break
-            self._place(one, record, topic, len(current))
+            self._decide(one, record, topic, len(current))
         shape = self._shape(held, current, channels)
         if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
             self._adopted[name] = shape
@@ -210,7 +210,7 @@ class Reconciler:
                 self._gone[name] = self._now_ns + COORDINATOR_RETRY_NS
                 self._coordinator.transact(wanted, seen_by_view)
 
-    def _place(
+    def _decide(
         self, name: PartitionName, held: Versioned[PartitionRecord], topic: Topic, partitions: int
     ) -> None:
         """A replica is made here, found here, or moved aside."""

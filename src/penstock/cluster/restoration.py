@@ -1,7 +1,7 @@
 """Metadata that went back is made again from what the nodes remember: the plan of it, without I/O.
 
 A coordinator that was restored from a backup gives out old records. The nodes have frozen what they
-know better (`view`), and each keeps the last record of a partition on whose ground it acted, on its
+know better (`view`), and each keeps the last record of a partition on whose basis it acted, on its
 disk before it acts. A newer record than one is made by a member of that, or by a member that its
 leader took in, and it takes in wanted replicas only. So when all nodes that the newest remembered
 record names, as members or as wanted, have reported, no newer one was ever acted upon.

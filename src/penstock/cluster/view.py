@@ -7,7 +7,7 @@ when everything of it has been taken in, so that a view never shows half of a tr
 **It refuses to go back.** A coordinator that was restored from a backup, emptied, or taken for
 another one gives out records that are older than what the nodes have acted upon: a member that was
 left out is in the set again, and electable. So a node remembers the cluster's uuid, the highest
-revision, and each record on whose ground it has acted; the view compares.
+revision, and each record on whose basis it has acted; the view compares.
 
 | what comes | then |
 |---|---|
@@ -159,7 +159,7 @@ class View:
 
     @property
     def remembered(self) -> Remembered:
-        """To be made durable before anything is done on the ground of this view."""
+        """To be made durable before anything is done on the basis of this view."""
         return Remembered(self.uuid, self.revision_seen, self.restorations)
 
     @property
@@ -191,7 +191,7 @@ class View:
         ]
         return [self.nodes[number].document for _, number in sorted(live)]
 
-    def check_sound(self, key: str) -> None:
+    def check_intact(self, key: str) -> None:
         """Raises Refused: what stands there broke its rules, so nothing is drawn from it."""
         if key in self.broken:
             raise Refused(self.broken[key])

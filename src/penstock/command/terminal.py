@@ -98,9 +98,9 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
         drawn.add_column(head, justify=side, width=width, overflow="fold")
     for row in texts:
         drawn.add_row(*row)
-    with console.capture() as said:
+    with console.capture() as output:
         console.print(drawn)
-    return [line.rstrip() for line in said.get().splitlines()]
+    return [line.rstrip() for line in output.get().splitlines()]
 
 
 def _widths(columns: Sequence[Sequence[str]], left: int, room: int) -> list[int]:

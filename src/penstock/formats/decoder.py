@@ -83,7 +83,7 @@ class Decoder:
             return None, str(error)
 
     def _fitting(self, value: Any, reason: str | None) -> tuple[Any, str | None]:
-        """A number or a time may be sound, and beyond what Arrow's type holds."""
+        """A number or a time may be intact, and beyond what Arrow's type holds."""
         try:
             pa.array([value], self.type)
         except _UNFIT as error:

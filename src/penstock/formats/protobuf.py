@@ -84,11 +84,11 @@ def _zigzag(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _messages(
-    listed: Sequence[descriptor_pb2.DescriptorProto], place: str, above: tuple[int, ...] = ()
+    listed: Sequence[descriptor_pb2.DescriptorProto], scope: str, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], str]]:
     """The full names of a file's messages, by index."""
     for number, message in enumerate(listed):
-        name = f"{place}.{message.name}" if place else message.name
+        name = f"{scope}.{message.name}" if scope else message.name
         yield (*above, number), name
         yield from _messages(message.nested_type, name, (*above, number))
 

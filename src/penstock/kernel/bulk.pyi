@@ -34,7 +34,8 @@ class Bulk:
         """Walk a segment file from `position`, where the batch with offset `expected` stands, to at
         most `end`, or up to the offset `limit` (-1: none), checking each batch. Found are the
         batches from the one that holds `from_offset` on which begin below `to_offset` and fit into
-        `bytes_max`, but at least one. Where one is hurt the range ends; HURT if it is empty."""
+        `bytes_max`, but at least one. Where one is corrupt the range ends; CORRUPT if it is
+        empty."""
         ...
 
     def send(

@@ -54,7 +54,7 @@ cdef enum:
 
 cdef enum:
     DONE = 0
-    HURT = 1
+    CORRUPT = 1
     FAILED = 2
 
 cdef enum:
@@ -368,8 +368,8 @@ cdef class Bulk:
             job.position += got
 
     cdef void _check(self, job_t* job) noexcept nogil:
-        """Walk from batch to batch. On return [start, position) are the sound batches that were
-        asked for, and `expected` is the offset after them; or what hurt stands at `position`."""
+        """Walk from batch to batch. On return [start, position) are the intact batches that were
+        asked for, and `expected` is the offset after them; or what corrupt stands at `position`."""
         cdef parts_t parts
         cdef const batch_header_t* header = &parts.header
         cdef size_t at = 0, filled = 0
@@ -390,7 +390,7 @@ cdef class Bulk:
             if found == CHECK_SOUND:
                 batch_parts_c(self._window + at, &parts)
             if found != CHECK_SOUND or <i64>header.base_offset != job.expected:
-                self._hurt(job)
+                self._corrupt(job)
                 return
             if job.start >= 0 and (
                 <i64>header.base_offset >= job.to_offset or total + length > job.bytes_max
@@ -421,7 +421,7 @@ cdef class Bulk:
         cdef unsigned char* larger
         cdef ssize_t got
         if job.position + <i64>needed > job.end or <i64>kept >= job.end - job.position:
-            self._hurt(job)  # it would end behind the end of what was written
+            self._corrupt(job)  # it would end behind the end of what was written
             return False
         if room > self._window_bytes:
             larger = <unsigned char*>realloc(self._window, room)
@@ -438,14 +438,14 @@ cdef class Bulk:
             job.status, job.error = FAILED, errno
             return False
         if got == 0:
-            self._hurt(job)
+            self._corrupt(job)
             return False
         if got > 0:
             filled[0] += got
         return True
 
-    cdef void _hurt(self, job_t* job) noexcept nogil:
+    cdef void _corrupt(self, job_t* job) noexcept nogil:
         """Sound batches before it are an answer of their own."""
         if job.start < 0:
-            job.status = HURT
+            job.status = CORRUPT
             job.start = job.position

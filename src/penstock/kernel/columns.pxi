@@ -83,7 +83,7 @@ cdef void _fill(rows_t* rows, const unsigned char* data, size_t size) noexcept n
 cdef int _measure(
     const unsigned char* data, size_t size, size_t* position, size_t* count, size_t* body_bytes
 ) noexcept nogil:
-    """Checks all batches; stops at the first that is not sound, whose place is `position`."""
+    """Checks all batches; stops at the first that is not intact, which begins at `position`."""
     cdef parts_t parts
     cdef unsigned int length
     cdef int check
@@ -195,7 +195,7 @@ cdef _values(const unsigned char* data, size_t size, size_t count, unsigned int 
 
 
 def decode_columns(data, sections=()):
-    """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
+    """Whole intact batches -> columns. ValueError names the position of one that is not intact."""
     cdef Lent lent = lent_by(data)
     cdef size_t position = 0, count = 0, body_bytes = 0
     cdef rows_t rows

@@ -271,7 +271,7 @@ cdef class Cursor(Ordered):
         self.beyond.clear(0, 0)
         self.forward = self.stray_block = self.forward_trailer = self.stray_trailer = None
         self.forward_needed = self.stray_needed = False
-        self.forward_place.base_offset = self.stray_place.base_offset = -1
+        self.forward_body.base_offset = self.stray_body.base_offset = -1
         self.fin_count = 0
         self.strays.notes.length = 0
         self.traced_ids, self.tracing = None, self._trace_below != 0

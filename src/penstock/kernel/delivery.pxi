@@ -73,7 +73,7 @@ cdef i64 offer(Window window, u32 i, bint patient, bint free) noexcept:
 cdef int pump(Window window, Hub hub, bint free) except -1:
     """Deliver while there are messages and consumers with room. Returns 1 where a consumer was
     passed by for the sake of its other windows."""
-    cdef u32 i, place, ready, count
+    cdef u32 i, index, ready, count
     cdef i64 available, room, share
     cdef i64 sent
     cdef bint patient = window.refill_ns == 0 or hub.mono_ns < window.refill_ns
@@ -109,12 +109,12 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
         sent = 0
         share = (available + ready - 1) // ready
         for i in range(count):
-            place = (window.turn + i) % count
-            if (<Consumer>window.consumer_table[place]).nearness < least:
+            index = (window.turn + i) % count
+            if (<Consumer>window.consumer_table[index]).nearness < least:
                 continue
-            room = offer(window, place, patient, free)
+            room = offer(window, index, patient, free)
             if room > 0:
-                sent += deliver(window, <Conn>window.conns[place], hub, min(room, share), free)
+                sent += deliver(window, <Conn>window.conns[index], hub, min(room, share), free)
             if window.consumer_count != count:
                 window.mark_pump()  # one is gone: its socket failed
                 return 0
@@ -130,7 +130,7 @@ cdef int pump(Window window, Hub hub, bint free) except -1:
 
 
 cdef int nearest_with_room(Window window, int nearer) noexcept:
-    """The nearest place, further away than `nearer`, where a consumer has room."""
+    """The nearest level, further away than `nearer`, where a consumer has room."""
     cdef u32 i
     cdef int nearest = 0, locality
     for i in range(window.consumer_count):
@@ -246,7 +246,7 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     """The common case: a row of messages of one batch that have nothing special, as many as fit
     the chunk."""
     cdef u32 index = <u32>(window.next - view.base_offset)
-    cdef u32 position = body_position(view, index, &window.forward_place)
+    cdef u32 position = body_position(view, index, &window.forward_body)
     cdef u32 done
     cdef int attempts = window.attempts_of(window.next)
     cdef i64 deadline_ns = hub.mono_ns + conn.timeout_ns
@@ -258,7 +258,7 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     else:
         done = put_plain_run(window, conn.serial, out, view, index, &position, <u32>count,
                              attempts, deadline_ns)
-    window.forward_place.index, window.forward_place.position = index + done, position
+    window.forward_body.index, window.forward_body.position = index + done, position
     if window.trace_below:
         window.trace_run(SENT, view.base_id, index, offset, done, attempts, conn)
     window.runs.add(id_at(view.base_id, index), offset, done)
@@ -313,10 +313,10 @@ cdef i64 deliver_one(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     if fate == LEFT_OUT:
         leave_one_out(window, conn, &special)
         return 0
-    position = body_position(view, index, &window.forward_place)
+    position = body_position(view, index, &window.forward_body)
     # beyond the bound: its last attempt was in flight when the daemon ended
     if fate == ASIDE or (attempts > 1 and 0 < window._attempts_max < special.attempts + attempts):
-        wait_aside(window, &special, <int>special.attempts + attempts - 1, turn.place, key)
+        wait_aside(window, &special, <int>special.attempts + attempts - 1, turn.tag_class, key)
         return 0
     if special.own_id or special.attempts or attempts > 1:
         stray = stray_at_cursor(window, &special, attempts, key)
@@ -408,10 +408,10 @@ cdef bint is_for_others(Window window, Trailer trailer, u32 index, turn_of_t* tu
     """Then it waits for them."""
     if window.tags is None or queue != &window.strays.waiting:
         return False
-    turn.place = window.tags.class_of(trailer, index)
-    if turn.place == turn.mine:
+    turn.tag_class = window.tags.class_of(trailer, index)
+    if turn.tag_class == turn.mine:
         return False
-    window.tags.sort_out(window.strays, turn.place)
+    window.tags.sort_out(window.strays, turn.tag_class)
     return True
 
 
@@ -441,7 +441,7 @@ cdef i64 deliver_strays(Window window, Conn conn, Hub hub, buf_t* out, i64 quota
                 window.trace(FILTERED, stray.id, stray.offset, stray.attempts, conn)
             window.remove_stray(stray)
             continue
-        position = body_position(&view, index, &window.stray_place)
+        position = body_position(&view, index, &window.stray_body)
         size = load_u32(view.lengths + 4 * <size_t>index)
         stray = known_apart(window, conn, stray, id_at(view.base_id, index))
         nothing_special(&view, index, &special)

@@ -129,7 +129,7 @@ class Tail:
     ) -> list[Buffer]:
         """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
         order; they stay valid until the batch is committed or fails. One message alone has the
-        short form, if it has one; not where the batch is yet to get its place (`put_place`).
+        short form, if it has one; not where the batch is yet to get its position (`put_position`).
         RuntimeError when `sealed_max` batches are sealed already."""
 
     def store(self, end: LogEnd, wall_ns: int) -> bool:
@@ -179,7 +179,7 @@ class Tail:
     trace_below: int  # and those whose id's hash is below it: 0 none, TRACE_ALL all (publishes)
 
     def note_stored(self, data: Buffer) -> None:
-        """One whole, sound batch was published, and stands in the log without having been here
+        """One whole, intact batch was published, and stands in the log without having been here
         (`adopt` follows). Raises ValueError for anything else."""
 
 class Window:
@@ -296,7 +296,7 @@ class Window:
         `attempts_max` was raised meanwhile, to a consumer. False: there is none of that id."""
 
     def load(self, which: int, block: Buffer) -> int:
-        """Give a block of whole sound batches (the caller checked them with check_batch). The
+        """Give a block of whole intact batches (the caller checked them with check_batch). The
         kernel keeps a reference. Returns the number of batches seen."""
 
     def skip(self, from_offset: int, to_offset: int, kind: int = TraceKind.SKIPPED) -> None:

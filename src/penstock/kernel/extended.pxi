@@ -3,27 +3,28 @@
 #     PUB_EXT <topic> [partition]\n  [size] [headers size, 2 bytes] [headers] [body]
 #     MPUB_EXT <topic> [partition]\n [total] [count] ([size] [headers size] [headers] [body]) ...
 #
-# A command is looked at twice. First each message's place, partition and key are noted in a buffer
-# that all connections share (`piece_t`), and whatever is wrong is found. Then all are appended. So
-# a command is appended whole or not at all, though to several tails, and then it waits for all
-# their batches: it is answered once, and with an error when one of them was not stored.
+# A command is looked at twice. First each message's position, partition and key are noted in a
+# buffer that all connections share (`piece_t`), and whatever is wrong is found. Then all are
+# appended. So a command is appended whole or not at all, though to several tails, and then it
+# waits for all their batches: it is answered once, and with an error when one of them was not
+# stored.
 
 cdef enum:
-    PLACES = 256  # numbers of partitions
+    NUMBERS = 256  # numbers of partitions
 
 cdef struct piece_t:
     size_t headers_at, body_at  # in the input
     size_t key_at  # in the buffer of keys
     u64 trace_id
     u32 headers_size, body_size, key_size
-    u8 place  # the number of its partition
+    u8 number  # the number of its partition
     bint has_key, has_trace
 
 cdef struct spread_t:  # over which tails a command goes; the route holds them
-    u32 counts[PLACES]  # of messages, by number
-    void* tails[PLACES]  # where the count is not 0
-    u8 places[PLACES]  # those numbers, in the order of their first messages
-    u32 place_count
+    u32 counts[NUMBERS]  # of messages, by number
+    void* tails[NUMBERS]  # where the count is not 0
+    u8 numbers[NUMBERS]  # those numbers, in the order of their first messages
+    u32 number_count
     u32 keyless  # messages
     bint has_others
 
@@ -147,7 +148,7 @@ cdef class Extended(Publisher):
 
     cdef int start_pieces(self, u32 count, spread_t* spread) except -1:
         memset(spread.counts, 0, sizeof(spread.counts))
-        spread.place_count = spread.keyless = 0
+        spread.number_count = spread.keyless = 0
         spread.has_others = False
         self.hub.keys.length = self.hub.pieces.length = 0
         return buf_reserve(&self.hub.pieces, count * sizeof(piece_t))
@@ -191,18 +192,18 @@ cdef class Extended(Publisher):
             chosen = self.route.pick(spread.keyless)
         for i in range(count):
             if pieces[i].has_key and self.partition == ANY_PARTITION:
-                number = self.route.place_of_key(
+                number = self.route.number_of_key(
                     self.hub.keys.data + pieces[i].key_at, pieces[i].key_size)
             else:
                 number = chosen.partition
-            pieces[i].place = <u8>number
+            pieces[i].number = <u8>number
             if spread.counts[number] == 0:
                 tail = self.route.find(number)
                 if tail is None:
                     return self.no_partition(verb, b"%d" % number, end)
                 spread.tails[number] = <void*>tail
-                spread.places[spread.place_count] = <u8>number
-                spread.place_count += 1
+                spread.numbers[spread.number_count] = <u8>number
+                spread.number_count += 1
             spread.counts[number] += 1
         return 0
 
@@ -222,27 +223,27 @@ cdef class Extended(Publisher):
         cdef u32 i
         cdef u8 number
         length += COUNT_BYTES if verb == MPUB_EXT else -COUNT_BYTES  # PUB_EXT: without its size
-        for i in range(spread.place_count):
-            number = spread.places[i]
+        for i in range(spread.number_count):
+            number = spread.numbers[i]
             if not accepts(<Tail>spread.tails[number], spread.counts[number]):
                 self.refuse_ext(verb, spread)
                 return True
         if not self.owes_room(verb, spread):
             self.hold()
             return True
-        for i in range(spread.place_count):
-            if self.tail_stalls(<Tail>spread.tails[spread.places[i]], verb, length):
+        for i in range(spread.number_count):
+            if self.tail_stalls(<Tail>spread.tails[spread.numbers[i]], verb, length):
                 return True
         return False
 
     cdef int refuse_ext(self, int verb, spread_t* spread) except -1:
         cdef u32 i
-        cdef u8 number = spread.places[0]
+        cdef u8 number = spread.numbers[0]
         cdef list asked = []
-        if spread.place_count == 1:
+        if spread.number_count == 1:
             return self.tail_refuses(<Tail>spread.tails[number], verb, spread.counts[number])
-        for i in range(spread.place_count):
-            number = spread.places[i]
+        for i in range(spread.number_count):
+            number = spread.numbers[i]
             asked.append((<Tail>spread.tails[number], spread.counts[number]))
         return self.halt_in_turn((SPREAD_REFUSED, self, verb, asked))
 
@@ -250,8 +251,8 @@ cdef class Extended(Publisher):
         cdef u32 wanted = 0, i
         if self.owed_count == 0:
             return True
-        for i in range(spread.place_count):
-            wanted += not self.owes_to(<Tail>spread.tails[spread.places[i]])
+        for i in range(spread.number_count):
+            wanted += not self.owes_to(<Tail>spread.tails[spread.numbers[i]])
         if wanted == 0:
             wanted = self.owed_at(self.owed_count - 1).verb != verb
         return self.owed_count + wanted <= OWED_MAX
@@ -278,11 +279,11 @@ cdef class Extended(Publisher):
             if self.owed_count:
                 self.hold()
                 return MORE
-            self.give_traced(verb, data, &pieces[0], <Tail>spread.tails[pieces[0].place])
+            self.give_traced(verb, data, &pieces[0], <Tail>spread.tails[pieces[0].number])
             return end
         self.last_command_ns = self.hub.mono_ns
         for i in range(count):
-            self.append_piece(data, &pieces[i], <Tail>spread.tails[pieces[i].place])
+            self.append_piece(data, &pieces[i], <Tail>spread.tails[pieces[i].number])
         self.walk_position = self.walk_index = 0
         self.topic_count += count
         self.owe_all(verb, spread)
@@ -312,8 +313,8 @@ cdef class Extended(Publisher):
         """One answer, which waits for the batches of all these tails."""
         cdef Tail tail = None
         cdef u32 i
-        for i in range(spread.place_count):
-            tail = <Tail>spread.tails[spread.places[i]]
+        for i in range(spread.number_count):
+            tail = <Tail>spread.tails[spread.numbers[i]]
             if not self.owes_to(tail):
                 self.push_owed(tail, verb, 0)
         if self.owed_at(self.owed_count - 1).verb != verb:

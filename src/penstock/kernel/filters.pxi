@@ -201,16 +201,16 @@ cdef class Tags:
         free(self.classes)
 
     cdef int add(self, const u8* tag, u32 size) except -1:
-        cdef class_t* place
+        cdef class_t* entry
         if self.count == self.capacity:
             self.classes = <class_t*>grown(
                 self.classes, sizeof(class_t), &self.capacity, CLASSES_MIN,
                 "the tags of consumers")
-        place = &self.classes[self.count]
-        memset(place, 0, sizeof(class_t))
+        entry = &self.classes[self.count]
+        memset(entry, 0, sizeof(class_t))
         if size:
-            memcpy(place.tag, tag, size)
-        place.tag_bytes = size
+            memcpy(entry.tag, tag, size)
+        entry.tag_bytes = size
         self.count += 1
         return 0
 
@@ -241,22 +241,22 @@ cdef class Tags:
     # --- consumers come and go ---
 
     cdef int join(self, Strays strays, const u8* tag, u32 size) except -1:
-        cdef u32 place = self.find(tag, size)
-        if place == NO_TAG:
+        cdef u32 index = self.find(tag, size)
+        if index == NO_TAG:
             self.gather(strays)
-            place = self.count
+            index = self.count
             self.add(tag, size)
-        self.classes[place].consumers += 1
+        self.classes[index].consumers += 1
         return 0
 
     cdef bint leave(self, Strays strays, const u8* tag, u32 size) except -1:
         """Is a tag left?"""
-        cdef u32 place = self.find(tag, size)
-        self.classes[place].consumers -= 1
-        if self.classes[place].consumers == 0:
+        cdef u32 index = self.find(tag, size)
+        self.classes[index].consumers -= 1
+        if self.classes[index].consumers == 0:
             self.gather(strays)
             self.count -= 1
-            self.classes[place] = self.classes[self.count]  # its queue is empty, too
+            self.classes[index] = self.classes[self.count]  # its queue is empty, too
         return self.count > 1
 
     # --- queues ---
@@ -264,25 +264,25 @@ cdef class Tags:
     cdef int gather(self, Strays strays) except -1:
         cdef u32 i
         cdef size_t size
-        cdef class_t* place
+        cdef class_t* entry
         for i in range(self.count):
-            place = &self.classes[i]
-            size = place.waiting.length - place.waiting.start
+            entry = &self.classes[i]
+            size = entry.waiting.length - entry.waiting.start
             if size:
-                buf_append(&strays.waiting, place.waiting.data + place.waiting.start, size)
-            buf_free(&place.waiting)
+                buf_append(&strays.waiting, entry.waiting.data + entry.waiting.start, size)
+            buf_free(&entry.waiting)
         size = strays.waiting.length - strays.waiting.start
         if size:
             qsort(strays.waiting.data + strays.waiting.start, size // sizeof(turn_t),
                   sizeof(turn_t), by_turn)
         return 0
 
-    cdef int sort_out(self, Strays strays, u32 place) except -1:
+    cdef int sort_out(self, Strays strays, u32 index) except -1:
         """The first in the queue of all belongs to this class."""
         cdef turn_t moved = (<turn_t*>(strays.waiting.data + strays.waiting.start))[0]
-        if self.classes[place].waiting.start > 4096:
-            buf_compact(&self.classes[place].waiting)
-        buf_append(&self.classes[place].waiting, &moved, sizeof(turn_t))
+        if self.classes[index].waiting.start > 4096:
+            buf_compact(&self.classes[index].waiting)
+        buf_append(&self.classes[index].waiting, &moved, sizeof(turn_t))
         buf_take(&strays.waiting, sizeof(turn_t))
         return 0
 
@@ -360,11 +360,11 @@ cdef class Sieve:
                 return self.every == self.inverse
         return self.every != self.inverse
 
-    cdef bint matches(self, u32 place, const u8* headers, u32 size) except -1:
-        cdef rule_t* rule = &self.rules[place]
+    cdef bint matches(self, u32 index, const u8* headers, u32 size) except -1:
+        cdef rule_t* rule = &self.rules[index]
         cdef text_t value
         if not find_member(headers, size, rule.name, rule.name_bytes, &value):
             return rule.matches_empty
         if not rule.is_pattern:
             return text_is(&value, rule.value, rule.value_bytes)
-        return self.keeper.rules[place].matches(text_of(value.data[:value.size]))
+        return self.keeper.rules[index].matches(text_of(value.data[:value.size]))

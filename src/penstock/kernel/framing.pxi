@@ -93,15 +93,15 @@ cdef void put_between(u8* at, Consumer me, Trailer trailer, between_t* between, 
 # client that asked for nothing special gets a plain run: what differs from one message to the next
 # is its id, its size and its body, and all else is looked up once for all of them.
 
-cdef u32 body_position(view_t* view, u32 index, place_t* place) noexcept:
-    """Where body `index` begins; sums on from the place remembered, if it is in the same batch."""
+cdef u32 body_position(view_t* view, u32 index, body_at_t* last) noexcept:
+    """Where body `index` begins; sums on from the one remembered, if it is in the same batch."""
     cdef u32 at = 0, position = 0
-    if place.base_offset == view.base_offset and place.index <= index:
-        at, position = place.index, place.position
+    if last.base_offset == view.base_offset and last.index <= index:
+        at, position = last.index, last.position
     while at < index:
         position += load_u32(view.lengths + 4 * <size_t>at)
         at += 1
-    place.base_offset, place.index, place.position = view.base_offset, index, position
+    last.base_offset, last.index, last.position = view.base_offset, index, position
     return position
 
 
@@ -155,18 +155,18 @@ cdef u32 put_plain_run(Window window, u32 serial, buf_t* out, view_t* view, u32 
     cdef const u8* lengths = view.lengths + 4 * <size_t>index
     cdef u64 base_id = view.base_id
     cdef i64 offset = window.next, timestamp_ns = view.timestamp_ns
-    cdef u32 mask = window.ring_capacity - 1, slot, size, done = 0, place = position[0]
+    cdef u32 mask = window.ring_capacity - 1, slot, size, done = 0, start = position[0]
     while done < count:
         size = load_u32(lengths + 4 * <size_t>done)
         if done and out.length + HEAD_BYTES + size > CHUNK_BYTES:
             break
-        put_frame(out, view, place, size, timestamp_ns, attempts, id_at(base_id, index + done))
-        place += size
+        put_frame(out, view, start, size, timestamp_ns, attempts, id_at(base_id, index + done))
+        start += size
         slot = (offset + done) & mask
         owners[slot] = serial
         deadlines[slot] = deadline_ns
         done += 1
-    position[0] = place
+    position[0] = start
     return done
 
 

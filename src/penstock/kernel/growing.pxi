@@ -17,7 +17,7 @@ cdef void* grown(void* items, size_t item_bytes, u32* capacity, u32 least,
 
 cdef void* grown_ring(void* items, size_t item_bytes, u32* head, u32* capacity, u32 least,
                       str what) except NULL:
-    """The same of a ring, whose first item then stands at its first place."""
+    """The same of a ring, whose first item then stands at its beginning."""
     cdef size_t before = head[0] * item_bytes, behind = capacity[0] * item_bytes - before
     cdef u32 larger = max(2 * capacity[0], least)
     cdef u8* found = <u8*>malloc(larger * item_bytes)

@@ -1,6 +1,6 @@
 # crc32c: the Castagnoli checksum, reflected, as in iSCSI, ext4 and Kafka.
 #
-# On x86-64 one instruction takes 8 bytes a cycle but answers after three, so three stretches of the
+# On x86-64 one instruction takes 8 bytes a cycle but answers after three, so three parts of the
 # data run side by side. Their remainders are joined by moving the first two forward: a move by n
 # bytes is a multiplication by x^(8n), done by a carry-less multiply with a constant. Reflected
 # operands put one factor x into the product and the crc instruction that reduces it puts in x^32,
@@ -63,7 +63,7 @@ cdef extern from *:
     #define PS_CRC_TARGET __attribute__((target("sse4.2,pclmul")))
     #endif
 
-    /* Long stretches for batches, short ones so that a single message gains too. */
+    /* Long parts for batches, short ones so that a single message gains too. */
     #define PS_CRC_LONG 1024
     #define PS_CRC_SHORT 64
 
@@ -96,12 +96,12 @@ cdef extern from *:
 
     PS_CRC_TARGET
     static inline uint64_t ps_crc_three(
-        uint64_t r, const unsigned char *p, size_t stretch, uint64_t by_two, uint64_t by_one) {
+        uint64_t r, const unsigned char *p, size_t part, uint64_t by_two, uint64_t by_one) {
         uint64_t b = 0, c = 0;
-        for (size_t i = 0; i < stretch; i += 8) {
+        for (size_t i = 0; i < part; i += 8) {
             r = _mm_crc32_u64(r, ps_crc_load(p + i));
-            b = _mm_crc32_u64(b, ps_crc_load(p + stretch + i));
-            c = _mm_crc32_u64(c, ps_crc_load(p + 2 * stretch + i));
+            b = _mm_crc32_u64(b, ps_crc_load(p + part + i));
+            c = _mm_crc32_u64(c, ps_crc_load(p + 2 * part + i));
         }
         return ps_crc_join(r, b, c, by_two, by_one);
     }

@@ -165,16 +165,16 @@ cdef int resolve(const text_t* text, buf_t* out) except -1:
 
 
 cdef bint resolved_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil:
-    cdef size_t at = 0, place = 0, step, encoded_bytes = 0
+    cdef size_t at = 0, matched = 0, step, encoded_bytes = 0
     cdef u8 encoded[4]
     while at < text.size:
         step = resolve_one(text.data + at, text.size - at, encoded, &encoded_bytes)
-        if (step == 0 or size - place < encoded_bytes
-                or memcmp(encoded, wanted + place, encoded_bytes) != 0):
+        if (step == 0 or size - matched < encoded_bytes
+                or memcmp(encoded, wanted + matched, encoded_bytes) != 0):
             return False
         at += step
-        place += encoded_bytes
-    return place == size
+        matched += encoded_bytes
+    return matched == size
 
 
 cdef int read_trace_id(const text_t* text, u64* trace_id, buf_t* scratch) except -1:

@@ -405,12 +405,12 @@ cdef class Ordered(Ring):
                 self.key_trailer.open(&view)
                 key = self.key_of(&view, self.key_trailer, <u32>(stray.offset - view.base_offset))
         self.strays.link(stray).unknown = False
-        self.take_place(stray, key)
+        self.queue_key(stray, key)
         if self.strays.link(stray).holds:
             self.busy.find(key).is_crowded = True
         return True
 
-    cdef int take_place(self, stray_t* stray, u64 key) except -1:
+    cdef int queue_key(self, stray_t* stray, u64 key) except -1:
         cdef link_t* link = self.strays.link(stray)
         cdef bint is_busy = key != 0 and self.is_busy(key)
         if stray.state == IN_FLIGHT or (stray.state == EXHAUSTED and not is_busy):

@@ -16,8 +16,8 @@ cdef enum:
     INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
 
 
-cdef int place_of(int section) noexcept:
-    """The place of a section's table; -1: it is unknown. Places rise as the types do."""
+cdef int table_index(int section) noexcept:
+    """The index of a section's table; -1: it is unknown. Indexes rise as the types do."""
     if SECTION_TIMESTAMP <= section <= SECTION_TRACE:
         return section - SECTION_TIMESTAMP
     if SECTION_KEY <= section <= SECTION_HEADERS:
@@ -25,8 +25,8 @@ cdef int place_of(int section) noexcept:
     return -1
 
 
-cdef int type_at(int place) noexcept:
-    return SECTION_TIMESTAMP + place if place < INTEGERS else SECTION_KEY + place - INTEGERS
+cdef int type_at(int index) noexcept:
+    return SECTION_TIMESTAMP + index if index < INTEGERS else SECTION_KEY + index - INTEGERS
 
 
 cdef i64 bits_of(int section, object value) except? -1:
@@ -39,7 +39,7 @@ cdef i64 bits_of(int section, object value) except? -1:
 
 
 cdef int check_label(int section, object value) except -1:
-    if place_of(section) < 0:
+    if table_index(section) < 0:
         raise ValueError(f"unknown section type {section}")
     if section < SECTION_BYTES_TYPE_MIN:
         bits_of(section, value)
@@ -53,21 +53,21 @@ cdef class Labels:
     cdef size_t size  # of the entries
 
     def __cinit__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_init(&self.tables[place].indexes)
-            buf_init(&self.tables[place].values)
-            buf_init(&self.tables[place].blob)
+        cdef int index
+        for index in range(TABLES):
+            buf_init(&self.tables[index].indexes)
+            buf_init(&self.tables[index].values)
+            buf_init(&self.tables[index].blob)
 
     def __dealloc__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_free(&self.tables[place].indexes)
-            buf_free(&self.tables[place].values)
-            buf_free(&self.tables[place].blob)
+        cdef int index
+        for index in range(TABLES):
+            buf_free(&self.tables[index].indexes)
+            buf_free(&self.tables[index].values)
+            buf_free(&self.tables[index].blob)
 
     cdef int put_integer(self, int section, u32 index, i64 value) except -1:
-        cdef table_t* table = &self.tables[place_of(section)]
+        cdef table_t* table = &self.tables[table_index(section)]
         cdef size_t entries = table.indexes.length // 4
         if entries and (<u32*>table.indexes.data)[entries - 1] == index:
             (<i64*>table.values.data)[entries - 1] = value  # the last word counts
@@ -79,7 +79,7 @@ cdef class Labels:
 
     cdef int put_bytes(self, int section, u32 index, const u8* data, size_t size) except -1:
         """Once for each message."""
-        cdef table_t* table = &self.tables[place_of(section)]
+        cdef table_t* table = &self.tables[table_index(section)]
         cdef u32 length = <u32>size
         if size:
             buf_append(&table.blob, data, size)
@@ -96,14 +96,14 @@ cdef class Labels:
     cdef int write(self, buf_t* out) except -1:
         """All sections, by type; empty ones are left out."""
         cdef table_t* table
-        cdef int place
+        cdef int index
         cdef u16 kind, flags = 0
         cdef u32 length, entries
-        for place in range(TABLES):
-            table = &self.tables[place]
+        for index in range(TABLES):
+            table = &self.tables[index]
             if table.indexes.length == 0:
                 continue
-            kind = <u16>type_at(place)
+            kind = <u16>type_at(index)
             entries = <u32>(table.indexes.length // 4)
             length = <u32>(4 + table.indexes.length + table.values.length + table.blob.length)
             buf_append(out, &kind, 2)
@@ -117,17 +117,17 @@ cdef class Labels:
         return 0
 
     cdef void clear(self) noexcept:
-        cdef int place
-        for place in range(TABLES):
-            self.tables[place].indexes.length = 0
-            self.tables[place].values.length = 0
-            self.tables[place].blob.length = 0
+        cdef int index
+        for index in range(TABLES):
+            self.tables[index].indexes.length = 0
+            self.tables[index].values.length = 0
+            self.tables[index].blob.length = 0
         self.size = 0
 
     cdef size_t held_bytes(self) noexcept:
-        cdef int place
+        cdef int index
         cdef size_t held = 0
-        for place in range(TABLES):
-            held += self.tables[place].indexes.capacity
-            held += self.tables[place].values.capacity + self.tables[place].blob.capacity
+        for index in range(TABLES):
+            held += self.tables[index].indexes.capacity
+            held += self.tables[index].values.capacity + self.tables[index].blob.capacity
         return held

@@ -64,10 +64,10 @@ CRC_FROM = 8  # the crc covers all behind itself
 SECTION_HEADER = struct.Struct("<HHI")  # type, flags, length of the payload
 SECTION_BYTES_TYPE_MIN = 64  # sections of lower types hold integers, the others bytes
 
-_PLACE = struct.Struct("<8xIH2xQ40xI")
+_HEAD = struct.Struct("<8xIH2xQ40xI")
 _BASE_OFFSET = struct.Struct("<16xQ")
 _NAME = struct.Struct("<4xI8xQ36xI")
-_SHORT_PLACE = struct.Struct("<8xI4xQ")
+_SHORT_HEAD = struct.Struct("<8xI4xQ")
 _SHORT_NAME = struct.Struct("<4xI4xH2xQ")
 _MAGIC = struct.Struct("<4s")
 _U32_MAX = 0xFFFFFFFF
@@ -86,12 +86,12 @@ def short_length(body_bytes: int) -> int:
     return -(-(SHORT_HEADER_BYTES + body_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES & _U32_MAX
 
 
-def place_at(data: Buffer, position: int) -> tuple[int, int, int, int]:
+def head_at(data: Buffer, position: int) -> tuple[int, int, int, int]:
     """Of the header at `position`: length, flags, base offset, count. Nothing is checked."""
     if is_short(data, position):
-        body_bytes, base_offset = _SHORT_PLACE.unpack_from(data, position)
+        body_bytes, base_offset = _SHORT_HEAD.unpack_from(data, position)
         return short_length(body_bytes), 0, base_offset, 1
-    length, flags, base_offset, count = _PLACE.unpack_from(data, position)
+    length, flags, base_offset, count = _HEAD.unpack_from(data, position)
     return length, flags, base_offset, count
 
 
@@ -109,7 +109,7 @@ def name_at(data: Buffer, position: int) -> tuple[int, int, int]:
     return epoch, base_offset, crc
 
 
-def put_place(
+def put_position(
     batch: bytearray,
     base_offset: int,
     base_id: int,
@@ -122,8 +122,8 @@ def put_place(
     sequence. Its crc is wrong afterwards."""
     id, epoch, sequence = producer
     batch[_EPOCH_AT:_STANDING_AT] = epoch.to_bytes(_STANDING_AT - _EPOCH_AT, "little")
-    place = base_offset, base_id, timestamp_ns, synced_end, id, sequence, leader_epoch
-    _STANDING.pack_into(batch, _STANDING_AT, *place)
+    position = base_offset, base_id, timestamp_ns, synced_end, id, sequence, leader_epoch
+    _STANDING.pack_into(batch, _STANDING_AT, *position)
 
 
 # --- others on disk ---

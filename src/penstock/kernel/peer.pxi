@@ -73,7 +73,7 @@ cdef class Peer(Consumer):
     # how they share its room (turns.pxi), where there are several
     cdef i64* grants  # what is left of the share of each
     cdef u32 grant_capacity
-    cdef u32 turn, turn_next  # the place of the window that comes first, now and in the next round
+    cdef u32 turn, turn_next  # the index of the window that comes first, now and in the next round
     cdef u64 share_round, gather_round
     cdef bint share_small  # the room was too little for a refill when it was shared out
     cdef bint share_whole  # the room is not split
@@ -302,8 +302,8 @@ cdef class Peer(Consumer):
             self.leave_window(window)
 
     cdef int leave_window(self, Window window) except -1:
-        """Its messages stay in flight there until they time out, and take no place here."""
-        self.turn -= self.place_of(window) < self.turn
+        """Its messages stay in flight there until they time out, and take no index here."""
+        self.turn -= self.index_of(window) < self.turn
         self.subscribed.remove(window)
         self.window_count -= 1
         self.hub.shared_count -= self.window_count == 1
@@ -340,11 +340,11 @@ cdef class Peer(Consumer):
             self.mark_windows()
         return 0
 
-    cdef u32 place_of(self, Window window) noexcept:
-        cdef u32 place = 0
-        while place < self.window_count and <void*>self.subscribed[place] != <void*>window:
-            place += 1
-        return place
+    cdef u32 index_of(self, Window window) noexcept:
+        cdef u32 index = 0
+        while index < self.window_count and <void*>self.subscribed[index] != <void*>window:
+            index += 1
+        return index
 
     cdef bint all_paused(self):
         cdef Window window

@@ -36,16 +36,16 @@ cdef class Owing(Peer):
                 Py_DECREF(<object>self.owed_at(i).tail)
             free(self.owed)
 
-    cdef owed_t* owed_at(self, u32 place) noexcept:
-        return &self.owed[(self.owed_head + place) & (self.owed_capacity - 1)]
+    cdef owed_t* owed_at(self, u32 index) noexcept:
+        return &self.owed[(self.owed_head + index) & (self.owed_capacity - 1)]
 
     cdef bint owes_to(self, Tail tail) noexcept:
         """Does an unanswered publish wait for the open batch of this tail?"""
         cdef owed_t* entry
-        cdef u32 place = self.owed_count
-        while place:
-            place -= 1
-            entry = self.owed_at(place)
+        cdef u32 index = self.owed_count
+        while index:
+            index -= 1
+            entry = self.owed_at(index)
             if entry.tail == <void*>tail and entry.serial == tail.open_serial:
                 return True
         return False

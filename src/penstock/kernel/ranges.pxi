@@ -99,7 +99,7 @@ cdef class Runs:
 
 # Ranges ahead of a cursor that it steps over, sorted and apart from each other.
 #
-# They are added at any place, mostly at the end, and taken from the front: both cost no more with
+# They are added anywhere, mostly at the end, and taken from the front: both cost no more with
 # many of them, because delayed messages behind a backlog are a range each.
 
 cdef struct range_t:

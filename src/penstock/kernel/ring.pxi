@@ -27,7 +27,7 @@ cdef class Consumer(Named):
     cdef readonly i64 finish_count
     cdef readonly i64 requeue_count
 
-cdef struct place_t:  # where a reader stands inside a batch, so that the next sums on from there
+cdef struct body_at_t:  # where a reader stands inside a batch, so that the next sums on from there
     i64 base_offset
     u32 index
     u32 position
@@ -81,7 +81,7 @@ cdef class Ring(Named):
     # reading
     cdef Block forward, stray_block
     cdef bint forward_needed, stray_needed
-    cdef place_t forward_place, stray_place
+    cdef body_at_t forward_body, stray_body
     cdef Trailer forward_trailer, stray_trailer  # None: no batch with a trailer was met yet
     # consumers
     cdef list conns  # Consumer; delivery.pxi knows that each is a Conn
@@ -119,7 +119,7 @@ cdef class Ring(Named):
         self.conns = []
         self.runs, self.strays, self.skips, self.beyond = Runs(), Strays(), Skips(), Beyond()
         self.parked_max = PARKED_MAX
-        self.forward_place.base_offset = self.stray_place.base_offset = -1
+        self.forward_body.base_offset = self.stray_body.base_offset = -1
         self.cursor_changed = True
 
     def __dealloc__(self):

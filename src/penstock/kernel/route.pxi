@@ -85,15 +85,15 @@ cdef class Route:
 
     cdef bint remove(self, Tail tail) except -1:
         """True: none is left."""
-        cdef Py_ssize_t place = self.tails.index(tail)
-        del self.tails[place]
+        cdef Py_ssize_t index = self.tails.index(tail)
+        del self.tails[index]
         tail.forgotten = True
         self.forgotten = not self.tails
         self.only = <Tail>self.tails[0] if len(self.tails) == 1 else None
         if self.forgotten:
             self.current = None
         elif tail is self.current:
-            self.take(<Tail>self.tails[place % len(self.tails)])
+            self.take(<Tail>self.tails[index % len(self.tails)])
         return self.forgotten
 
     cdef Tail find(self, i64 partition):
@@ -107,7 +107,7 @@ cdef class Route:
                 return tail
         return None
 
-    cdef i64 place_of_key(self, const u8* key, size_t size) noexcept:
+    cdef i64 number_of_key(self, const u8* key, size_t size) noexcept:
         """The number of the partition for messages with this key."""
         cdef u32 count = self.hash_partitions
         if count == 0:

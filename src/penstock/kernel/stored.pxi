@@ -157,13 +157,13 @@ cdef class Trailer:
         return total
 
 
-# A run of whole sound batches read from a file, looked at like a tail's memory.
+# A run of whole intact batches read from a file, looked at like a tail's memory.
 #
 # The caller has checked every crc. The Python buffer is kept, not copied, until the block is
 # replaced.
 
 cdef class Block:
-    """Whole sound batches read from a file; keeps the Python buffer alive."""
+    """Whole intact batches read from a file; keeps the Python buffer alive."""
 
     cdef Lent lent
     cdef list starts  # positions of the batches

@@ -41,7 +41,7 @@ cdef int add_entry(buf_t* out, int kind, int state, int attempts, i64 a, i64 b,
 # a tombstone until the table is made anew. Every change but that between waiting, behind and
 # exhausted, which the journal does not tell apart, is noted as a journal entry in `notes`.
 #
-# Where there is an order, each slot of the table has a link beside it, at the same place.
+# Where there is an order, each slot of the table has a link beside it, at the same index.
 
 cdef enum:
     WAITING = 1
@@ -62,7 +62,7 @@ cdef struct stray_t:
     i64 delivered_ns
     i64 timestamp_ns  # of the message, when it is known
     u32 owner
-    u32 turn  # of its latest place in a queue; older places are outlived
+    u32 turn  # of its latest entry in a queue; older entries are outlived
     u16 attempts
     u8 state  # 0: removed
     u8 cause  # of the end of its last attempt; 0: unknown
@@ -257,22 +257,22 @@ cdef class Strays:
     # --- waiting ---
 
     cdef int queue(self, buf_t* waiting, stray_t* stray) except -1:
-        cdef turn_t place
+        cdef turn_t entry
         self.turns += 1
         stray.turn = self.turns
-        place.id, place.turn = stray.id, self.turns
+        entry.id, entry.turn = stray.id, self.turns
         if waiting.start > 4096:
             buf_compact(waiting)
-        return buf_append(waiting, &place, sizeof(turn_t))
+        return buf_append(waiting, &entry, sizeof(turn_t))
 
     cdef stray_t* first_of(self, buf_t* waiting, int state) noexcept:
-        """The stray at the head of a queue; places that were outlived are dropped."""
+        """The stray at the head of a queue; entries that were outlived are dropped."""
         cdef stray_t* stray
-        cdef turn_t* place
+        cdef turn_t* entry
         while waiting.start < waiting.length:
-            place = <turn_t*>(waiting.data + waiting.start)
-            stray = self.find(place.id)
-            if stray != NULL and stray.state == state and stray.turn == place.turn:
+            entry = <turn_t*>(waiting.data + waiting.start)
+            stray = self.find(entry.id)
+            if stray != NULL and stray.state == state and stray.turn == entry.turn:
                 return stray
             buf_take(waiting, sizeof(turn_t))
         return NULL
@@ -309,8 +309,8 @@ cdef class Strays:
 
     cdef int sleep(self, stray_t* stray, i64 due_ns) except -1:
         cdef u32 child = self.delay_count, parent
-        cdef delay_t place
-        place.due_ns, place.id = due_ns, stray.id
+        cdef delay_t entry
+        entry.due_ns, entry.id = due_ns, stray.id
         if self.delay_count == self.delay_capacity:
             self.delays = <delay_t*>grown(
                 self.delays, sizeof(delay_t), &self.delay_capacity, TABLE_MIN, "delayed messages")
@@ -319,11 +319,11 @@ cdef class Strays:
         self.delay_count += 1
         while child:
             parent = (child - 1) >> 1
-            if not is_sooner(&place, &self.delays[parent]):
+            if not is_sooner(&entry, &self.delays[parent]):
                 break
             self.delays[child] = self.delays[parent]
             child = parent
-        self.delays[child] = place
+        self.delays[child] = entry
         return self.note(stray)
 
     cdef void pop_delay(self) noexcept:

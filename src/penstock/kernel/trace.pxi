@@ -95,7 +95,7 @@ cdef class Trace:
                 self.next_id, self.next_offset = id_at(id, count), offset + count
                 return 0
         while count:
-            event = self.place(kind, topic, channel, client)
+            event = self.add_event(kind, topic, channel, client)
             some = min(count, CHUNK_EVENTS - self.told)
             event.time_ns, event.message_id, event.offset = time_ns, id, offset
             event.trace_id, event.attempts, event.count = trace_id, <u16>attempts, some
@@ -120,7 +120,7 @@ cdef class Trace:
         self.next_offset = offset + 1
         return True
 
-    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL:
+    cdef event_t* add_event(self, int kind, Named topic, Named channel, Named client) except NULL:
         """A new record with its names, and room for an event. The caller gives it all else."""
         cdef event_t* event
         if self.count == CHUNK_RECORDS or self.told == CHUNK_EVENTS:
@@ -149,7 +149,7 @@ cdef class Trace:
                         Named channel) except -1:
         cdef event_t* event
         while start < end:
-            event = self.place(kind, topic, channel, None)
+            event = self.add_event(kind, topic, channel, None)
             self.told += 1
             self.next_id = 0
             event.time_ns, event.offset = time_ns, start

@@ -35,7 +35,7 @@ cdef enum:  # fates
 
 cdef struct turn_of_t:  # a consumer's turn
     u32 mine  # its class (filters.pxi)
-    u32 place  # that of the message looked at last
+    u32 tag_class  # that of the message looked at last
     bint sifts  # may anything but SENT_NOW come up, with messages that have nothing special?
 
 
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef void begin_turn(Window window, Conn conn, turn_of_t* turn) noexcept:
-    turn.mine = turn.place = NO_TAG
+    turn.mine = turn.tag_class = NO_TAG
     turn.sifts = conn.sieve is not None or window.skips_tests
     if window.tags is not None:
         turn.mine = window.tags.find(conn.tag_text, conn.tag_bytes)
@@ -65,8 +65,8 @@ cdef bint is_left_out(Window window, Conn conn, Hub hub, Trailer trailer, u32 in
 cdef int fate_of(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, u64 id,
                  i64 attempts, turn_of_t* turn) except -1:
     if window.tags is not None:
-        turn.place = window.tags.class_of(trailer, index)
-        if turn.place != turn.mine:
+        turn.tag_class = window.tags.class_of(trailer, index)
+        if turn.tag_class != turn.mine:
             return ASIDE
     return LEFT_OUT if is_left_out(window, conn, hub, trailer, index, id, attempts) else SENT_NOW
 
@@ -76,14 +76,14 @@ cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64
     """The fate of the next messages, which have nothing special; `count` is then how many share
     it."""
     cdef int fate = fate_of(window, conn, hub, trailer, index, 0, 0, turn)
-    cdef u32 place = turn.place
+    cdef u32 tag_class = turn.tag_class
     cdef i64 done = 1
     while done < count[0]:
         if (fate_of(window, conn, hub, trailer, index + <u32>done, 0, 0, turn) != fate
-                or turn.place != place):
+                or turn.tag_class != tag_class):
             break
         done += 1
-    count[0], turn.place = done, place
+    count[0], turn.tag_class = done, tag_class
     return fate
 
 
@@ -103,7 +103,7 @@ cdef i64 sift_out(Window window, Conn conn, view_t* view, int fate, i64 count,
             return 0
         for i in range(count):
             stray = window.strays.put(id_at(view.base_id, index + i), window.next + i, 0, WAITING)
-            window.strays.queue(&window.tags.classes[turn.place].waiting, stray)
+            window.strays.queue(&window.tags.classes[turn.tag_class].waiting, stray)
             window.strays.note(stray)
     window.jump(window.next + count)
     return count
@@ -113,7 +113,7 @@ cdef bint has_room_aside(Window window) noexcept:
     return window.strays.waiting_count < TAG_ASIDE_MAX
 
 
-cdef int wait_aside(Window window, special_t* special, int attempts, u32 place,
+cdef int wait_aside(Window window, special_t* special, int attempts, u32 tag_class,
                     u64 key) except -1:
     """The message at the cursor waits for a consumer of its class, or has used its attempts."""
     cdef stray_t* stray = window.strays.put(special.id, window.next, attempts, WAITING)
@@ -123,7 +123,7 @@ cdef int wait_aside(Window window, special_t* special, int attempts, u32 place,
     if again and 0 < window._attempts_max <= attempts:
         window.stray_waits(stray)
     else:
-        window.strays.queue(&window.tags.classes[place].waiting, stray)
+        window.strays.queue(&window.tags.classes[tag_class].waiting, stray)
         window.strays.note(stray)
     return window.jump(window.next + 1)
 
@@ -252,31 +252,31 @@ cdef int clear_grants(Peer conn) except -1:
 
 
 cdef void grant_evenly(Peer conn, i64 each, i64 extra) noexcept:
-    cdef u32 i, place, count = conn.window_count
+    cdef u32 i, index, count = conn.window_count
     for i in range(count):
-        place = (conn.turn + i) % count
-        if not has_to_send(<Window>conn.subscribed[place]):
+        index = (conn.turn + i) % count
+        if not has_to_send(<Window>conn.subscribed[index]):
             continue
-        conn.grants[place] = each + (extra > 0)
+        conn.grants[index] = each + (extra > 0)
         if extra == 1:
-            conn.turn_next = (place + 1) % count
+            conn.turn_next = (index + 1) % count
         extra -= extra > 0
 
 
 cdef void grant_whole(Peer conn, i64 room, i64 little) noexcept:
     """All they have to those with no more than `little`; the rest to the first of the others."""
-    cdef u32 i, place, count = conn.window_count, first = count
+    cdef u32 i, index, count = conn.window_count, first = count
     cdef i64 deliverable
     for i in range(count):
-        place = (conn.turn + i) % count
-        if not has_to_send(<Window>conn.subscribed[place]):
+        index = (conn.turn + i) % count
+        if not has_to_send(<Window>conn.subscribed[index]):
             continue
-        deliverable = (<Window>conn.subscribed[place]).deliverable_c()
+        deliverable = (<Window>conn.subscribed[index]).deliverable_c()
         if deliverable <= little:
-            conn.grants[place] = deliverable
+            conn.grants[index] = deliverable
             room -= deliverable
         elif first == count:
-            first = place
+            first = index
     if first < count:
         conn.grants[first] = room
         conn.turn_next = (first + 1) % count
@@ -290,11 +290,11 @@ cdef i64 offer_of(Peer conn, Window window, bint patient, bint free) noexcept:
         return PUT_OFF
     if free:
         return room
-    grant = conn.grants[conn.place_of(window)]
+    grant = conn.grants[conn.index_of(window)]
     return min(grant, room) if grant > 0 else PASSED_BY
 
 
 cdef int spend(Peer conn, Window window, i64 count) except -1:
-    conn.grants[conn.place_of(window)] -= count
+    conn.grants[conn.index_of(window)] -= count
     conn.turn, conn.crowded = conn.turn_next, False
     return 0

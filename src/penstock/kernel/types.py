@@ -274,7 +274,7 @@ class Headers(NamedTuple):
 
 class BulkStatus(IntEnum):
     DONE = 0
-    HURT = 1  # what stands at `start` is not a sound batch
+    CORRUPT = 1  # what stands at `start` is not an intact batch
     FAILED = 2  # `error` says why
 
 

@@ -372,10 +372,10 @@ cdef class Window(Survey):
         cdef Block loaded = Block(block)
         if which == FORWARD_BLOCK:
             self.forward, self.forward_needed = loaded, False
-            self.forward_place.base_offset = -1
+            self.forward_body.base_offset = -1
         else:
             self.stray_block, self.stray_needed = loaded, False
-            self.stray_place.base_offset = -1
+            self.stray_body.base_offset = -1
         self.mark_pump()
         return len(loaded.starts)
 

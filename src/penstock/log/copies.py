@@ -6,7 +6,7 @@ A row is one or more batches as the leader encoded them. It is taken whole or re
 1. The batch before it, by epoch, offset and crc, is the last batch of this log. Equal ends prove
    nothing: two logs can end at one offset with different batches there. A log without a batch has
    nothing to compare; it was emptied or begun for this leader.
-2. Each batch is sound: its own crc, and numbers that fit each other.
+2. Each batch is intact: its own crc, and numbers that fit each other.
 3. Offsets follow one another without a gap, from the end of the log on.
 4. Epochs never fall.
 5. The row is no larger than any leader writes.
@@ -17,16 +17,16 @@ Whose log it is, the caller has checked: identity stands in the frame, not in a 
 Corrupt batches in the middle of a log, replaced by what another member has there.
 
 All that was acknowledged below the committed end is the same on every member, byte for byte. So a
-corrupt range has a place in its segment that its batches fill exactly, between the sound batch
-before it and the sound one behind it:
+corrupt range has a space in its segment that its batches fill exactly, between the intact batch
+before it and the intact one behind it:
 
-    | sound batch | corrupt: offsets 7 to 11 | sound batch |
+    | intact batch | corrupt: offsets 7 to 11 | intact batch |
                   ^ position                 ^ end_position
 
 What was fetched is written there, and synced, before a reader is given any of it. It may be the
 beginning of the range only; the rest stays corrupt. It is refused, and nothing is written, unless
 
-1. it keeps the rules of a leader's row (`copies.py`): sound batches without a gap, from the first
+1. it keeps the rules of a leader's row (`copies.py`): intact batches without a gap, from the first
    offset of the range on, behind the very batch that stands before it here;
 2. where it reaches the end of the range it has exactly the room's length, and no higher epoch than
    the batch behind; where it does not, it is shorter.
@@ -129,7 +129,7 @@ def _check_standing(where: str, header: BatchHeader, expected: int, epoch: int) 
 
 
 def _unsound(where: str, offset: int, fault: str) -> AppendRefused:
-    return AppendRefused(where, f"the batch for offset {offset} is not sound: {fault}")
+    return AppendRefused(where, f"the batch for offset {offset} is not intact: {fault}")
 
 
 class Hole(NamedTuple):
@@ -140,8 +140,8 @@ class Hole(NamedTuple):
     end_position: int
     from_offset: int
     to_offset: int
-    before: BatchName | None  # the sound batch before it; None at the beginning of the log
-    epoch_after: int | None  # of the sound batch behind it; None at the end of the segment
+    before: BatchName | None  # the intact batch before it; None at the beginning of the log
+    epoch_after: int | None  # of the intact batch behind it; None at the end of the segment
 
 
 def hole_at(

@@ -10,7 +10,7 @@ a node by itself. Of a partition that has other replicas one of those may have i
 
 The file `lost` of a partition: offsets that an operator has given up (`penstock log repair`).
 
-The bytes stay where they are, so no sound batch is touched. What the file changes is what is said
+The bytes stay where they are, so no intact batch is touched. What the file changes is what is said
 of them: readers step over these offsets without a warning, and a log whose end is among them goes
 on behind it, in a segment of its own.
 
@@ -90,7 +90,7 @@ class DamageList:
         return lost_until(self._lost, offset)
 
     def forget_from(self, offset: int) -> None:
-        """The log ends there: what is written behind it is sound."""
+        """The log ends there: what is written behind it is intact."""
         self._lost = [known for known in self._lost if known.from_offset < offset]
         self._ranges = [
             (start, min(end, offset), reason)
@@ -99,7 +99,7 @@ class DamageList:
         ]
 
     def forget(self, from_offset: int, to_offset: int) -> None:
-        """These offsets are sound again."""
+        """These offsets are intact again."""
         left: list[Damage] = []
         for start, end, reason in self._ranges:
             parts = ((start, min(end, from_offset)), (max(start, to_offset), end))

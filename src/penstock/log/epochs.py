@@ -3,11 +3,11 @@
 An epoch is the term of one leader; every batch carries that of the leader who made it.
 Epochs never fall along a log. So where each one begins follows from the headers alone, by
 bisection: first over the segments (the first batch of each), then over the entries of one sparse
-index, and only the stretch between two entries is walked. No second file could contradict the log.
+index, and only the range between two entries is walked. No second file could contradict the log.
 
 Replicas that compare their logs compare these tables, and then the last batch that both should
-have, by its crc. Where a corrupt batch hides a beginning, the first sound batch of the epoch counts
-as its beginning: the crc of a common batch decides, not the table.
+have, by its crc. Where a corrupt batch hides a beginning, the first intact batch of the epoch
+counts as its beginning: the crc of a common batch decides, not the table.
 """
 
 from typing import NamedTuple
@@ -81,7 +81,7 @@ class Epochs:
         self.newest = newest
 
     def look_again(self) -> None:
-        """A batch that was corrupt is sound again: it may begin an epoch."""
+        """A batch that was corrupt is intact again: it may begin an epoch."""
         self._starts = None
 
     def drop_below(self, start_offset: int) -> None:
@@ -142,7 +142,7 @@ class _Search:
             self._between(number, low)
             return
         middle = (low + high) // 2
-        batch = self._segments.sound_entry(number, middle)
+        batch = self._segments.intact_entry(number, middle)
         self._entries(number, low, middle, newest if batch is None else batch.header.leader_epoch)
         self._entries(number, middle, high, newest)
 
@@ -150,7 +150,7 @@ class _Search:
         """From one entry to the next."""
         segment = self._segments.use(number)
         index = self._segments.index_of(number)
-        batch = self._segments.sound_entry(number, entry)
+        batch = self._segments.intact_entry(number, entry)
         if batch is None:  # the index is wrong, or the batch is corrupt: read all there is
             self._segments.rebuild(number)
             self._walked = number

@@ -5,9 +5,9 @@ Pure functions over the tables of `docs/formats.md`. `fold` is what recovery bel
 - A file counts only when its first record is whole and says that it is a snapshot.
 - Records count in sequence. The first one that is short, damaged, out of sequence or of another
   generation ends the file. A file that does not end just there is called torn, and then nothing may
-  be appended to it, because sound records that lie behind the tear could join on again.
+  be appended to it, because intact records that lie behind the tear could join on again.
 - Each record says how many of its file's records were known to be on the disk when it was written.
-  A sound one that counts the record which ended the file shows that this one has rotted, and what
+  An intact one that counts the record which ended the file shows that this one is corrupt, and what
   those behind it say is lost. Without such a witness a power loss took it, as it may take any write
   that was not synced and leave later ones: that is ordinary.
 - An entry says what is now so, not what to do, except for `reset`, which forgets. So a cursor that
@@ -91,7 +91,7 @@ class Folded(NamedTuple):
     sequence: int  # of the next record
     end: int  # position of the next record
     torn: bool  # the file does not end cleanly at `end`
-    lost_records: int  # sound ones behind `end`, if the record there has rotted
+    lost_records: int  # intact ones behind `end`, if the record there is corrupt
     handed_end: int
     channels: dict[int, ChannelState]
     start_offset: int = 0  # all below it may be removed by every replica
@@ -302,7 +302,7 @@ def restamped(record: bytes, synced_records: int) -> bytes:
 
 
 def decode_record(data: bytes, position: int) -> JournalRecord | None:
-    """The sound record at `position`, or None."""
+    """The intact record at `position`, or None."""
     if len(data) - position < RECORD.size:
         return None
     magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
@@ -335,14 +335,14 @@ def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
 
 
 class Beyond(NamedTuple):
-    """A sound record that does not count."""
+    """An intact record that does not count."""
 
     position: int
     generation: int
     synced_records: int
 
 
-def sound_beyond(data: bytes, position: int) -> Iterator[Beyond]:
+def intact_beyond(data: bytes, position: int) -> Iterator[Beyond]:
     """Sound records at or behind `position`, wherever they begin."""
     while (position := data.find(MAGIC, position)) >= 0:
         found = decode_record(data, position)
@@ -353,14 +353,14 @@ def sound_beyond(data: bytes, position: int) -> Iterator[Beyond]:
         position += found.length
 
 
-def rotted_generation(data: bytes) -> int:
+def corrupt_generation(data: bytes) -> int:
     """Of the records that were lost so; 0 when none were. A file that is begun again over an older
-    one may keep a part of that, which then looks as if it had rotted: it is not missed, for the new
-    generation was begun when a later one was on the disk in another file."""
+    one may keep a part of that, which then looks as if it were corrupt: it is not missed, for the
+    new generation was begun when a later one was on the disk in another file."""
     folded = fold(data)
     if folded is not None:
         return folded.generation if folded.lost_records else 0
-    witnesses = (one.generation for one in sound_beyond(data, 0) if one.synced_records > 0)
+    witnesses = (one.generation for one in intact_beyond(data, 0) if one.synced_records > 0)
     return max(witnesses, default=0)
 
 
@@ -369,8 +369,8 @@ def _begins(record: JournalRecord) -> bool:
 
 
 def _lost(data: bytes, position: int, generation: int, sequence: int) -> int:
-    """How many records of the file stand behind the one with this sequence, if it has rotted."""
-    beyond = [one for one in sound_beyond(data, position) if one.generation == generation]
+    """How many records of the file stand behind the one with this sequence, if it is corrupt."""
+    beyond = [one for one in intact_beyond(data, position) if one.generation == generation]
     return len(beyond) if any(one.synced_records > sequence for one in beyond) else 0
 
 

@@ -62,7 +62,7 @@ class FollowedJournal:
     def append(self, data: bytes) -> None:
         """Write the record behind the last one. Raises OSError, and JournalRefused when it does not
         follow."""
-        record, at = self._sound(data)
+        record, at = self._intact(data)
         files = self.files
         if self.position == NOTHING or at != (files.generation, files.sequence):
             raise self._refused(f"record {_shown(at)} does not follow {_shown(self.position)}")
@@ -72,7 +72,7 @@ class FollowedJournal:
     def replace(self, data: bytes) -> None:
         """Begin another file with a snapshot, in the place of all that was said before. Raises
         OSError, and JournalRefused when it is none, or none of a newer generation."""
-        record, at = self._sound(data)
+        record, at = self._intact(data)
         newest = self.files.generation_max
         if not record.flags or record.sequence or at.generation <= newest:
             raise self._refused(
@@ -88,10 +88,10 @@ class FollowedJournal:
     def validate(self) -> None:
         self.files.validate()
 
-    def _sound(self, data: bytes) -> tuple[JournalRecord, Position]:
+    def _intact(self, data: bytes) -> tuple[JournalRecord, Position]:
         record = decode_record(data, 0)
         if record is None or record.length != len(data):
-            raise self._refused(f"{len(data)} bytes that are not one sound record")
+            raise self._refused(f"{len(data)} bytes that are not one intact record")
         return record, Position(record.generation, record.sequence)
 
     def _refused(self, fault: str) -> JournalRefused:

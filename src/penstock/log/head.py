@@ -1,7 +1,7 @@
 """The head of a segment: whose log it is part of (docs/formats.md).
 
 Offsets begin at 0 in every log, so a segment file that got into another topic's directory (a
-restore, a hand-made copy) holds sound batches with just the offsets that must come there. The head
+restore, a hand-made copy) holds intact batches with just the offsets that must come there. The head
 tells: it names topic, partition and the identity of the log. It is written with the first batch, in
 one write. A segment of an older version has none and begins with its first batch; nothing can be
 said of it.
@@ -59,13 +59,13 @@ def encode_head(head: LogHead) -> bytes:
 
 
 def decode_head(data: bytes) -> LogHead | None:
-    """None when it is not sound."""
+    """None when it is not intact."""
     if len(data) < HEAD_BYTES:
         return None
     fields = _LAYOUT.unpack_from(data)
     magic, crc, length, partition, base_offset, identity, topic, reserved = fields
-    sound = magic == MAGIC and crc == crc32c(data[_CRC_FROM:HEAD_BYTES]) and length == HEAD_BYTES
-    if not sound or any(reserved):
+    intact = magic == MAGIC and crc == crc32c(data[_CRC_FROM:HEAD_BYTES]) and length == HEAD_BYTES
+    if not intact or any(reserved):
         return None
     names = (identity.rstrip(b"\0"), topic.rstrip(b"\0"))
     try:

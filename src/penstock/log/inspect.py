@@ -313,7 +313,7 @@ def _queues_of(
 
 
 def _document(disk: Disk, directory: PartitionDirectory) -> dict[str, Any]:
-    """Empty when it is not there or not sound: `verify` names that file itself."""
+    """Empty when it is not there or not intact: `verify` names that file itself."""
     path = os.path.join(os.path.dirname(directory.path), TOPIC_FILE)
     if not disk.exists(path):
         return {}

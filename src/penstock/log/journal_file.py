@@ -18,7 +18,7 @@ followed it, and recovery takes the highest generation whose snapshot is whole:
   to it any more, and a new generation has to begin. What the lost record said is in its snapshot,
   because that tells the state, not the record.
 - Out of power while a file is begun again: of the old records some may outlive the new beginning. A
-  new generation is above every sound record that stands in any file, so that none of them can join
+  new generation is above every intact record that stands in any file, so that none of them can join
   on again.
 - A sync fails: what the file holds is unknown, and the system may not say so a second time. Same as
   above, and `_safe` stays where it is.
@@ -63,13 +63,13 @@ from penstock.log.fold import (
     Folded,
     Folding,
     Position,
+    corrupt_generation,
     epoch_of,
     fold_records,
     generation_of,
+    intact_beyond,
     named,
     number_of,
-    rotted_generation,
-    sound_beyond,
 )
 from penstock.log.sync import run_here
 
@@ -121,9 +121,9 @@ class JournalFiles:
         self._synced_end = 0
         self._names_synced = False  # files that are found may be new to the disk as well
         self._job: JournalSync | None = None
-        self._generation_seen = 0  # the highest of any sound record, whether or not it counts
+        self._generation_seen = 0  # the highest of any intact record, whether or not it counts
         self._corrupt_index: int | None = None
-        self.corrupt = ""  # what has rotted of the news, until its file is begun again
+        self.corrupt = ""  # what is corrupt of the news, until its file is begun again
         self.generation = 0  # 0: no file was ever begun
         self.sequence = 0  # of the next record
         self.end = 0
@@ -153,7 +153,7 @@ class JournalFiles:
         """Only what was newer than all that counts has lost any news."""
         self._generation_seen = max(file.generation_seen for file in files)
         for index, file in enumerate(files):
-            if file.rotted_generation >= max(self.generation, 1):
+            if file.corrupt_generation >= max(self.generation, 1):
                 self.corrupt = file.corrupt
                 self._corrupt_index = index
 
@@ -321,7 +321,7 @@ class JournalFiles:
 
 
 class _JournalFile:
-    """What one file says, and what it would say if nothing in it had rotted."""
+    """What one file says, and what it would say if nothing in it were corrupt."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         data = read_file(disk, path, disk.size(path)) if disk.exists(path) else b""
@@ -329,11 +329,11 @@ class _JournalFile:
         self.found = FoundJournal(*found) if found is not None else None
         self.generation = found[0].generation if found is not None else -1
         end = found[0].end if found is not None else 0
-        beyond = [found.generation for found in sound_beyond(data, end)]
+        beyond = [found.generation for found in intact_beyond(data, end)]
         self.generation_seen = max([self.generation, 0, *beyond])
-        self.rotted_generation = rotted_generation(data)
+        self.corrupt_generation = corrupt_generation(data)
         self.corrupt = (
-            f"{path}: the record at byte {end} is corrupt, and {len(beyond)} sound ones follow it: "
+            f"{path}: the record at byte {end} is corrupt, and {len(beyond)} intact ones follow: "
             "what they say of channels is lost, and messages that were finished come again"
         )
 
@@ -428,7 +428,7 @@ def _out_of_row(records: list[RecordSpan], record: RecordSpan) -> str:
 
 def _is_torn(data: bytes, position: int) -> bool:
     """Whether what stands at `position` is the beginning of a record whose append was cut short,
-    and not a whole one whose length has rotted."""
+    and not a whole one whose length is corrupt."""
     rest = data[position:]
     if not rest.startswith(MAGIC[: len(rest)]) or MAGIC in rest[1:]:
         return False

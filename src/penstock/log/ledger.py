@@ -1,4 +1,4 @@
-"""A node's ledger, open: what must be durable before a node does anything on its ground.
+"""A node's ledger, open: what must be durable before a node does anything on its basis.
 
 A change is seen at once and is safe when `synced_number` has reached the number that it got. All
 changes of a turn go out with one write and one sync; those that come while a sync is under way
@@ -19,15 +19,15 @@ without entries, which vouches for all before it. What recovery concludes:
 
 | found | concluded |
 |---|---|
-| all records are sound and in sequence | this is the ledger |
-| the last one is not sound, and none behind it counts it as synced | cut short: it is removed |
-| an unsound record that a later sound one counts as synced | lost |
-| the first record is unsound: it was there before the file had its name | lost |
+| all records are intact and in sequence | this is the ledger |
+| the last one is not intact, and none behind it counts it as synced | cut short: it is removed |
+| a corrupt record that a later intact one counts as synced | lost |
+| the first record is corrupt: it was there before the file had its name | lost |
 | records out of sequence | lost |
 | no file where there should be one | lost |
-| a sound record of an unknown kind, or another version | of a newer release: left alone |
+| an intact record of an unknown kind, or another version | of a newer release: left alone |
 
-That the very last synced record rotted cannot be told from a write that was cut short. The caller
+That the very last synced record corrupt cannot be told from a write that was cut short. The caller
 has other witnesses of its own age: the epochs in the node's logs, and what the coordinator keeps of
 its generation. A ledger that is older than one of them counts as lost, too.
 
@@ -349,7 +349,7 @@ class LedgerState:
 
 class LedgerRead(NamedTuple):
     state: LedgerState
-    end: int  # of the last sound record, in bytes
+    end: int  # of the last intact record, in bytes
     sequence: int  # of the next record
 
 
@@ -418,7 +418,7 @@ def read_ledger(data: bytes) -> LedgerRead:
     if data[:3] == FAMILY and data[:4] != MAGIC:
         raise Unknown(f"its version is {data[3:4]!r}, and {MAGIC[3:]!r} is the one known here")
     state, position, sequence = LedgerState(LedgerNode()), 0, -1
-    while (record := _sound(data, position)) is not None:
+    while (record := _intact(data, position)) is not None:
         if position == 0 and not record.flags & FLAG_SNAPSHOT:
             raise Corrupt("it does not begin with a snapshot")
         if position and record.sequence != sequence:
@@ -426,12 +426,12 @@ def read_ledger(data: bytes) -> LedgerRead:
         _apply(state, data, position, record)
         position, sequence = position + record.length, record.sequence + 1
     if position == 0:
-        raise Corrupt("its first record is not sound")
+        raise Corrupt("its first record is not intact")
     _look_for_witness(data, position)
     return LedgerRead(state, position, sequence)
 
 
-def _sound(data: bytes, position: int) -> _Record | None:
+def _intact(data: bytes, position: int) -> _Record | None:
     if len(data) - position < RECORD.size:
         return None
     magic, crc, length, *rest = RECORD.unpack_from(data, position)
@@ -443,12 +443,12 @@ def _sound(data: bytes, position: int) -> _Record | None:
 
 
 def _look_for_witness(data: bytes, end: int) -> None:
-    """Does a sound record behind `end` say that what should stand there was synced?"""
+    """Does an intact record behind `end` say that what should stand there was synced?"""
     position = end
     while (position := data.find(MAGIC, position + 1)) >= 0:
-        record = _sound(data, position) if position % ALIGNMENT_BYTES == 0 else None
+        record = _intact(data, position) if position % ALIGNMENT_BYTES == 0 else None
         if record is not None and record.synced_bytes > end:
-            raise Corrupt(f"the record at {end} was synced, and is not sound")
+            raise Corrupt(f"the record at {end} was synced, and is not intact")
 
 
 def _apply(state: LedgerState, data: bytes, position: int, record: _Record) -> None:

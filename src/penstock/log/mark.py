@@ -6,7 +6,7 @@ stop. It is a lower bound, so it needs no sync of its own while the log runs: wh
 outlives a power loss told the truth when it was written.
 
 Two copies, at 0 and at 4096, are written in turn, so that a torn write leaves the other. The file
-says "clean" only when both copies are sound, equal, and say so: a clean stop writes both.
+says "clean" only when both copies are intact, equal, and say so: a clean stop writes both.
 """
 
 import struct
@@ -45,23 +45,23 @@ def encode(mark: Mark) -> bytes:
 
 
 def decode(data: bytes) -> Mark | None:
-    """The mark in one copy's bytes, None when they are not sound."""
+    """The mark in one copy's bytes, None when they are not intact."""
     if len(data) < COPY_BYTES:
         return None
     magic, crc, synced_end, written_end, last_id, clean, *reserved = _LAYOUT.unpack_from(data)
-    sound = magic == MAGIC and crc == crc32c(data[_CRC_FROM:COPY_BYTES])
-    if not sound or clean > 1 or any(reserved):
+    intact = magic == MAGIC and crc == crc32c(data[_CRC_FROM:COPY_BYTES])
+    if not intact or clean > 1 or any(reserved):
         return None
     return Mark(synced_end, written_end, last_id, bool(clean))
 
 
 def decode_file(data: bytes) -> MarkState:
     copies = [decode(data[at : at + COPY_BYTES]) for at in COPY_POSITIONS]
-    sound = [copy for copy in copies if copy is not None]
-    if not sound:
+    intact = [copy for copy in copies if copy is not None]
+    if not intact:
         return MarkState(None, 0)
-    newest = max(sound, key=lambda mark: (mark.synced_end, mark.written_end, mark.last_id))
-    clean = len(sound) == 2 and sound[0] == sound[1] and newest.clean
+    newest = max(intact, key=lambda mark: (mark.synced_end, mark.written_end, mark.last_id))
+    clean = len(intact) == 2 and intact[0] == intact[1] and newest.clean
     return MarkState(newest._replace(clean=clean), 1 - copies.index(newest))
 
 

@@ -35,7 +35,7 @@ class Opened:
     """A log as it stands after recovery."""
 
     segments: Segments
-    prepared: int  # the active file's size: the ground that writing starts on
+    prepared: int  # the active file's size: the space that writing starts in
     written_end: int
     synced_end: int
     agreed_end: int  # the highest synced end that any header tells of
@@ -83,7 +83,7 @@ class Opening:
         if decision.end_missing and not decision.end_corrupt:
             self._begin_behind(decision.end_offset)
         decision = self._judge_foreign(decision, lost)
-        self._place_tails(first, decision)
+        self._locate_tails(first, decision)
         cut = self._cut(decision) if not decision.end_corrupt else None
         # A log whose end is corrupt is left as it is; the newest segment's name tells how far it
         # once went.
@@ -188,7 +188,7 @@ class Opening:
             index = self._index(segment)
             blocks = segment.blocks()
             positions = [*index.positions[-1:], segment.start]
-            batches = [blocks.sound(position) for position in positions]
+            batches = [blocks.intact(position) for position in positions]
             self._bytes_read += blocks.bytes_read
             # An old batch of a recycled file stands for an older log: its word is no higher.
             notes = [batch.header.synced_end for batch in batches if batch is not None]
@@ -224,7 +224,7 @@ class Opening:
         number = index.at_offset(offset)
         if number >= 0:
             entry = index.entry(number)
-            batch = segment.blocks().sound(entry.position)
+            batch = segment.blocks().intact(entry.position)
             if batch is not None and batch.header.base_offset == entry.offset:
                 index.cut(number + 1)
                 return entry.position, entry.offset
@@ -276,7 +276,7 @@ class Opening:
         hole = Hole(last.base_offset, end)
         return decision._replace(end_offset=end, holes=(*holes, hole), end_corrupt=True)
 
-    def _place_tails(self, first: int, decision: Decision) -> None:
+    def _locate_tails(self, first: int, decision: Decision) -> None:
         """Where the data of each segment that was walked ends, and the log's last batch. A sealed
         one that is corrupt at its end keeps all its bytes in reach."""
         last_runs = {run.segment: run for run in decision.kept}
@@ -347,13 +347,13 @@ class Opening:
             offset=decision.end_offset,
             bytes_cut=bytes_cut + trimmed,
             reason=(
-                "sound batches behind an unfinished one" if messages else "an unfinished write"
+                "intact batches behind an unfinished one" if messages else "an unfinished write"
             ),
             unfinished=bool(messages or removed_segments or begun),
         )
 
     def _batch_begins(self, segment: Segment, offset: int) -> bool:
-        """Does the header of the log's next batch stand behind its data, sound or not?"""
+        """Does the header of the log's next batch stand behind its data, intact or not?"""
         blocks = Blocks(segment.file, segment.file.size())
         position = segment.data_bytes or segment.start
         found, _ = blocks.check(position)

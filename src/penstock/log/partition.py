@@ -5,7 +5,7 @@ is safe after the next sync; the log keeps both ends, and whoever acknowledges l
 that the topic's durability asks for.
 
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
-`LogDamaged`: the end of the log is corrupt, it only serves what is sound.
+`LogDamaged`: the end of the log is corrupt, it only serves what is intact.
 `PartitionStopped`: a sync failed, after which nobody knows what the disk holds; it is final.
 
 The directory of a new log: a mark that says it is empty, and a first segment without a byte.
@@ -13,7 +13,7 @@ The directory of a new log: a mark that says it is empty, and a first segment wi
 Which old segments may go: the rules, oldest first and whole segments only.
 
 A segment may go when nobody needs any of it and all of it is synced. It goes when it is old enough,
-or when more such data is kept than wanted. Corrupt batches keep it no longer than sound ones: it
+or when more such data is kept than wanted. Corrupt batches keep it no longer than intact ones: it
 would keep all that is newer, until the disk is full.
 """
 
@@ -209,7 +209,7 @@ class PartitionLog(WrittenLog):
         return Removed(offset, to_offset, removed, tuple(aside.kept))
 
     def restore(self, offset: int, batches: bytes, previous: BatchName, committed_end: int) -> int:
-        """Put sound batches in the place of corrupt ones, from where a corrupt range begins;
+        """Put intact batches in the place of corrupt ones, from where a corrupt range begins;
         `copies.py` has the rules. Durable on return. Returns the offset behind them. Raises
         StorageError: then the range is as corrupt as before, unless a sync failed, which stops the
         partition."""

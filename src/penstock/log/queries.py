@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel.layout import HEADER_BYTES
 from penstock.log.epochs import BatchExtent, BatchName, Epochs, EpochStart
-from penstock.log.reader import LogReader, Message, MessageReader, Stretch
+from penstock.log.reader import FileRange, LogReader, Message, MessageReader
 from penstock.log.segment import SegmentInfo
 from penstock.log.trailers import Trailers
 
@@ -44,7 +44,7 @@ class ReadableLog:
         with self._reading():
             yield from self._reader.batches(offset)
 
-    def sound_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    def intact_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The same; what is corrupt is stepped over."""
         while offset < self.written_end:
             try:
@@ -60,18 +60,18 @@ class ReadableLog:
         with self._reading():
             return self._reader.trailers(offset, end_offset)
 
-    def stretch(self, offset: int) -> Stretch | None:
+    def file_range(self, offset: int) -> FileRange | None:
         """For a thread that reads the segment beside the log; None where it can't. `release` it."""
         self._check_offset(offset)
         with self._reading():
-            return self._reader.stretch(offset)
+            return self._reader.file_range(offset)
 
-    def release(self, stretch: Stretch) -> None:
-        self._reader.release(stretch)
+    def release(self, file_range: FileRange) -> None:
+        self._reader.release(file_range)
 
-    def remember(self, stretch: Stretch, offset: int, position: int) -> None:
-        """What was found out by reading a stretch: where the next reading may begin."""
-        self._reader.remember(stretch, offset, position)
+    def remember(self, file_range: FileRange, offset: int, position: int) -> None:
+        """What was found out by reading a file_range: where the next reading may begin."""
+        self._reader.remember(file_range, offset, position)
 
     def message(self, offset: int) -> Message:
         return MessageReader(self, HEADER_BYTES).read(offset)

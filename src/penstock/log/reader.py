@@ -51,7 +51,7 @@ class Message(NamedTuple):
         return found if isinstance(found, bytes) else b""
 
 
-class Stretch(NamedTuple):
+class FileRange(NamedTuple):
     """A segment file for someone who reads it beside the log. Retention may remove the file
     meanwhile; it is never overwritten, not even after `release`: `sendfile` is done when a socket
     holds the file's own pages, and nobody tells when the client has taken them."""
@@ -83,9 +83,9 @@ class LogReader:
         """After segments were removed."""
         self._positions.clear()
 
-    # --- stretches ---
+    # --- file ranges ---
 
-    def stretch(self, offset: int) -> Stretch | None:
+    def file_range(self, offset: int) -> FileRange | None:
         """Where someone else finds the batch that holds `offset`. Nothing is read here, so nothing
         is checked."""
         number = self._segments.holding(offset)
@@ -107,21 +107,21 @@ class LogReader:
         segment.readers += 1
         segment.was_lent = True
         limit = self._segments.limit(number)
-        return Stretch(segment, descriptor, position, expected, segment.data_bytes, limit)
+        return FileRange(segment, descriptor, position, expected, segment.data_bytes, limit)
 
-    def release(self, stretch: Stretch) -> None:
-        os.close(stretch.descriptor)
-        stretch.segment.readers -= 1
+    def release(self, file_range: FileRange) -> None:
+        os.close(file_range.descriptor)
+        file_range.segment.readers -= 1
 
-    def remember(self, stretch: Stretch, offset: int, position: int) -> None:
-        """The sound batch with this offset follows at this position."""
-        if stretch.segment in self._segments:
-            self._remember(offset, stretch.segment, position)
+    def remember(self, file_range: FileRange, offset: int, position: int) -> None:
+        """The intact batch with this offset follows at this position."""
+        if file_range.segment in self._segments:
+            self._remember(offset, file_range.segment, position)
 
     # --- blocks ---
 
     def read(self, offset: int, bytes_max: int) -> memoryview:
-        """Whole sound batches from the one that holds `offset`: at least one, and no more than
+        """Whole intact batches from the one that holds `offset`: at least one, and no more than
         `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
         (segment, position, claimed), base = self._position_of(offset)
         room = segment.data_bytes - position
@@ -165,7 +165,7 @@ class LogReader:
             if head is None or head.base_offset != at:
                 break
             if head.has_trailer:
-                block = heads.sound(position, head.length)
+                block = heads.intact(position, head.length)
                 if block is None:
                     break
                 blocks.append(block)
@@ -233,15 +233,15 @@ class LogReader:
         )
 
     def name_at(self, segment: Segment, position: int) -> BatchName:
-        """The caller knows that a sound batch stands there."""
+        """The caller knows that an intact batch stands there."""
         return BatchName._make(name_at(self._load(segment, position, HEADER_BYTES), 0))
 
     def _start(self, number: int, offset: int) -> tuple[int, int]:
-        """A sound position at or before `offset` in its segment: position and offset."""
+        """An intact position at or before `offset` in its segment: position and offset."""
         entry_number = self._segments.index_of(number).at_offset(offset)
         if entry_number < 0:
             return self._segments[number].start, self._segments[number].base_offset
-        batch = self._segments.sound_entry(number, entry_number)
+        batch = self._segments.intact_entry(number, entry_number)
         if batch is not None:
             return batch.position, batch.header.base_offset
         index = self._segments.rebuild(number)  # the index or the segment is wrong: this tells
@@ -342,7 +342,7 @@ class LogReader:
         return range(first, low)
 
     def _known_at(self, number: int, lowest: int) -> tuple[int, BatchHeader | None]:
-        """The nearest segment at or below `number` whose first batch is sound, and its header;
+        """The nearest segment at or below `number` whose first batch is intact, and its header;
         `lowest` and None where there is none."""
         for at in range(number, lowest - 1, -1):
             header = self._segments.use(at).first_header()
@@ -356,7 +356,7 @@ class LogReader:
         segment = self._segments.use(number)
         position, expected = segment.start, segment.base_offset
         if entry_number >= 0:
-            batch = self._segments.sound_entry(number, entry_number)
+            batch = self._segments.intact_entry(number, entry_number)
             if batch is not None:
                 position, expected = batch.position, batch.header.base_offset
             else:
@@ -390,7 +390,7 @@ class LogReader:
 
 
 def _reason(segment: Segment) -> str:
-    return segment.foreign or "a batch is not sound"
+    return segment.foreign or "a batch is not intact"
 
 
 class _Readable(Protocol):

@@ -5,11 +5,11 @@ torn, some missing, and writes that were never synced may have reached the disk 
 of the bytes are the log?
 
 What is known for certain
-1. What was synced is there, unless the disk broke its word or bits rotted. How far that reaches
+1. What was synced is there, unless the disk broke its word or bits corrupt. How far that reaches
    was written down many times: every batch header repeats the log's synced end at the time it was
    written, and so does the mark every few seconds. Each such note is a lower bound of the truth,
-   so the highest note seen anywhere (a sound batch's header, the mark) is one too: call it S. It
-   is right to believe a sound batch that stands *beyond* a hole here: its header was computed
+   so the highest note seen anywhere (an intact batch's header, the mark) is one too: call it S. It
+   is right to believe an intact batch that stands *beyond* a hole here: its header was computed
    before it was written, so what it says was synced had been synced.
    With several replicas a header says what *every member in force* has synced, and those that are
    being taken in as well: so it is true of each member's disk, and of no other. A replica believes
@@ -17,21 +17,21 @@ What is known for certain
    Otherwise (it is being copied, or was given up) its own mark alone counts, which each replica
    writes for itself, and S is what that says.
 2. Offsets are dense, ids and epochs do not fall and batches stand end to end, so the batch that
-   must come next is known. A sound batch with a lower offset is old content of a recycled file. One
-   with the right offset and a lower epoch than the batch before it was left by a write that was
+   must come next is known. An intact batch with a lower offset is old content of a recycled file.
+   One with the right offset and a lower epoch than the batch before it was left by a write that was
    never finished, and which another leader's has replaced. Neither is part of the log.
 3. Nothing was acknowledged (durability `disk`) beyond the true synced end, and that is at or above
    S.
 
-The decision. Walk from a place known to be below S to the end, and let E be the offset of the
+The decision. Walk from a position known to be below S to the end, and let E be the offset of the
 first batch that should be there and is not.
 - E at or above S: nobody was promised anything from E on. An unfinished write is cut away, and
-  with it all that stands behind it: sound batches there were never acknowledged, and a log has no
+  with it all that stands behind it: intact batches there were never acknowledged, and a log has no
   holes. The cut is reported. The bytes are really removed (truncated and synced), for else a later
   write of the same length would join the old batches to the log again.
-- E below S: acknowledged data is corrupt. The hole is named, and what is sound on both sides stays
-  readable. If sound batches behind the hole reach S or beyond, the end of the log is known: the
-  hole concerns readers, and writing goes on behind the last sound batch as if there was none. If
+- E below S: acknowledged data is corrupt. The hole is named, and what is intact on both sides stays
+  readable. If intact batches behind the hole reach S or beyond, the end of the log is known: the
+  hole concerns readers, and writing goes on behind the last intact batch as if there was none. If
   they do not, the end of the log itself is corrupt. Cutting would turn a report into a silent loss,
   so nothing is cut or written at all, and the partition refuses writes until it was repaired.
 
@@ -40,14 +40,14 @@ can be above S only by the batches that were synced last, with no header and no 
 Were such a batch unreadable, the disk broke its word about a sync; no rule over the disk's content
 can see that. A clean stop closes even this gap, for it writes the mark after the last sync.
 
-Why nothing is invented: only sound batches (crc over everything) with exactly the offset that must
+Why nothing is invented: only intact batches (crc over everything) with exactly the offset that must
 come next are taken, what was cut is removed, and a recycled file is only ever one whose offsets
 were all lower. A cut (`truncation.py`) is on the disk before it returns, and what it removed is
 never recycled. Recycled files found at a start are dropped: a power loss may have undone the
 renaming of one that was already in use.
 
 Durability `os` acknowledges before the sync. After a kill the kernel still holds every write, so
-all batches are found sound and are taken, above S too; then the tail is synced at once, and the
+all batches are found intact and are taken, above S too; then the tail is synced at once, and the
 ends meet.
 
 A write that was refused (disk full, I/O error) is truncated away, but not synced: after a power
@@ -57,7 +57,7 @@ anything else is written in its place the removal is synced. Else a refused batc
 a power loss, where a later one of the same length was lost, with what came behind that still there:
 epochs do not tell such a log from that of the other replicas.
 
-A forged batch inside a message body can only matter when the place of the batch around it is
+A forged batch inside a message body can only matter when the position of the batch around it is
 already unreadable, must carry the right offsets to the letter, and can then make a cut look like
 damage or fill a hole: it can't remove anything.
 """
@@ -87,9 +87,9 @@ class Decision(NamedTuple):
     synced_seen: int  # S
     holes: tuple[Hole, ...]  # acknowledged data that is corrupt
     kept: tuple[BatchRun, ...]
-    dropped: tuple[BatchRun, ...]  # sound, but beyond an unfinished write
+    dropped: tuple[BatchRun, ...]  # intact, but beyond an unfinished write
     end_corrupt: bool = False  # the last hole reaches the end: the log must not be written to
-    end_missing: bool = False  # no sound batch reaches the end: it is corrupt, or was given up
+    end_missing: bool = False  # no intact batch reaches the end: it is corrupt, or was given up
 
 
 def decide(
@@ -98,7 +98,7 @@ def decide(
     synced_known: int,
     is_lost: Callable[[int, int], bool] = lambda start, end: False,
 ) -> Decision:
-    """Judge what a walk found. All below `from_offset` is taken as sound, `synced_known` is the
+    """Judge what a walk found. All below `from_offset` is taken as intact, `synced_known` is the
     highest synced end known from elsewhere (the mark, and headers met while looking for the
     tail). What was given up (`is_lost`) is no hole."""
     synced_seen = max([synced_known, *(run.synced_end for run in runs)])

@@ -46,7 +46,7 @@ def find_losses(disk: Disk, directory: PartitionDirectory) -> list[Loss]:
     """Every corrupt range of a partition that was not given up before. Raises StorageError."""
     log = PartitionLog.open(disk, directory.path, owner=read_owner(disk, directory))
     try:
-        deque(log.sound_batches(log.start_offset), maxlen=0)  # what is corrupt is noted
+        deque(log.intact_batches(log.start_offset), maxlen=0)  # what is corrupt is noted
         queues = read_queues(disk, directory)
         return [
             Loss(

@@ -1,16 +1,16 @@
-"""Reading batches out of a segment file: in windows, checked, and past what is hurt.
+"""Reading batches out of a segment file: in windows, checked, and past what is corrupt.
 
 A walk goes from batch to batch by their lengths. Where it meets something else than the batch that
-must come next, it looks for the next sound one further on: first where the hurt batch says that it
-ends (a flipped bit in a body leaves the header true), then at every multiple of 8 that holds the
-magic. A candidate must be plausible: it is sound, its offset is above the one that is missing, and
+must come next, it looks for the next intact one further on: first where the corrupt batch says that
+it ends (a flipped bit in a body leaves the header true), then at every multiple of 8 that holds the
+magic. A candidate must be plausible: it is intact, its offset is above the one that is missing, and
 the bytes stepped over are enough for the messages stepped over. That tells apart the old batches
 of a recycled file, whose offsets are lower than any that can come here, and what an unfinished
 write of an earlier leader has left behind the tail: its offset may be right, its epoch is lower.
 
 `end_of_range` is for everyone who reads a log over the network. An answer to `/log/fetch` has whole
 raw batches. Each is checked by its crc; the first holds the offset that was asked for, and each
-other one follows the one before it. So bytes of another place of the log, of another log, or
+other one follows the one before it. So bytes of another position of the log, of another log, or
 changed on the way, are an error, and never rows that are too many or missing.
 """
 
@@ -31,7 +31,7 @@ from penstock.kernel.layout import (
     SHORT_HEADER_BYTES,
     SHORT_MAGIC,
     base_offset_at,
-    place_at,
+    head_at,
 )
 from penstock.log.disk import File
 
@@ -44,7 +44,7 @@ WINDOW_BYTES = limits.READ_BLOCK_BYTES
 
 
 class Batch(NamedTuple):
-    """A sound batch and where it stands."""
+    """An intact batch and where it stands."""
 
     position: int
     length: int
@@ -95,8 +95,8 @@ class Blocks:
         """After `check` said that there is one."""
         return decode_header(self._view, position - self._start)
 
-    def sound(self, position: int) -> Batch | None:
-        """The sound batch at `position`, if there is one."""
+    def intact(self, position: int) -> Batch | None:
+        """The intact batch at `position`, if there is one."""
         if position >= self.end:
             return None
         status, length = self.check(position)
@@ -173,11 +173,11 @@ def walk(
     blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
 ) -> Iterator[Batch]:
     """Sound batches from `position` on, the first with offset `expected`, stepping over what is
-    hurt: a caller sees that by a base offset above the end of the batch before. It ends at `limit`,
-    the offset of the next segment, or where nothing more is found. The batch before has epoch
-    `epoch`; one of a lower epoch is old content, whatever its offset."""
+    corrupt: a caller sees that by a base offset above the end of the batch before. It ends at
+    `limit`, the offset of the next segment, or where nothing more is found. The batch before has
+    epoch `epoch`; one of a lower epoch is old content, whatever its offset."""
     while limit is None or expected < limit:
-        batch = blocks.sound(position)
+        batch = blocks.intact(position)
         if (
             batch is None
             or batch.header.base_offset != expected
@@ -194,7 +194,7 @@ def walk(
 def find_beyond(
     blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
 ) -> Batch | None:
-    """The first sound batch beyond `position`, where the one with offset `expected` should
+    """The first intact batch beyond `position`, where the one with offset `expected` should
     stand."""
 
     def plausible(batch: Batch) -> bool:
@@ -210,12 +210,12 @@ def find_beyond(
         return None
     _, claimed = blocks.check(position)
     if claimed >= SHORT_HEADER_BYTES and claimed % ALIGNMENT_BYTES == 0:
-        batch = blocks.sound(position + claimed)
+        batch = blocks.intact(position + claimed)
         if batch is not None and plausible(batch):
             return batch
     at = position
     while (at := blocks.find_magic(_align(at) + ALIGNMENT_BYTES, position, expected)) >= 0:
-        batch = blocks.sound(at)
+        batch = blocks.intact(at)
         if batch is not None and plausible(batch):
             return batch
     return None
@@ -234,7 +234,7 @@ def end_of_range(data: Buffer, position: int, following: str | None = None) -> i
         status, length = check_batch(view, at)
         if status != BatchCheck.SOUND:
             raise RangeCorrupt(f"the batch at byte {at} is corrupt ({BatchCheck(status).name})")
-        _, _, base_offset, count = place_at(view, at)
+        _, _, base_offset, count = head_at(view, at)
         is_next = base_offset == end_offset if at else base_offset <= position < base_offset + count
         if not is_next:
             held = f"holds offsets {base_offset} to {base_offset + count - 1}"

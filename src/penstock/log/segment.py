@@ -1,4 +1,4 @@
-"""One segment file: where it is, how far it is filled, and the ground prepared ahead of writing.
+"""One segment file: where it is, how far it is filled, and the space prepared ahead of writing.
 
 Writing into pages that the file never had costs five times what overwriting costs, and a sync
 after the file grew must write the file system's journal too. So zeros go out ahead of the data, in
@@ -54,7 +54,7 @@ class Segment:
     path: str = field(init=False)
     index_path: str = field(init=False)
     data_bytes: int = 0  # the end of the last batch
-    readers: int = 0  # stretches of it that are being read beside the log
+    readers: int = 0  # ranges of it that are being read beside the log
     was_lent: bool = False  # one was: its pages may wait in sockets, so nothing overwrites them
     unsynced: bool = False  # sealed, but not all of it is known to be on disk
     _start: int = -1  # not looked at
@@ -135,7 +135,7 @@ class Segment:
     def first_header(self) -> BatchHeader | None:
         """The header of its first batch: where its times and ids begin. None when there is none."""
         if self._first is None and self.data_bytes >= SHORT_HEADER_BYTES:
-            batch = self.blocks().sound(self.start)
+            batch = self.blocks().intact(self.start)
             self._first = batch.header if batch is not None else None
         return self._first
 

@@ -137,10 +137,10 @@ class Segments:
         self._keep_index(segment.base_offset, index)
         return index
 
-    def sound_entry(self, number: int, entry_number: int) -> Batch | None:
+    def intact_entry(self, number: int, entry_number: int) -> Batch | None:
         """The batch of an index entry if the segment agrees with every word of it."""
         entry = self.index_of(number).entry(entry_number)
-        batch = self.use(number).blocks().sound(entry.position)
+        batch = self.use(number).blocks().intact(entry.position)
         if batch is None or _entry_of(batch) != entry:
             return None
         return batch
@@ -168,7 +168,7 @@ class Segments:
         position, expected = segment.start, segment.base_offset
         if len(index):
             last = index.entry(len(index) - 1)
-            batch = blocks.sound(last.position)
+            batch = blocks.intact(last.position)
             if batch is None or _entry_of(batch) != last:
                 index.cut(0)
             else:

@@ -18,7 +18,7 @@ from penstock.kernel.layout import (
     HEADER_BYTES,
     SHORT_HEADER_BYTES,
     SHORT_MAGIC,
-    place_at,
+    head_at,
 )
 from penstock.log.disk import File
 from penstock.log.scan import Blocks
@@ -56,12 +56,12 @@ class Heads:
         header_bytes = SHORT_HEADER_BYTES if view[:4] == SHORT_MAGIC else HEADER_BYTES
         if len(view) < header_bytes or view[:4] not in (BATCH_MAGIC, SHORT_MAGIC):
             return None
-        head = BatchHead(*place_at(view, 0))
+        head = BatchHead(*head_at(view, 0))
         if head.length < header_bytes or head.length % ALIGNMENT_BYTES or head.count < 1:
             return None
         return head if head.length <= self.blocks.end - position else None
 
-    def sound(self, position: int, length: int) -> memoryview | None:
+    def intact(self, position: int, length: int) -> memoryview | None:
         """The batch of a header that was just seen; None when it is corrupt."""
         view = self.blocks.view(position, length)
         return view[:length] if check_batch(view, 0)[0] == BatchCheck.SOUND else None

@@ -19,7 +19,7 @@ from penstock.log import names
 from penstock.log.damage import LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.errors import ReplicaUnreadable
-from penstock.log.fold import rotted_generation
+from penstock.log.fold import corrupt_generation
 from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import FoundFiles, PartitionDirectory, read_owner, read_queues
@@ -117,7 +117,7 @@ def _verify_stage(disk: Disk, path: str, report: VerifyReport) -> None:
         result, length = check_batch(body, position)
         if result != BatchCheck.SOUND:
             at = len(line) + 1 + position
-            report.find(path, at, "no sound batch where one must be")
+            report.find(path, at, "no intact batch where one must be")
             return
         position += length
     if position != head.get("bytes"):
@@ -263,14 +263,15 @@ class PartitionCheck:
         if state.mark is not None:
             self._mark = state.mark
             self._synced_seen = state.mark.synced_end
-            # "Clean" is written to both copies, so a clean one beside a hurt one says so as well.
+            # "Clean" is written to both copies, so a clean one beside a corrupt one says so as
+            # well.
             self._clean = any(copy == self._mark._replace(clean=True) for copy in copies)
             if None not in copies and copies[0] != copies[1]:
                 self._clean = False
         for number, copy in enumerate(copies):
             if copy is None:
                 unfinished = not self._clean and state.mark is not None
-                reason = f"copy {number} of the mark is not sound"
+                reason = f"copy {number} of the mark is not intact"
                 self._report.find(path, COPY_POSITIONS[number], reason, is_note=unfinished)
         if any(data[COPY_BYTES : COPY_POSITIONS[1]]):
             self._report.find(path, COPY_BYTES, "bytes between the copies are not zero")
@@ -292,9 +293,9 @@ class PartitionCheck:
             position = self._check_batches(path, blocks, start, base, limit, index)
             self._check_rest(path, blocks, position, limit)
         index_path = self._path(names.index_name(base))
-        hurt = {at for hole_path, at, _, _ in self._holes if hole_path == path}
+        corrupt = {at for hole_path, at, _, _ in self._holes if hole_path == path}
         for entry in index.values():
-            if entry.position in hurt:
+            if entry.position in corrupt:
                 continue  # that no batch stands there is said already
             beyond = limit is None and not self._clean and entry.position >= position
             self._report.find(
@@ -310,7 +311,7 @@ class PartitionCheck:
         beginning = read_beginning(file, base)
         if beginning.corrupt:
             is_note = limit is None and not self._clean
-            self._report.find(path, 0, "the head of the segment is not sound", is_note=is_note)
+            self._report.find(path, 0, "the head of the segment is not intact", is_note=is_note)
         if self._owner is None or beginning.owner in (None, self._owner):
             return beginning.start
         offsets = (base, base + 1 if limit is None else limit)
@@ -370,10 +371,10 @@ class PartitionCheck:
         tail; and the log must reach as far as it was synced."""
         end = self._expected or 0
         for path, position, from_offset, to_offset in self._holes:
-            if not self._clean and self._is_sound_now(path, position, from_offset):
+            if not self._clean and self._is_intact_now(path, position, from_offset):
                 continue
             is_note = from_offset >= self._synced_seen and not self._clean
-            reason = "an unfinished write" if is_note else "no sound batch where one must be"
+            reason = "an unfinished write" if is_note else "no intact batch where one must be"
             offsets = (from_offset, from_offset + 1 if to_offset is None else to_offset)
             is_note = is_note or is_lost(self._lost, *offsets)
             self._report.find(path, position, reason, offsets, is_note=is_note)
@@ -387,14 +388,14 @@ class PartitionCheck:
                 is_note=end < known and is_lost(self._lost, end, known),
             )
 
-    def _is_sound_now(self, path: str, position: int, offset: int) -> bool:
-        """A running daemon may have written the batch after its place was looked at."""
+    def _is_intact_now(self, path: str, position: int, offset: int) -> bool:
+        """A running daemon may have written the batch after its position was looked at."""
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
             return True
         with closing(file):
-            batch = Blocks(file, file.size()).sound(position)
+            batch = Blocks(file, file.size()).intact(position)
             return batch is not None and batch.header.base_offset == offset
 
     # --- indexes ---
@@ -430,20 +431,20 @@ class PartitionCheck:
 
     def check_journals(self, inside: list[str]) -> None:
         journals: dict[str, JournalFile] = {}
-        rotted: dict[str, int] = {}  # generations of which something is missing, by file
+        corrupt: dict[str, int] = {}  # generations of which something is missing, by file
         for name in inside:
             if names.is_journal(name):
                 data = read_file(self._disk, self._path(name), JOURNAL_BYTES_READ_MAX)
                 self._bytes += len(data)
                 journals[name] = journal = read_journal(data)
-                rotted[name] = rotted_generation(data)
+                corrupt[name] = corrupt_generation(data)
         newest = max((journal.generation for journal in journals.values()), default=0)
         for name, journal in journals.items():
             if journal.problem:
                 # An append may have been cut short: now, or before the newer generation began.
                 is_current = journal.generation == newest
                 is_note = (journal.is_torn and newest > 0) if not is_current else not self._clean
-                is_note = is_note and rotted[name] < max(newest, 1)
+                is_note = is_note and corrupt[name] < max(newest, 1)
                 self._report.find(
                     self._path(name), journal.end_position, journal.problem, is_note=is_note
                 )

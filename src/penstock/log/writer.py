@@ -332,7 +332,7 @@ class WrittenLog(ReadableLog):
 
     def would_take(self, length: int) -> bool:
         """After a write that was refused: would one of `length` bytes be done now? What it leaves
-        is prepared ground."""
+        is prepared space."""
         active = self._active
         try:
             self._before_write(self.written_end)

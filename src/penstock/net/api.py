@@ -79,8 +79,8 @@ def text_response(text: str) -> Response:
 
 
 def error_response(error: HttpError) -> Response:
-    said = {"message": error.code, **error.details}
-    body = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    fields = {"message": error.code, **error.details}
+    body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
     return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
 
 

@@ -9,7 +9,7 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 | node down       | a node does not answer; warn: none knows it, and it held no message | bad   |
 | not listed      | a node answers that no nsqlookupd knows                             | warn  |
 | unhealthy       | a node says so itself                                               | bad   |
-| warns           | a node serves all that is sound, and something stored is not        | warn  |
+| warns           | a node serves all that is intact, and something stored is not        | warn  |
 | refusing        | a topic refuses publishes                                           | bad   |
 | damaged         | part of a topic's log can't be read                                 | bad   |
 | stuck           | a channel holds messages, has consumers, and finishes none          | bad   |
@@ -162,7 +162,7 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         step = "Its log says more; a full or failing disk is the usual cause."
         yield it.bad("is not healthy", node.health, step)
     elif node.warning:
-        step = "Run penstock log verify on the node; it serves all that is sound."
+        step = "Run penstock log verify on the node; it serves all that is intact."
         yield it.warn("warns", node.warning, step)
     disk = node.document.get("disk") or {}
     slow_s = disk.get("sync_slowest_seconds") or 0.0

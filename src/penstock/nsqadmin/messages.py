@@ -183,7 +183,7 @@ class Log:
 
 
 def decoded(data: bytes) -> Iterable[Message]:
-    """The messages of whole raw batches. ValueError when they are not sound."""
+    """The messages of whole raw batches. ValueError when they are not intact."""
     columns = decode_columns(data)
     offsets, timestamps = array.array("q", columns.offsets), array.array("q", columns.timestamps)
     ids, attempts = array.array("Q", columns.ids), array.array("H", columns.attempts)

@@ -4,7 +4,7 @@
 however often each, the same run is the result:
 
 - Its state is the message with the highest number.
-- Its chart keeps, of each stretch of time, the message with the highest number. Stretches become
+- Its chart keeps, of each interval, the message with the highest number. Intervals become
   twice as long when there are too many, and each long one is made of two short ones.
 - Of each part of a page, its lowest offset; the text is read when somebody looks.
 
@@ -39,7 +39,7 @@ from penstock.pipelines.progress import ENDED
 from penstock.pipelines.runs import Part, RunMessageInvalid, RunStatus, decode
 
 VANISHED = "vanished"
-_STRETCH_S = 2.0  # the shortest that a point of a chart stands for
+_INTERVAL_S = 2.0  # the shortest that a point of a chart stands for
 
 
 class RunOffset(NamedTuple):
@@ -61,7 +61,7 @@ class Track:
 
     def __init__(self, points_max: int) -> None:
         self._points_max = points_max
-        self._stretch_s = _STRETCH_S
+        self._interval_s = _INTERVAL_S
         self._first_s = self._last_s = -1.0
         self._kept: dict[int, tuple[int, Point]] = {}
 
@@ -69,21 +69,21 @@ class Track:
         known = self._first_s >= 0
         self._first_s = min(self._first_s, point.time_s) if known else point.time_s
         self._last_s = max(self._last_s, point.time_s)
-        while (self._last_s - self._first_s) / self._stretch_s > self._points_max:
-            self._stretch_s *= 2
+        while (self._last_s - self._first_s) / self._interval_s > self._points_max:
+            self._interval_s *= 2
             kept, self._kept = list(self._kept.values()), {}
             for one in kept:
                 self._keep(*one)
         self._keep(number, point)
 
     def _keep(self, number: int, point: Point) -> None:
-        stretch = int(point.time_s // self._stretch_s)
-        there = self._kept.get(stretch)
+        interval = int(point.time_s // self._interval_s)
+        there = self._kept.get(interval)
         if there is None or _order(number, point) > _order(*there):
-            self._kept[stretch] = (number, point)
+            self._kept[interval] = (number, point)
 
     def points(self) -> list[Point]:
-        return [self._kept[stretch][1] for stretch in sorted(self._kept)]
+        return [self._kept[interval][1] for interval in sorted(self._kept)]
 
 
 @dataclass

@@ -7,9 +7,10 @@ gets all. A filter there would finish every message unseen. An envelope says wha
 consumer that asks for it is right on any topic.
 
 `SUB_ADVANCED <topic> <channel> <partition> [offset]` is Youzan's: SUB with the position of each
-message in its frame, and a place to begin at. The place is written as for `/channel/setoffset`
-(`broker/channels/reading.py`), but for an id, which may take a walk through the log. It counts for
-the first consumer of the channel alone: whoever comes later must not move the others.
+message in its frame, and a position to begin at. The position is written as for
+`/channel/setoffset` (`broker/channels/reading.py`), but for an id, which may take a walk through
+the log. It counts for the first consumer of the channel alone: whoever comes later must not move
+the others.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Consuming:
         self._with_channel(session, params, partition, go_on, ordered=True)
 
     def _sub_advanced(self, session: Session, params: list[bytes]) -> None:
-        """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
+        """Youzan's: SUB with positions, and with a position for the first consumer to begin at."""
         self._check_names(session, params, 4)
         partition = read_partition(params[0], params[3])
         position = _position(params[4], self._wall_ns()) if len(params) > 4 else None

@@ -199,13 +199,13 @@ def offset_at(
 ) -> Call[int]:
     """The first offset whose timestamp is not before that; the end when there is none. `committed`:
     also of what is not durable yet."""
-    query = [*_place(topic, partition), ("timestamp_ms", str(timestamp_ms))]
+    query = [*_of_partition(topic, partition), ("timestamp_ms", str(timestamp_ms))]
     return Call("/log/offset", [*query, *([("committed", "true")] if committed else ())], _offset)
 
 
 def offset_after(topic: str, offset: int, length: int, partition: int = 0) -> Call[int]:
     """About the offset that stands `length` bytes behind another one, one message at least."""
-    query = [*_place(topic, partition), ("from", str(offset)), ("bytes", str(length))]
+    query = [*_of_partition(topic, partition), ("from", str(offset)), ("bytes", str(length))]
     return Call("/log/offset", query, _offset)
 
 
@@ -284,7 +284,7 @@ def fetch(
     reach beyond `to_offset`. Refused when it is gone, beyond the end, or damaged, and when the
     topic has another identity than the one that is named."""
     query = [
-        *_place(topic, partition),
+        *_of_partition(topic, partition),
         *([("identity", identity)] if identity else ()),
         ("from", str(from_offset)),
         ("to", str(to_offset)),
@@ -312,8 +312,8 @@ def message(
     a partition, 0 when none is named; the others are looked for in all partitions then."""
     if name == "offset":
         partition = partition or 0
-    place = [("topic", topic)] if partition is None else _place(topic, partition)
-    return Call("/message/get", [*place, (name, str(value))], _object)
+    wanted = [("topic", topic)] if partition is None else _of_partition(topic, partition)
+    return Call("/message/get", [*wanted, (name, str(value))], _object)
 
 
 # --- channels, and what there is ---
@@ -331,8 +331,8 @@ def move(
     topic: str, channel: str, position: str, partition: int | None = None, dry_run: bool = False
 ) -> Call[Move]:
     """`position` as docs/http.md has it. `dry_run`: what it would do; it is not done."""
-    place = {"topic": topic, "channel": channel, "partition": partition}
-    query = query_of(place | {"position": position, "dry_run": dry_run})
+    wanted = {"topic": topic, "channel": channel, "partition": partition}
+    query = query_of(wanted | {"position": position, "dry_run": dry_run})
     return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), b"", BYTES)
 
 
@@ -408,7 +408,7 @@ class _Messages(msgspec.Struct):
 
 def stage(stage: Stage, batches: bytes, owner: Owner | None = None) -> Call[int]:
     """Raw batches to be committed later; the number of messages. The same again is no harm."""
-    query = [*_place(stage.topic, stage.partition), ("stage", stage.name)]
+    query = [*_of_partition(stage.topic, stage.partition), ("stage", stage.name)]
     if owner is not None:
         query += [(key, str(value)) for key, value in owner._asdict().items()]
     return Call("/stage", query, lambda b, _: _decoded(_Messages, b).messages, batches, BYTES)
@@ -450,7 +450,7 @@ def last_version(app: str) -> Call[int | None]:
 # --- parts of calls ---
 
 
-def _place(topic: str, partition: int) -> list[tuple[str, str]]:
+def _of_partition(topic: str, partition: int) -> list[tuple[str, str]]:
     return [("topic", topic), ("partition", str(partition))]
 
 

@@ -153,8 +153,8 @@ class Client:
         self._step = self._line
         peer = read_peer(self._take(self._body_bytes), self._remote)
         ports = f"TCP:{peer.tcp_port} HTTP:{peer.http_port}"
-        said = f"Address:{peer.broadcast_address} {ports} Version:{peer.version}"
-        log.info("CLIENT(%s): IDENTIFY %s", self._remote, said)
+        text = f"Address:{peer.broadcast_address} {ports} Version:{peer.version}"
+        log.info("CLIENT(%s): IDENTIFY %s", self._remote, text)
         self.producer = self._registry.join(peer)
         self._log_change("REGISTER", "client", "", "")
         about = self._about | ({"partitions": True} if peer.names_partitions else {})
@@ -169,7 +169,7 @@ class Client:
 
     def _ping(self, words: list[bytes]) -> bytes:
         if self.producer is not None:
-            silent_ns = self._registry.heard(self.producer)
+            silent_ns = self._registry.seen(self.producer)
             log.info("CLIENT(%s): pinged (last ping %s)", self._remote, format_duration(silent_ns))
         return OK
 
@@ -238,8 +238,8 @@ class Client:
         return OK
 
     def _log_change(self, verb: str, category: str, key: str, subkey: str) -> None:
-        said = f"{verb} category:{category} key:{key} subkey:{subkey}"
-        log.info("DB: client(%s) %s", self._remote, said)
+        text = f"{verb} category:{category} key:{key} subkey:{subkey}"
+        log.info("DB: client(%s) %s", self._remote, text)
 
 
 def sized(data: bytes) -> bytes:

@@ -83,8 +83,8 @@ _PLAIN = Meta()
 @dataclass(eq=False, slots=True)
 class RegisteredProducer:
     peer: Peer
-    heard_mono_ns: int
-    heard_wall_ns: int
+    seen_mono_ns: int
+    seen_wall_ns: int
     of_cluster: bool = False  # a node of the cluster, which lives as its metadata says
     topics: set[str] = field(default_factory=set)
     channels: set[tuple[str, str]] = field(default_factory=set)
@@ -138,12 +138,12 @@ class Registry:
         self.producers[producer] = None
         return producer
 
-    def heard(self, producer: RegisteredProducer) -> int:
+    def seen(self, producer: RegisteredProducer) -> int:
         """It is alive. How long ago it was heard before, in nanoseconds."""
         mono_ns = self._clock.mono_ns()
-        silent_ns = mono_ns - producer.heard_mono_ns
-        producer.heard_mono_ns = mono_ns
-        producer.heard_wall_ns = self._clock.wall_ns()
+        silent_ns = mono_ns - producer.seen_mono_ns
+        producer.seen_mono_ns = mono_ns
+        producer.seen_wall_ns = self._clock.wall_ns()
         return silent_ns
 
     def leave(self, producer: RegisteredProducer) -> None:
@@ -348,9 +348,9 @@ class Registry:
             return self.cluster_topics[topic]
         entries = self.topics.get(topic, {}).values()
         counts = [max(entry.partitions, default=0) + 1 for entry in entries]
-        told = [entry.meta.partition_num for entry in entries]
+        numbers = [entry.meta.partition_num for entry in entries]
         return Meta(
-            max([*counts, *told], default=1),
+            max([*counts, *numbers], default=1),
             any(entry.meta.extended for entry in entries),
             any(entry.meta.ordered for entry in entries),
             any(entry.meta.registered for entry in entries),
@@ -380,7 +380,7 @@ class Registry:
         )
 
     def _is_active(self, producer: RegisteredProducer, mono_ns: int) -> bool:
-        silent_ns = mono_ns - producer.heard_mono_ns
+        silent_ns = mono_ns - producer.seen_mono_ns
         return producer.of_cluster or silent_ns <= self._inactive_timeout_ns
 
     def entries(self) -> Iterator[tuple[str, str, str, Entries]]:

@@ -146,16 +146,16 @@ class Routes(Api):
         if topic not in registry.topics:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         partition, buried = _partition(parameters), _reads(parameters)
-        places = registry.partitions_of(topic, buried)
+        found = registry.partitions_of(topic, buried)
         producers = registry.producers_of(topic, partition, buried)
         if partition is not None:
-            places = {number: p for number, p in places.items() if number == partition}
+            found = {number: p for number, p in found.items() if number == partition}
         document: dict[str, Any] = {
             "channels": registry.channel_names(topic),
             "producers": [_peer_row(p.peer) for p in producers],
         }
-        if places:
-            document["partitions"] = {str(n): _peer_row(p.peer) for n, p in places.items()}
+        if found:
+            document["partitions"] = {str(n): _peer_row(p.peer) for n, p in found.items()}
         if parameters.get("metainfo") in TRUE:
             document["meta"] = _meta_row(registry.meta_of(topic))
         return json_response(document)
@@ -339,7 +339,7 @@ def _debug_rows(entries: Entries) -> list[dict[str, Any]]:
 def _debug_row(producer: RegisteredProducer, entry: Registration) -> dict[str, Any]:
     row = _peer_row(producer.peer)
     row["id"] = row.pop("remote_address")
-    row["last_update"] = producer.heard_wall_ns
+    row["last_update"] = producer.seen_wall_ns
     row["tombstoned"] = entry.tombstoned
     row["tombstoned_at"] = entry.tombstoned_wall_ns if entry.tombstoned else GO_ZERO_TIME_NS
     return dict(sorted(row.items()))

@@ -56,7 +56,7 @@ class MemberReport(NamedTuple):
 
 
 def last_resort(record: PartitionRecord, reports: Sequence[MemberReport]) -> Member | None:
-    """Who leads where all members are suspect or gone; None while one is sound, or silent."""
+    """Who leads where all members are suspect or gone; None while one is intact, or silent."""
     lost = {one.entry: one.extent for one in reports if _has_lost(one)}
     left = [(entry, lost[entry]) for entry in record.members if lost.get(entry) is not None]
     if set(lost) != set(record.members) or not left:

@@ -88,7 +88,7 @@ _BUFFER_BYTES = 2 * (4 + REPLICA_FRAME_BYTES_MAX)  # a frame, and most of the ne
 _EPOCH = struct.Struct(">IQ")
 _ROW = struct.Struct(">IIQIQQ")
 _OF_PAYLOAD = struct.Struct(">II")  # how much of it went ahead, and the crc of what is here
-_PIECE = struct.Struct(">BII")  # kind of the frame to come, length of all, place of this
+_PIECE = struct.Struct(">BII")  # kind of the frame to come, length of all, position of this
 _CRC = struct.Struct(">I")
 _ROW_KIND, _ACKNOWLEDGE_KIND, _RECORD_KIND, _PIECE_KIND, _TABLE_KIND = 6, 7, 13, 15, 17
 
@@ -252,8 +252,8 @@ class Frames:
     """What comes over one lane of a link, cut into frames. `node`: where it comes from.
 
     A socket reads into `space()`, and `filled` says how much came. What is in a frame is copied out
-    of there once, and a piece of a payload straight to its place in the whole; a row that is in one
-    frame is not copied at all.
+    of there once, and a piece of a payload straight to its position in the whole; a row that is in
+    one frame is not copied at all.
     """
 
     def __init__(self, node: int) -> None:

@@ -35,14 +35,14 @@ def require_java() -> str:
     if not path or not os.access(path, os.X_OK):
         raise ConfigError(name, home, _RULE)
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=_JAVA_START_S_MAX
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(name, path, f"{error}; {_RULE}") from error
-    version = re.search(r'version "(?:1\.)?(\d+)', said)  # Java 8 says 1.8
+    version = re.search(r'version "(?:1\.)?(\d+)', output)  # Java 8 says 1.8
     if version is None or int(version[1]) < JAVA_VERSION_MIN:
-        raise ConfigError(name, said.partition("\n")[0] or path, _RULE)
+        raise ConfigError(name, output.partition("\n")[0] or path, _RULE)
     return path
 
 

@@ -1,22 +1,22 @@
 """Reading the queues of `diskqueue.py`: every message that can be read, and where none can.
 
 Records follow each other without a mark or a checksum, so one bad length hides where the next one
-begins. A place counts as the beginning of a record when its length fits the file and 16 hex digits
-stand where the id belongs. That is taken for real when it leads to another one or to the end of the
-file, or when its timestamp lies between 2010 and 2100: by chance alone 16 such digits stand in one
-place of 10^19.
+begins. A position counts as the beginning of a record when its length fits the file and 16 hex
+digits stand where the id belongs. That is taken for real when it leads to another one or to the end
+of the file, or when its timestamp lies between 2010 and 2100: by chance alone 16 such digits stand
+in one position of 10^19.
 
-- What does not begin a record is passed over until a place does. What was passed over is reported
-  with its position: nothing is dropped silently.
+- What does not begin a record is passed over until a position does. What was passed over is
+  reported with its position: nothing is dropped silently.
 - When a record is followed by something that begins none, either it is damage, or the record's
   own length is too large and runs over others. If a row of records begins inside it and passes over
   its end, the length is wrong, and only that one record is lost.
 - A record that ends where it should, but whose id is not hex, is kept: it gets an id of the log.
 - Zeros, or half a record, at the end of a file are what a power loss or a kill leaves.
 
-A file that nsqd gave up on (`.bad`) was read by nsqd up to the place that it could not read; what
-lies behind that place was never looked at, and is read here. When nothing is wrong with the file,
-all of it had been read (nsqd renames a file that way too when it was read to its end).
+A file that nsqd gave up on (`.bad`) was read by nsqd up to the position that it could not read;
+what lies behind that position was never looked at, and is read here. When nothing is wrong with the
+file, all of it had been read (nsqd renames a file that way too when it was read to its end).
 """
 
 import itertools
@@ -71,7 +71,7 @@ class Tally(msgspec.Struct):
     bad_spans: int = 0
     bad: list[UnreadableBytes] = []  # the first of them
     ids_lost: int = 0  # messages that get a new id, because theirs cannot be read
-    depth_said: int | None = None  # by the meta file
+    expected_depth: int | None = None  # by the meta file
     notes: list[str] = []
 
     def note_bad(self, file: str, start: int, end: int) -> None:
@@ -183,7 +183,7 @@ class RecordReader:
         return DATED_NS[0] <= int.from_bytes(head[4:12], "big") < DATED_NS[1]
 
     def _next_start(self, at: int) -> int:
-        """The next place where records go on, or the end of the file."""
+        """The next position where records go on, or the end of the file."""
         for start in self._candidates(at, self._size):
             end = self._end_of(start)
             if end is not None and (self._is_good_end(end) or self._is_dated(start)):
@@ -192,7 +192,7 @@ class RecordReader:
 
     def _overrun(self, record_at: int, record_end: int) -> int | None:
         """Where records begin that the one at `record_at`, by its length, runs over."""
-        dead: set[int] = set()  # places that lead nowhere: each is followed once
+        dead: set[int] = set()  # positions that lead nowhere: each is followed once
         for start in self._candidates(record_at + HEAD_BYTES, record_end):
             row: list[int] = []
             end: int | None = start
@@ -205,7 +205,7 @@ class RecordReader:
         return None
 
     def _candidates(self, at: int, to: int) -> Iterator[int]:
-        """Places in [at, to) with a length that fits, and 16 hex digits where an id belongs."""
+        """Positions in [at, to) with a length that fits, and 16 hex digits where an id belongs."""
         length = SEARCH_BYTES
         while at < to and at + HEAD_BYTES <= self._size:
             block = self._read(at, length)
@@ -233,7 +233,7 @@ def read_meta(disk: Disk, directory: str, files: QueueFiles, tally: Tally) -> Me
     if meta is None:
         tally.note("the meta file is damaged: all data files are read from their beginning")
     else:
-        tally.depth_said = meta.depth
+        tally.expected_depth = meta.depth
     return meta
 
 
@@ -314,7 +314,7 @@ def _read_file(
 def _read_given_up(
     file: File, name: str, tally: Tally, all_bad: bool, read_bytes: int
 ) -> Iterator[Record]:
-    """What lies behind the first place that cannot be read, or all of it."""
+    """What lies behind the first position that cannot be read, or all of it."""
     start = 0 if all_bad else _first_bad(file)
     tally.passed_bytes += start
     if start:

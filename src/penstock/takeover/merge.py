@@ -24,7 +24,7 @@ takes copies of its own, which is what nsqd did.
 Memory: two bytes for each record, four more in queues that share a message with one before them.
 
 **The layout** keeps each queue's own order. The log grows queue by queue. What a new queue has in
-common with it comes as runs: stretches that follow one another in the queue and where they are
+common with it comes as runs of records that follow one another in the queue and where they are
 stored. The heaviest set of runs that stand in the same order in both is shared (the longest
 increasing subsequence, weighted by length). The rest of the queue is stored again, between the runs
 where it stood: two queues that disagree about the order of some messages each keep a copy of those.
@@ -70,7 +70,7 @@ class Segment(NamedTuple):
 
 
 class RecordPosition(NamedTuple):
-    """A record's place in the log. Places compare as the records stand there."""
+    """A record's position in the log. Positions compare as the records stand there."""
 
     segment: int
     ordinal: int
@@ -101,7 +101,7 @@ class Alignment:
                 last.append(segment)
             else:
                 run = followers[end]
-                inserted.append((index.place(run.owner, run.first), segment))
+                inserted.append((index.position(run.owner, run.first), segment))
         self.segments = [*_insert(self.segments, inserted), *last]
 
 
@@ -116,7 +116,7 @@ class _Index:
             self._starts.setdefault(segment.queue, []).append(segment.start)
             self._numbers.setdefault(segment.queue, []).append(number)
 
-    def place(self, queue: int, ordinal: int) -> RecordPosition:
+    def position(self, queue: int, ordinal: int) -> RecordPosition:
         at = bisect_right(self._starts[queue], ordinal) - 1
         return RecordPosition(self._numbers[queue][at], ordinal)
 
@@ -124,23 +124,23 @@ class _Index:
         """The run in pieces that each lie in one segment."""
         at, owner, first, left = run
         while left:
-            place = self.place(owner, first)
-            length = min(left, self._segments[place.segment].end - first)
-            yield place, Run(at, owner, first, length)
+            position = self.position(owner, first)
+            length = min(left, self._segments[position.segment].end - first)
+            yield position, Run(at, owner, first, length)
             at, first, left = at + length, first + length, left - length
 
 
 def _in_order(placed: list[tuple[RecordPosition, Run]]) -> list[Run]:
-    """The heaviest selection whose places rise. `placed` is in the order of the queue."""
-    ranks = {place: rank for rank, place in enumerate(sorted(place for place, _ in placed))}
+    """The heaviest selection whose positions rise. `placed` is in the order of the queue."""
+    ranks = {one: rank for rank, one in enumerate(sorted(position for position, _ in placed))}
     best = _PrefixMaximum(len(placed))
     before: list[int] = []  # the one that goes before each in the best selection that ends with it
     weight_max, last = 0, -1
-    for number, (place, run) in enumerate(placed):
-        weight, previous = best.below(ranks[place])
+    for number, (position, run) in enumerate(placed):
+        weight, previous = best.below(ranks[position])
         before.append(previous)
         weight += run.length
-        best.raise_to(ranks[place], weight, number)
+        best.raise_to(ranks[position], weight, number)
         if weight > weight_max:
             weight_max, last = weight, number
     chosen: list[Run] = []
@@ -151,7 +151,7 @@ def _in_order(placed: list[tuple[RecordPosition, Run]]) -> list[Run]:
 
 
 class _PrefixMaximum:
-    """The greatest weight among the first n places, as places get theirs (a Fenwick tree)."""
+    """The greatest weight among the first n positions, as positions get theirs (a Fenwick tree)."""
 
     def __init__(self, count: int) -> None:
         self._best = [(0, -1)] * (count + 1)
@@ -173,17 +173,17 @@ class _PrefixMaximum:
 def _insert(
     segments: list[Segment], inserted: list[tuple[RecordPosition, Segment]]
 ) -> list[Segment]:
-    """Each of `inserted`, whose places rise, in front of the record at its place."""
+    """Each of `inserted`, whose positions rise, in front of the record at its position."""
     joined: list[Segment] = []
     number, start = 0, segments[0].start if segments else 0
-    for place, segment in inserted:
-        while number < place.segment:
+    for position, segment in inserted:
+        while number < position.segment:
             joined.append(Segment(segments[number].queue, start, segments[number].end))
             number += 1
             start = segments[number].start
-        if place.ordinal > start:
-            joined.append(Segment(segments[number].queue, start, place.ordinal))
-            start = place.ordinal
+        if position.ordinal > start:
+            joined.append(Segment(segments[number].queue, start, position.ordinal))
+            start = position.ordinal
         joined.append(segment)
     if number < len(segments):
         joined.append(Segment(segments[number].queue, start, segments[number].end))
@@ -283,14 +283,14 @@ class Merge:
         left = RANGES_MAX
         for channel in range(self._channels):
             runs_max = max(left // (self._channels - channel) // self._channels, 1)
-            left -= self._place(alignment, channel, runs_max)
+            left -= self._assign(alignment, channel, runs_max)
         handed_end = sum(self._stored(*one) for one in alignment.segments)
         own = Segment(self._channels, 0, self._sizes[-1])
         states = [self._state(channel, alignment.segments) for channel in range(self._channels)]
         segments = [*alignment.segments, own]
         return Layout(segments, handed_end, handed_end + self._stored(*own), states)
 
-    def _place(self, alignment: Alignment, channel: int, runs_max: int) -> int:
+    def _assign(self, alignment: Alignment, channel: int, runs_max: int) -> int:
         """Share what can be shared, and store the rest. Returns what that may cost in ranges."""
         shared = alignment.choose(self._runs(channel), runs_max)
         own = [gap for gap in self._gaps(channel, shared) if self._own(channel, *gap)]

@@ -256,8 +256,8 @@ class Takeover:
         disk.sync_directory(target)
         _log.info("%d messages of nsqd are taken over: %s", report.messages, self._path(REPORT))
         if report.files:
-            told = "nsqd's files are kept in %s; remove it when they are not wanted any more"
-            _log.info(told, self._path(report.aside))
+            notice = "nsqd's files are kept in %s; remove it when they are not wanted any more"
+            _log.info(notice, self._path(report.aside))
 
     def _move_aside(self, report: Report) -> None:
         disk, aside = self._disk, self._path(report.aside)
@@ -330,7 +330,7 @@ def take_over_at_start(
     with the directory locked. Raises StorageError."""
     said_ns = clock.mono_ns()
 
-    def say(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         nonlocal said_ns
         now_ns = clock.mono_ns()
         if now_ns - said_ns >= SAID_EVERY_NS:
@@ -340,5 +340,5 @@ def take_over_at_start(
 
     log = LogSettings(options.segment_bytes_max, options.segment_age_max_ns)
     journal_bytes_max = options.journal_bytes_max
-    settings = BuildSettings(options.node_id, clock, log, journal_bytes_max, on_progress=say)
+    settings = BuildSettings(options.node_id, clock, log, journal_bytes_max, on_progress=report)
     return Takeover(disk, data_path, data_path, settings).run()

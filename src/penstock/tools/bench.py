@@ -217,7 +217,7 @@ async def latency(plan: Plan) -> Result:
     return Result(len(taken), seconds, sorted(taken))
 
 
-# --- what is said of it ---
+# --- the report ---
 
 
 def as_document(plan: Plan, result: Result) -> dict[str, Any]:
@@ -229,8 +229,8 @@ def as_document(plan: Plan, result: Result) -> dict[str, Any]:
     }  # fmt: skip
     if taken_ns := result.taken_ns:
         for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1)):
-            place = min(len(taken_ns) - 1, int(share * len(taken_ns)))
-            document[name] = round(taken_ns[place] / limits.MS, 3)
+            rank = min(len(taken_ns) - 1, int(share * len(taken_ns)))
+            document[name] = round(taken_ns[rank] / limits.MS, 3)
     return document
 
 

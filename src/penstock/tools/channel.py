@@ -37,7 +37,7 @@ from penstock.tools.topic import Settings, Target, act, add_change, configure
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, Snapshot
 
-_ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
+_ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # positions in one log
 _SORTS: Mapping[str, str] = {"oldest": "oldest_s", "in": "in_rate", "out": "finish_rate",
                              "in-flight": "in_flight", "delayed": "deferred"}  # fmt: skip
 
@@ -182,7 +182,7 @@ def seek(
     members = at.once(topic, channel, changes=not dry_run)
     kind, _, value = position.partition(":")
     if len(members) > 1 and kind in _ONE_NODE:
-        raise PenstockError(f"{position} is a place in the log of one node: name one")
+        raise PenstockError(f"{position} is a position in the log of one node: name one")
     if kind == "timestamp" or position[:1].isdigit() or position == "now":
         time_ns = given_time(value if kind == "timestamp" else position)
         position = f"timestamp:{format_seconds(time_ns)}"
@@ -210,12 +210,12 @@ def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
 
 def _moved(move: Row, dry_run: bool) -> str:
     """`move`: where it goes, how many come again, are skipped, are given up."""
-    places = [
+    positions = [
         (f"partition {one['partition']} " if "partition" in one else "") + f"offset {one['offset']}"
         for one in move.get("partitions") or [move]
     ]
     would = "would come" if dry_run else "come"
-    text = f"{', '.join(places)}, {move['messages_again']:,} {would} again"
+    text = f"{', '.join(positions)}, {move['messages_again']:,} {would} again"
     if move["messages_skipped"]:
         text += f", {move['messages_skipped']:,} skipped"
     given_up = move.get("messages_given_up", 0)  # older nodes don't tell
@@ -246,8 +246,8 @@ def messages(
 def _message_lines(address: str, answer: Row) -> Iterator[str]:
     for one in answer["messages"]:
         partition = f"partition {one['partition']}  " if one.get("partition") else ""
-        place = f"{partition}offset {one['offset']}"
-        text = f"{address}  {one['id']}  {place}  attempts {one['attempts']}"
+        where = f"{partition}offset {one['offset']}"
+        text = f"{address}  {one['id']}  {where}  attempts {one['attempts']}"
         if "due_in_ms" in one:
             text += f"  due in {format_duration(one['due_in_ms'] * limits.MS)}"
         if "deadline_ms" in one:

@@ -31,13 +31,13 @@ app = group(
 
 
 class Cluster(NamedTuple):
-    """What all nodes said, as one."""
+    """The answers of all nodes, as one."""
 
     name: str
     nodes: list[Row]
     partitions: list[Row]
     answers: dict[int, Row]  # by node
-    failures: dict[int, str]  # nodes that are said to live, and do not answer
+    failures: dict[int, str]  # nodes that live by the records, and do not answer
 
     def down(self) -> set[int]:
         return {row["node"] for row in self.nodes if not row["alive"]}
@@ -110,7 +110,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
             holds = any(number in (*one["preferred"], *one["in_sync"]) for one in found.partitions)
             if row["state"] == "draining" and not holds:
                 do = f"Nothing is left on it: penstock cluster remove {number}"
-            where = f" at {_place(row)}" if _place(row) else ""
+            where = f" at {_address(row)}" if _address(row) else ""
             yield Finding(WARNING, f"node {number}{where} is down", since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
@@ -174,7 +174,7 @@ def _nodes(numbers: Iterable[int]) -> str:
     return f"node{'s' * (len(ordered) != 1)} {', '.join(map(str, ordered)) or 'none'}"
 
 
-def _place(row: Row) -> str:
+def _address(row: Row) -> str:
     """Empty for a node that has been down since before those that answer began."""
     return f"{bracketed(row['host'])}:{row['http_port']}" if "host" in row else ""
 
@@ -195,7 +195,7 @@ def status_rows(found: Cluster) -> list[Row]:
 
 def _node_row(row: Row) -> Row:
     state = row["state"] if row["alive"] else "down"
-    return {"node": row["node"], "address": _place(row), "state": state}
+    return {"node": row["node"], "address": _address(row), "state": state}
 
 
 def _links(found: Cluster, number: int) -> list[int] | None:
@@ -354,8 +354,10 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     return Output(plan, [done], FAILED if plan["left"] else DONE).print(as_json)
 
 
-def _plan_lines(plan: Row, heard: Sequence[int], silent: Iterable[PenstockError]) -> Iterator[str]:
-    yield f"nodes {', '.join(map(str, heard))} have said what they remember"
+def _plan_lines(
+    plan: Row, answered: Sequence[int], silent: Iterable[PenstockError]
+) -> Iterator[str]:
+    yield f"nodes {', '.join(map(str, answered))} have said what they remember"
     yield from (f"no answer: {error}" for error in silent)
     yield f"{plan['kept']} partitions stand in etcd as they should"
     for what in ("topics", "channels"):

@@ -158,28 +158,28 @@ def path() -> Path:
 
 def load() -> Contexts:
     """Raises ContextTrouble when it is damaged; no file is no context."""
-    place = path()
+    file = path()
     try:
-        return read(place.read_bytes().decode())
+        return read(file.read_bytes().decode())
     except FileNotFoundError:
         return Contexts()
     except (OSError, UnicodeDecodeError) as error:
-        raise ContextTrouble(f"{place} cannot be read: {error}") from error
+        raise ContextTrouble(f"{file} cannot be read: {error}") from error
     except ContextTrouble as error:
-        raise ContextTrouble(f"{place} is corrupt: {error}; repair it, or move it away") from error
+        raise ContextTrouble(f"{file} is corrupt: {error}; repair it, or move it away") from error
 
 
 @contextmanager
 def changed() -> Iterator[Contexts]:
     """What is in the file, written back when the block ends without an error."""
-    place = Path(os.path.realpath(path()))  # who links it elsewhere keeps the link
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    file = Path(os.path.realpath(path()))  # who links it elsewhere keeps the link
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         contexts = load()
         yield contexts
-        replace_file(OsDisk(), str(place), to_text(contexts).encode())
+        replace_file(OsDisk(), str(file), to_text(contexts).encode())
         os.fsync(directory)
     finally:
         os.close(directory)

@@ -27,7 +27,7 @@ TABLE = "messages"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
 _SPARK = ("pyspark", "pyarrow", "deltalake")
 _QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_SAID_BYTES = 4096  # of the archive's output: its last lines
+_OUTPUT_BYTES = 4096  # of the archive's output: its last lines
 _READY_S_MAX = 3600.0  # an nsqd that has much to recover may take its time
 _ANSWER_S_MAX = 0.5
 
@@ -56,17 +56,17 @@ def demo(
         raise PenstockError(f"--spark: {lacks_spark}")
     lacks_admin = lacks_web() if admin == "auto" else "off"
     addresses = [_address(one) for one in (tcp_address, http_address, admin_address)]
-    place = Demo(Path(data_path), addresses, lacks_admin, lacks_spark)
+    daemons = Demo(Path(data_path), addresses, lacks_admin, lacks_spark)
     check_free(
         addresses[:2] if lacks_admin else addresses,
         "--tcp-address, --http-address, --admin-address",
     )
-    place.path.mkdir(parents=True, exist_ok=True)
+    daemons.path.mkdir(parents=True, exist_ok=True)
     try:
-        return programs.run(place, lambda ended: _live(place, ended, rate, size, seconds))
+        return programs.run(daemons, lambda ended: _live(daemons, ended, rate, size, seconds))
     finally:
         with contextlib.suppress(OSError):  # the terminal may be gone
-            print(place.farewell(), end="", flush=True)
+            print(daemons.farewell(), end="", flush=True)
 
 
 def _address(text: str) -> ListenAddress:
@@ -93,21 +93,21 @@ def missing_spark() -> str:
     return ""
 
 
-async def _live(place: "Demo", ended: asyncio.Event, rate: int, size: int, seconds: float) -> int:
-    if not await place.until_ready(ended, place.answers, _READY_S_MAX):
+async def _live(daemons: "Demo", ended: asyncio.Event, rate: int, size: int, seconds: float) -> int:
+    if not await daemons.until_ready(ended, daemons.answers, _READY_S_MAX):
         return DONE
-    print(place.intro(), flush=True)
-    traffic = Traffic([str(place.tcp)], rate, CONSUMERS, size)
+    print(daemons.intro(), flush=True)
+    traffic = Traffic([str(daemons.tcp)], rate, CONSUMERS, size)
     with programs.screen() as put:
 
         async def draw() -> bool:
-            put(await asyncio.to_thread(lambda: list(_lines(traffic, place))))
-            return place.nsqd.state == "running"
+            put(await asyncio.to_thread(lambda: list(_lines(traffic, daemons))))
+            return daemons.nsqd.state == "running"
 
         await programs.show(ended, seconds, draw)
     await traffic.end()
-    if place.nsqd.state != "running":
-        print(f"the demo stops: nsqd {place.nsqd.state}", file=sys.stderr)
+    if daemons.nsqd.state != "running":
+        print(f"the demo stops: nsqd {daemons.nsqd.state}", file=sys.stderr)
         return FAILED
     return DONE
 
@@ -152,8 +152,8 @@ class Demo(Programs):
             return ""
         if self._web.state != "running":
             return f"{'web UI':<9} nsqadmin {self._web.state}"
-        said = f"see and steer it all in a browser:  http://{self._admin}"
-        return f"{'web UI':<9} {said if _pings(self._admin) else 'nsqadmin is starting'}"
+        line = f"see and steer it all in a browser:  http://{self._admin}"
+        return f"{'web UI':<9} {line if _pings(self._admin) else 'nsqadmin is starting'}"
 
     @property
     def _penstock(self) -> str:
@@ -162,7 +162,7 @@ class Demo(Programs):
     def intro(self) -> str:
         pid = self.nsqd.process.pid if self.nsqd.process else 0
         consumers = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
-        http, place = self._http, shlex.quote(str(self.path.absolute()))
+        http, data = self._http, shlex.quote(str(self.path.absolute()))
         return f"""\
 nsqd is up: TCP {self.tcp}, HTTP {http}, data in {self.path}, process {pid}.
 Every OK below came after the message was on disk. Topic {TOPIC}; consumers: {consumers}.
@@ -171,8 +171,8 @@ Try, in another terminal:
   curl 'http://{http}/stats'                          everything it knows, as text
   curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
   curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
-  {self._penstock} log dump {place} --topic {TOPIC} --count 5 --bodies   what is stored
-  kill -9 {pid}; {self._penstock} log verify {place}   every acknowledged message is there
+  {self._penstock} log dump {data} --topic {TOPIC} --count 5 --bodies   what is stored
+  kill -9 {pid}; {self._penstock} log verify {data}   every acknowledged message is there
 {self._beside()}Ctrl-C stops everything."""
 
     def _beside(self) -> str:
@@ -192,11 +192,11 @@ Try, in another terminal:
     def farewell(self) -> str:
         if not self.path.exists():
             return ""
-        place = shlex.quote(str(self.path.absolute()))
+        data = shlex.quote(str(self.path.absolute()))
         return (
             f"Stopped: nsqd in order, every message and channel stays in {self.path}.\n"
-            f"  {self._penstock} demo --data-path {place}   goes on with them\n"
-            f"  rm -r {place}   deletes them\n"
+            f"  {self._penstock} demo --data-path {data}   goes on with them\n"
+            f"  rm -r {data}   deletes them\n"
         )
 
 
@@ -211,21 +211,21 @@ def _pings(address: ListenAddress) -> bool:
 # --- what is seen ---
 
 
-def _lines(traffic: Traffic, place: Demo) -> Iterator[str]:
-    if said := place.web_line():
-        yield said
+def _lines(traffic: Traffic, daemons: Demo) -> Iterator[str]:
+    if line := daemons.web_line():
+        yield line
     yield traffic.published.line("published", "OK after")
     for name, meter in traffic.consumed.items():
         yield meter.line(f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
-    if place.archive is not None:
-        yield archive_line(place.archive)
+    if daemons.archive is not None:
+        yield archive_line(daemons.archive)
 
 
 def archive_line(archive: Program) -> str:
-    """What it said last."""
-    with archive.said.open("rb") as said:
-        said.seek(max(0, said.seek(0, 2) - _SAID_BYTES))
-        lines = said.read().decode("utf-8", "replace").splitlines()
+    """Its last line of output."""
+    with archive.output.open("rb") as output:
+        output.seek(max(0, output.seek(0, 2) - _OUTPUT_BYTES))
+        lines = output.read().decode("utf-8", "replace").splitlines()
     own = [line for line in lines if line.startswith(("archive: ", "penstock pipeline"))]
     last = own[-1].removeprefix("archive: ") if own else "Spark is starting"
     return f"{'table':<9} {last if archive.state == 'running' else f'stopped: {last}'}"

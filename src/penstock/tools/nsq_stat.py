@@ -91,8 +91,8 @@ async def _sum(upstream: Upstream, values: Values) -> Mapping[str, int]:
         addresses = [one.address for one in found if one.http_port > 0]  # not on a unix socket
     query = stats_query(topic, channel)
     asked = await upstream.ask(NSQD, addresses, lambda at: upstream.document(at, "/stats", query))
-    for said in filter(None, (warning, *asked.errors)):
-        print(f"{PROGRAM}: {said}", file=sys.stderr)
+    for text in filter(None, (warning, *asked.errors)):
+        print(f"{PROGRAM}: {text}", file=sys.stderr)
     total = Counter[str]()
     for document in asked.answers.values():
         for topic_row in document["topics"] or ():

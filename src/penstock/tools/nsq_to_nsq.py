@@ -122,20 +122,26 @@ class Carrier:
     """The way to one destination."""
 
     def __init__(
-        self, producer: Producer, address: str, topic: str, *, drop_headers: bool, keep_place: bool
+        self,
+        producer: Producer,
+        address: str,
+        topic: str,
+        *,
+        drop_headers: bool,
+        keep_partition: bool,
     ) -> None:
-        """`keep_place`: each message goes into the partition of the number that it comes from."""
+        """`keep_partition`: a message goes into the partition of the number that it comes from."""
         self._producer = producer
         self._address = address
         self._topic = topic
         self._drop_headers = drop_headers
-        self._keep_place = keep_place
+        self._keep_partition = keep_partition
         self._taken: set[str] | None = None  # all
 
     async def publish(self, message: Message, body: bytes) -> None:
         """Raises ClientError, Unfit."""
         to: To = {}
-        if self._keep_place:
+        if self._keep_partition:
             if message.partition is None:
                 raise Unfit(f"{message.address} does not tell the partition of its messages")
             to["partition"] = message.partition
@@ -149,7 +155,7 @@ class Carrier:
                 await self._producer.pub(self._topic, body, **to)
                 return
             except ServerRefused as refusal:
-                if self._keep_place and refusal.code == "E_BAD_PARTITION":
+                if self._keep_partition and refusal.code == "E_BAD_PARTITION":
                     raise Unfit(f"{refusal}: topic {self._topic} needs as many there") from refusal
                 if not to.pop("headers", None) or refusal.code not in _LESS:
                     raise
@@ -224,7 +230,7 @@ async def _main(values: Values, stop: Stop) -> None:
             carriers = {
                 address: Carrier(
                     producer, address, values["destination_topic"] or topic,
-                    drop_headers=values["drop_headers"], keep_place=values["keep_partition"],
+                    drop_headers=values["drop_headers"], keep_partition=values["keep_partition"],
                 )
                 for address, producer in producers.items()
             }  # fmt: skip

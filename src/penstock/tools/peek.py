@@ -1,7 +1,7 @@
 """`penstock topic peek`: stored messages, read over HTTP and left as they are.
 
 Each is asked for by itself: it is for a look at some, not for an export. Of a topic with several
-partitions the messages of all come in the order of their times; an offset is a place in one of
+partitions the messages of all come in the order of their times; an offset is a position in one of
 them.
 """
 
@@ -34,13 +34,13 @@ def peek(
     message_id: Annotated[str, opt("HEX", "from this message on (alone: only it)", "--id")] = "",
     since: Annotated[str, opt("TIME", "from then on: 2026-11-21, 24h (ago), ...", "--time")] = "",
     count: Annotated[
-        int | None, opt("N", "10; without a place the newest ones", min=1, max=1000)
+        int | None, opt("N", "10; without a position the newest ones", min=1, max=1000)
     ] = None,
     partition: Partition = None,
 ) -> Output:
     """Show stored messages; nothing is delivered."""
     if (offset is not None) + bool(message_id) + bool(since) > 1:
-        raise WrongUse("--offset, --id and --time are three places: give one of them")
+        raise WrongUse("--offset, --id and --time are three positions: give one of them")
     count = count or (1 if message_id else 10)
     members = at.members()
 
@@ -51,7 +51,7 @@ def peek(
         if not spans:
             return []  # other nodes lead it
         if offset is not None and len(spans) > 1:
-            raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
+            raise WrongUse(f"--offset {offset} is a position in one partition: --partition")
         if offset is not None:
             return _from(node, topic, "offset", offset, next(iter(spans)), count)
         if since:
@@ -75,7 +75,7 @@ def peek(
 
 
 def given_time(text: str) -> int:
-    """Nanoseconds since 1970. What it was understood as is said on stderr."""
+    """Nanoseconds since 1970. Prints on stderr how it was understood."""
     try:
         found = read_time(text, time.time_ns())
     except ValueError as error:
@@ -85,17 +85,17 @@ def given_time(text: str) -> int:
 
 
 def _from(
-    node: Node, topic: str, place: str, value: int | str, partition: int | None, count: int
+    node: Node, topic: str, key: str, value: int | str, partition: int | None, count: int
 ) -> list[Row]:
-    first = node.ask(calls.message(topic, place, value, partition))
+    first = node.ask(calls.message(topic, key, value, partition))
     start = first["offset"] + 1
     return [first, *_at(node, topic, first["partition"], range(start, start + count - 1))]
 
 
 def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int, calls.LogSpan]:
     """The partitions that are wanted, of those that the node leads."""
-    told = node.ask(calls.positions([topic]))
-    found, elsewhere = told.topics.get(topic), told.elsewhere.get(topic)
+    answer = node.ask(calls.positions([topic]))
+    found, elsewhere = answer.topics.get(topic), answer.elsewhere.get(topic)
     here = found.partitions if found is not None else {}
     there = elsewhere.partitions if elsewhere is not None else {}
     if found is None and elsewhere is None:
@@ -143,8 +143,8 @@ def _time_ns(message: Row) -> int:
 def _line(message: Row, is_split: bool) -> str:
     body = message["body"]
     shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
-    place = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
-    return f"{place} {when(message['timestamp_ns'])} {message['id']}{_headers(message)} {shown}"
+    position = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
+    return f"{position} {when(message['timestamp_ns'])} {message['id']}{_headers(message)} {shown}"
 
 
 def _headers(message: Row) -> str:

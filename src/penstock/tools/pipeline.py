@@ -33,10 +33,10 @@ def run(
     Its flags are its own, but for --context, which says where it reads."""
     context, rest = _without_context(ctx.args)
 
-    def place(explicit: frozenset[str]) -> list[str]:
-        return [] if "url" in explicit and not context else _place(context)
+    def address_flags(explicit: frozenset[str]) -> list[str]:
+        return [] if "url" in explicit and not context else _address_flags(context)
 
-    return run_by_name(name, rest, place=place)
+    return run_by_name(name, rest, place=address_flags)
 
 
 @verb(app, "pipeline list --json", name="list")
@@ -70,7 +70,7 @@ def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
     return context, rest
 
 
-def _place(context: str) -> list[str]:
+def _address_flags(context: str) -> list[str]:
     """Flags from a context, or from addresses in the environment; none when nothing is said."""
     found = connection.find({"context": context})
     if not found.name and not any(getattr(found.context, kind) for kind in connection.HTTP):

@@ -28,19 +28,19 @@ STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half 
 
 
 class Program:
-    """A process that can be started again. What it says is in `said`."""
+    """A process that can be started again. Its output goes into `output`."""
 
-    def __init__(self, name: str, command: Sequence[str], said: Path) -> None:
-        self.name, self.said = name, said
+    def __init__(self, name: str, command: Sequence[str], output: Path) -> None:
+        self.name, self.output = name, output
         self._command = list(command)
         self._asked = ""  # what was done to it
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self._asked = ""
-        with self.said.open("ab") as said:
+        with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,  # Ctrl-C is ours to pass on
             )  # fmt: skip
 
@@ -52,7 +52,7 @@ class Program:
         return {"": "running", "stopped": "stopping"}.get(self._asked, self._asked)
 
     def last_words(self) -> str:
-        lines = self.said.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
+        lines = self.output.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
         return "\n".join([f"{self.name} {self.state}:", *lines])
 
     def do(self, key: str) -> None:
@@ -130,18 +130,18 @@ class Programs:
     ) -> bool:
         """False: somebody wants an end. PenstockError when one that is needed ends before, with its
         last words, or it takes too long."""
-        begun_s, told = time.monotonic(), 0
+        begun_s, notices = time.monotonic(), 0
         while not await asyncio.to_thread(is_ready):
             for program in self._needed:
                 if program.state != "running":
                     raise PenstockError(program.last_words())
             passed_s = time.monotonic() - begun_s
             if passed_s > seconds_max:
-                logs = self.programs[0].said.with_name("*.log")
+                logs = self.programs[0].output.with_name("*.log")
                 raise PenstockError(f"not ready after {seconds_max:.0f} s; look at {logs}")
-            if passed_s > STILL_STARTING_S * (told + 1):
-                told += 1
-                print(f"still starting, since {STILL_STARTING_S * told:.0f} s", flush=True)
+            if passed_s > STILL_STARTING_S * (notices + 1):
+                notices += 1
+                print(f"still starting, since {STILL_STARTING_S * notices:.0f} s", flush=True)
             if not await pause(ended, 0.05):
                 return False
         return True

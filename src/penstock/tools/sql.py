@@ -87,7 +87,7 @@ def sql(
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
     options = settings.options_of("storage-option", storage_option or [])
-    addresses, ca_file = place(at)
+    addresses, ca_file = addresses_of(at)
     source = Source(
         addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
@@ -123,7 +123,7 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def place(at: Addresses) -> tuple[list[str], str]:
+def addresses_of(at: Addresses) -> tuple[list[str], str]:
     """(addresses of nsqds, authorities)."""
     found = find({"nsqd_http_address": at.url, "context": at.context})
     return found.addresses(), at.ca_file or found.context.tls_root_ca_file
@@ -145,7 +145,7 @@ def _asked(query: Query, source: Source, statement: str) -> Result:
     topics = {*topics_of(source), *source.topics} - source.tables.keys()
     rows = [[name, "table", path] for name, path in sorted(source.tables.items())]
     rows += [[name, "topic", source.topics.get(name, name)] for name in sorted(topics)]
-    return Result(["name", "kind", "place"], [False] * 3, iter(rows))
+    return Result(["name", "kind", "location"], [False] * 3, iter(rows))
 
 
 def _write(result: Result, form: Form) -> None:

@@ -97,10 +97,10 @@ def _timelines(found: list[TracedEvent], contexts: Mapping[int, str]) -> Iterato
             continue
         mine = [one for one in found if one.event.message_id in (0, message_id)]
         trace_id = max(one.event.trace_id for one in mine if one.event.message_id)
-        said = f"  trace id {trace_id}" if trace_id else ""
+        known = f"  trace id {trace_id}" if trace_id else ""
         if message_id in contexts:
-            said += f"  traceparent {contexts[message_id]}"
-        yield f"message {message_id:016x}{said}"
+            known += f"  traceparent {contexts[message_id]}"
+        yield f"message {message_id:016x}{known}"
         before_ns = mine[0].event.time_ns
         for one in mine:
             passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns

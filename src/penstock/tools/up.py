@@ -59,10 +59,10 @@ def up(
     if find_spec("aetcd") is None:
         raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
     check_ports(first_port, nodes)
-    place = Path(data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
-    place.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(filename=place / "clients.log", level=logging.WARNING)
-    fleet = Fleet(first_port, nodes, admin == "auto" and not lacks_web(), place)
+    directory = Path(data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=directory / "clients.log", level=logging.WARNING)
+    fleet = Fleet(first_port, nodes, admin == "auto" and not lacks_web(), directory)
     try:
         return programs.run(
             fleet,
@@ -71,7 +71,7 @@ def up(
         )
     finally:
         if not data:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 # --- a cluster: etcd, nsqlookupds, nsqadmin and nsqds, on loopback ---

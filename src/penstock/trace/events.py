@@ -117,7 +117,7 @@ class EventColumns(NamedTuple):
     client: memoryview  # u16, 0: none
     attempts: memoryview  # u16
     partition: memoryview  # u16
-    kind: memoryview  # u8, a Kind and a place in KIND_LABELS
+    kind: memoryview  # u8, a Kind and a position in KIND_LABELS
 
     @property
     def rows(self) -> int:

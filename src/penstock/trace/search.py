@@ -70,18 +70,18 @@ class Search:
                 self._spans += ranges(body)
 
     def events(self, known: Collection[tuple[str, int, int]] = ()) -> list[Event]:
-        """`known` are places (topic, partition, offset) of the message that others know of."""
-        places = {(event.topic, event.partition, event.offset) for event in self._events}
-        places.update(known)
-        found = [*self._events, *(span for span in self._spans if _holds(span, places))]
+        """`known` are positions (topic, partition, offset) of the message that others know of."""
+        positions = {(event.topic, event.partition, event.offset) for event in self._events}
+        positions.update(known)
+        found = [*self._events, *(span for span in self._spans if _holds(span, positions))]
         return [one for one in found if self._only.takes(one)]
 
 
-def _holds(span: Event, places: set[tuple[str, int, int]]) -> bool:
+def _holds(span: Event, positions: set[tuple[str, int, int]]) -> bool:
     return any(
         (topic, partition) == (span.topic, span.partition)
         and span.offset <= offset < span.offset + span.count
-        for topic, partition, offset in places
+        for topic, partition, offset in positions
     )
 
 
@@ -96,7 +96,7 @@ class Copy(NamedTuple):
 
 
 def copies(found: Iterable[tuple[str, Event]]) -> list[Copy]:
-    """The first place of each message, of those that a node has; bounded."""
+    """The first position of each message, of those that a node has; bounded."""
     first: dict[int, Copy] = {}
     for node, event in found:
         if node and event.message_id:
@@ -107,7 +107,7 @@ def copies(found: Iterable[tuple[str, Event]]) -> list[Copy]:
 def context_of(event: Event, message_id: int, headers: Mapping[str, Any]) -> str | None:
     """The `traceparent` of the message of this event, which has a part of its trace id at most
     (`kernel/traceparent.py`); None: it has none. Where the topic was made again, another message
-    lies at the place."""
+    lies at the position."""
     value = headers.get(MEMBER)
     if message_id != event.message_id or not isinstance(value, str):
         return None

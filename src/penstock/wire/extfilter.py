@@ -53,17 +53,17 @@ def refuse(reason: str) -> NoReturn:
 
 def parse_filter(pairs: Pairs) -> ExtFilter | None:
     """Raises WireFault."""
-    said = _fields(pairs)
-    number = said.get("type", 0)
+    fields = _fields(pairs)
+    number = fields.get("type", 0)
     if number == FilterType.NONE:
         return None
     if number not in FilterType.__members__.values():
         refuse(f"type {number} is none of 1, 2, 3, 4")
     type_ = FilterType(number)
-    inverse = said.get("inverse", False)
+    inverse = fields.get("inverse", False)
     if type_ is FilterType.MULTI:
-        return ExtFilter(type_, every=_is_all(said), rules=_rules(said), inverse=inverse)
-    return ExtFilter(type_, (_rule(said),), False, inverse)
+        return ExtFilter(type_, every=_is_all(fields), rules=_rules(fields), inverse=inverse)
+    return ExtFilter(type_, (_rule(fields),), False, inverse)
 
 
 def _fields(pairs: Pairs) -> dict[str, Any]:
@@ -81,26 +81,26 @@ def _fields(pairs: Pairs) -> dict[str, Any]:
     return found
 
 
-def _rule(said: dict[str, Any]) -> tuple[str, str]:
+def _rule(fields: dict[str, Any]) -> tuple[str, str]:
     for name in ("filter_ext_key", "filter_data"):
-        text = said.get(name, "")
+        text = fields.get(name, "")
         if not text:
             refuse(f"{name} is missing")
         if len(text) > limits.IDENTIFY_TEXT_CHARS_MAX:
             refuse(f"{name} has {len(text)} characters, at most {limits.IDENTIFY_TEXT_CHARS_MAX}")
-    return said["filter_ext_key"], said["filter_data"]
+    return fields["filter_ext_key"], fields["filter_data"]
 
 
-def _is_all(said: dict[str, Any]) -> bool:
-    relation = said.get("filter_ext_key", "")
+def _is_all(fields: dict[str, Any]) -> bool:
+    relation = fields.get("filter_ext_key", "")
     if relation not in _RELATIONS:
         named = quote(relation.encode("utf-8", "replace")).decode()
         refuse(f"filter_ext_key {named} of type 4 is neither any nor all")
     return bool(relation == "all")
 
 
-def _rules(said: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    entries = said.get("filter_data_list", [])
+def _rules(fields: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    entries = fields.get("filter_data_list", [])
     if not entries:
         refuse("filter_data_list is missing")
     if len(entries) > limits.FILTER_RULES_MAX:

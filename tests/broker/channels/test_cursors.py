@@ -1,4 +1,4 @@
-"""What is said of a channel journal that has rotted, or that the disk does not take."""
+"""What is said of a channel journal that is corrupt, or that the disk does not take."""
 
 from types import SimpleNamespace
 from typing import Any

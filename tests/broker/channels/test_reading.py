@@ -149,19 +149,19 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
 
 def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
     read = reader(published(start))
-    stretch = read.stretch(4)
-    assert stretch is not None
-    data = os.pread(stretch.descriptor, stretch.end, stretch.position)
-    assert decode_header(data, 0).base_offset == stretch.expected <= 4
-    read.log.remember(stretch, 4, stretch.position + 2 * decode_header(data, 0).length)
-    again = read.stretch(4)
+    file_range = read.file_range(4)
+    assert file_range is not None
+    data = os.pread(file_range.descriptor, file_range.end, file_range.position)
+    assert decode_header(data, 0).base_offset == file_range.expected <= 4
+    read.log.remember(file_range, 4, file_range.position + 2 * decode_header(data, 0).length)
+    again = read.file_range(4)
     assert again is not None
     assert again.expected == 4  # it begins where the caller said
-    read.log.release(stretch)
+    read.log.release(file_range)
     read.log.release(again)
-    assert read.stretch(10) is None
+    assert read.file_range(10) is None
     with pytest.raises(OffsetBeyondEnd):
-        read.stretch(11)
+        read.file_range(11)
 
 
 def test_places_by_bytes_of_log(start: Start) -> None:

@@ -69,9 +69,9 @@ def test_nothing_is_no_block() -> None:
 
 def test_the_place_of_a_refusal_is_where_its_batch_begins() -> None:
     first = batch(b"a")
-    rotten = bytearray(batch(b"b"))
-    rotten[76] ^= 1
-    assert refusal(first + first + rotten) == (2 * len(first), "the checksum does not match")
+    corrupt = bytearray(batch(b"b"))
+    corrupt[76] ^= 1
+    assert refusal(first + first + corrupt) == (2 * len(first), "the checksum does not match")
     assert refusal(first + first[:-8]) == (len(first), "it ends before the batch does")
     assert refusal(first + b"no batch" * 9) == (len(first), "no batch begins here")
 

@@ -188,8 +188,8 @@ def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) ->
         cluster.publish(0, word)
     cluster.kill(0)
     node, other = cluster.nodes[1:]
-    for rotten, word in ((node, b"one"), (other, b"one"), (node, b"three")):
-        rotten.rot(word)
+    for corrupt, word in ((node, b"one"), (other, b"one"), (node, b"three")):
+        corrupt.rot(word)
     cluster.elect(1, gone=[0])
     log = node.topic.replicas[0].log
     for offset in (0, 2):
@@ -409,7 +409,7 @@ def test_what_must_survive_is_answered_when_the_set_has_it(small: Cluster) -> No
 
 
 @pytest.fixture
-def rotten(cluster: Cluster) -> Cluster:
+def corrupt(cluster: Cluster) -> Cluster:
     """Of three messages the first is corrupt on every disk."""
     for word in (b"one", b"two", b"three"):
         cluster.publish(0, word)
@@ -430,27 +430,27 @@ def pass_rounds(cluster: Cluster, consumer: Consumer) -> list[bytes]:
     return got
 
 
-def test_what_was_stepped_over_stays_so_under_the_next_leader(rotten: Cluster) -> None:
-    path = rotten.nodes[1].topic.replicas[0].log.path
-    rotten.kill(1)  # and `penstock log repair` gives up what is corrupt
-    write_lost(rotten.nodes[1].disk, path, [LostRange(0, 1, "corrupt", 1)])
-    rotten.start(1)
-    rotten.elect(1)
-    consumer = rotten.nodes[1].consume()
-    assert pass_rounds(rotten, consumer) == [b"two", b"three"]
+def test_what_was_stepped_over_stays_so_under_the_next_leader(corrupt: Cluster) -> None:
+    path = corrupt.nodes[1].topic.replicas[0].log.path
+    corrupt.kill(1)  # and `penstock log repair` gives up what is corrupt
+    write_lost(corrupt.nodes[1].disk, path, [LostRange(0, 1, "corrupt", 1)])
+    corrupt.start(1)
+    corrupt.elect(1)
+    consumer = corrupt.nodes[1].consume()
+    assert pass_rounds(corrupt, consumer) == [b"two", b"three"]
     consumer.leave()
-    rotten.elect(2)
-    assert "no replica has" not in rotten.nodes[1].broker.health
-    (window,) = rotten.nodes[2].topic.find_channel("billing").windows.values()
+    corrupt.elect(2)
+    assert "no replica has" not in corrupt.nodes[1].broker.health
+    (window,) = corrupt.nodes[2].topic.find_channel("billing").windows.values()
     assert (window.low, window.depth) == (3, 0)
 
 
-def test_an_operators_word_ends_the_wait(rotten: Cluster) -> None:
-    rotten.elect(1)
-    consumer = rotten.nodes[1].consume()
-    assert pass_rounds(rotten, consumer) == []
-    leader = rotten.nodes[1].leader()
+def test_an_operators_word_ends_the_wait(corrupt: Cluster) -> None:
+    corrupt.elect(1)
+    consumer = corrupt.nodes[1].consume()
+    assert pass_rounds(corrupt, consumer) == []
+    leader = corrupt.nodes[1].leader()
     assert leader.concede_damage() == [(0, 1)]
-    assert pass_rounds(rotten, consumer) == [b"two", b"three"]
-    assert "no replica has offsets 0 to 0" in rotten.nodes[1].broker.health
+    assert pass_rounds(corrupt, consumer) == [b"two", b"three"]
+    assert "no replica has offsets 0 to 0" in corrupt.nodes[1].broker.health
     assert leader.concede_damage() == [(0, 1)]

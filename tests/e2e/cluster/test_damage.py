@@ -43,17 +43,17 @@ def test_a_bit_flips_in_every_file_of_a_topic_on_one_node(cluster: Cluster) -> N
     with Traffic(cluster, "flipped") as traffic:
         cluster.until(lambda: cluster.is_whole("flipped"))
         leader = cluster.leader("flipped")
-        hurt = next(node for node in cluster.nodes if node is not leader)
-        hurt.kill()
-        for path in files(hurt, "flipped"):
+        corrupt = next(node for node in cluster.nodes if node is not leader)
+        corrupt.kill()
+        for path in files(corrupt, "flipped"):
             flip(path, dice)
-        bring_back(cluster, hurt, "flipped")
+        bring_back(cluster, corrupt, "flipped")
         leader.kill()
         cluster.until(lambda: cluster.leader("flipped") is not leader)
         time.sleep(2)
         bring_back(cluster, leader, "flipped")
     check(traffic.told(leader))
-    assert (hurt.data_path / "aside" / "flipped").is_dir()
+    assert (corrupt.data_path / "aside" / "flipped").is_dir()
 
 
 @pytest.mark.long
@@ -62,15 +62,15 @@ def test_a_bit_flips_in_files_of_one_kind(cluster: Cluster, name: str) -> None:
     topic, dice = f"kind-{name.strip('*.').replace('.', '')}", random.Random(name)
     with Traffic(cluster, topic) as traffic:
         cluster.until(lambda: cluster.is_whole(topic))
-        hurt = cluster.leader(topic)
-        hurt.kill()
-        for path in files(hurt, topic):
+        corrupt = cluster.leader(topic)
+        corrupt.kill()
+        for path in files(corrupt, topic):
             if path.match(name):
                 flip(path, dice)
-        bring_back(cluster, hurt, topic)
-        others = [node for node in cluster.nodes if node is not hurt]
+        bring_back(cluster, corrupt, topic)
+        others = [node for node in cluster.nodes if node is not corrupt]
         for node in others:
             node.kill()
             time.sleep(2)
             bring_back(cluster, node, topic)
-    check(traffic.told(hurt))
+    check(traffic.told(corrupt))

@@ -140,8 +140,8 @@ class Traffic:
     def _newest(self) -> float:
         return max((consumer.got[-1][0] for consumer in self.consumers if consumer.got), default=0)
 
-    def told(self, hurt: Node | None = None) -> Told:
-        """`hurt`: the node whose own publisher has to wait for it."""
+    def told(self, corrupt: Node | None = None) -> Told:
+        """`corrupt`: the node whose own publisher has to wait for it."""
         got = [body for one in self.consumers for _, body in one.got]
         counts = Counter(got)
         acked = [body for one in self.publishers for body in one.acked]
@@ -151,7 +151,7 @@ class Traffic:
             [body for body in acked if body not in counts],
             [body for body in refused if body in counts],
             len(got) - len(counts),
-            max(one.longest_s for one in self.publishers if one.node is not hurt),
+            max(one.longest_s for one in self.publishers if one.node is not corrupt),
             self._out_of_order(),
         )
 

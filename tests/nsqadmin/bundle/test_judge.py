@@ -31,32 +31,32 @@ def put(name: str, **values: Any) -> Hurt:
 def down(folder: str) -> Hurt:
     """A daemon that did not answer has said nothing."""
 
-    def hurt(made: Made) -> None:
+    def corrupt(made: Made) -> None:
         for name in [one for one in made.files if one.startswith(f"{folder}/")]:
             del made.files[name]
         made.failures.append((folder, "/ping", "connection refused"))
 
-    return hurt
+    return corrupt
 
 
 def channels(first: dict[str, Any], last: dict[str, Any]) -> Hurt:
     """What the two samples of one node say."""
 
-    def hurt(made: Made) -> None:
+    def corrupt(made: Made) -> None:
         made.channel(1).update(first)
         made.channel(2).update(last)
 
-    return hurt
+    return corrupt
 
 
 def no_consumers(depth: int) -> Hurt:
-    def hurt(made: Made) -> None:
+    def corrupt(made: Made) -> None:
         for node in (1, 2, 3):
             for sample in (1, 2):
                 held = {"depth": depth, "in_flight_count": 0, "client_count": 0, "clients": []}
                 made.channel(sample, node).update(held)
 
-    return hurt
+    return corrupt
 
 
 def stuck(made: Made) -> None:
@@ -121,9 +121,9 @@ _CASES: list[tuple[Hurt, Level, str]] = [
 
 
 @each(("hurt", "level", "what"), _CASES)
-def test_each_fault(hurt: Hurt, level: Level, what: str) -> None:
+def test_each_fault(corrupt: Hurt, level: Level, what: str) -> None:
     made = Made()
-    hurt(made)
+    corrupt(made)
     said = found(made)
     if not what:  # a value that only one node has told is no difference, nor is a node's own
         assert said == []

@@ -1,4 +1,4 @@
-"""A bundle is read back; what is no bundle, damaged, or made to hurt gets a clear error."""
+"""A bundle is read back; what is no bundle, damaged, or made to corrupt gets a clear error."""
 
 import json
 import os

@@ -183,10 +183,10 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[HEAD_BYTES + 40] ^= 0xFF  # in the first body of the newest segment
         path.write_bytes(data)
-        hurt = int(path.stem)
-        status, document = nsqd.ask("GET", f"/log/fetch?topic=t&from={hurt}")
-        assert (status, document["message"], document["from"]) == (422, "LOG_DAMAGED", hurt)
-        assert document["to"] > hurt
+        corrupt = int(path.stem)
+        status, document = nsqd.ask("GET", f"/log/fetch?topic=t&from={corrupt}")
+        assert (status, document["message"], document["from"]) == (422, "LOG_DAMAGED", corrupt)
+        assert document["to"] > corrupt
 
 
 # --- reading a topic of several partitions without a channel, one of them with most messages ---

@@ -25,7 +25,7 @@ def test_no_history_breaks_a_promise() -> None:
 
 
 def test_alarms_that_were_false_stay_away() -> None:
-    """A follower stops where the log of a replaced leader has rotted; a replaced leader commits a
+    """A follower stops where the log of a replaced leader is corrupt; a replaced leader commits a
     batch that rots on its own disk."""
     for seed in (30_321_674, 42_825_447):
         assert play_block(PROTOCOL, seed, 1).found == ()

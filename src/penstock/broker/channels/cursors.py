@@ -95,7 +95,7 @@ class Cursors:
     def state(
         self, number: int, name: str, log: PartitionLog, unknown_start: int | None = None
     ) -> ChannelState:
-        """What the journal knows about a channel. `unknown_start`: where one begins that a sound
+        """What the journal knows about a channel. `unknown_start`: where one begins that an intact
         journal does not know; None: on a node by itself, where that is a loss."""
         known = self._folded.channels.get(number) if self._folded is not None else None
         is_whole = self._folded is not None and not self.files.corrupt

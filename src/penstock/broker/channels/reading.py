@@ -43,13 +43,13 @@ from penstock import limits
 from penstock.broker.partition.rows import MessagePosition
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone, StorageError
 from penstock.kernel import Section, decode_sections
-from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, head_at
 from penstock.times import read_time
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
     from penstock.broker.topics.topic import Topic
-    from penstock.log.reader import Message, Stretch
+    from penstock.log.reader import FileRange, Message
 
 
 class Range(NamedTuple):
@@ -115,7 +115,7 @@ class TopicReader:
 
     # --- batches, read beside the loop ---
 
-    def stretch(self, from_offset: int) -> Stretch | None:
+    def file_range(self, from_offset: int) -> FileRange | None:
         """The segment file that holds `from_offset`, for a thread that reads it; None where `fetch`
         has to do it: at the end, where damage is known, and on disks without descriptors. Raises
         as `fetch` does. To be released."""
@@ -123,7 +123,7 @@ class TopicReader:
         if from_offset == self.end or self.log.damage.holds(from_offset):
             return None
         self._topic.touch()
-        return self.log.stretch(from_offset)
+        return self.log.file_range(from_offset)
 
     def _read(self, offset: int, bytes_max: int) -> memoryview:
         if self._topic.deleted:
@@ -202,10 +202,10 @@ def check_offset(offset: int, earliest: int, end: int) -> None:
 def _until(block: memoryview, end_offset: int) -> tuple[int, int, int]:
     """The batches of a block that begin below `end_offset`, at least one: the first one's offset,
     that after the last one, and their bytes."""
-    length, _, first, count = place_at(block, 0)
+    length, _, first, count = head_at(block, 0)
     position, next_offset = length, first + count
     while position < len(block):
-        length, _, base_offset, count = place_at(block, position)
+        length, _, base_offset, count = head_at(block, position)
         if base_offset >= end_offset:
             break
         position += length
@@ -217,7 +217,7 @@ def _look(block: memoryview, section: Section, value: int) -> tuple[int | None, 
     """The offset of the first message with this value, and the offset after the block."""
     position, next_offset = 0, 0
     while position < len(block):
-        length, flags, base_offset, count = place_at(block, position)
+        length, flags, base_offset, count = head_at(block, position)
         if flags & FLAG_TRAILER:
             for index, found in decode_sections(block, position).get(section, {}).items():
                 if found == value:

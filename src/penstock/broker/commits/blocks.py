@@ -1,10 +1,10 @@
 """Batches from elsewhere as bytes (docs/formats.md): whether they may be stored here, and how they
-get their place in a log.
+get their position in a log.
 
 A producer that encodes batches itself, like the Spark sink, sets their content: bodies, keys,
-headers, timestamps, due times. This module sets their place: it fills in offset, ids, the batch's
-time and its synced end when its turn has come, and computes the checksum again. It refuses anything
-else that such a batch could claim (its own ids, attempts, a producer).
+headers, timestamps, due times. This module sets their position: it fills in offset, ids, the
+batch's time and its synced end when its turn has come, and computes the checksum again. It refuses
+anything else that such a batch could claim (its own ids, attempts, a producer).
 
 The headers of staged messages: whether consumers can read them.
 
@@ -38,7 +38,7 @@ from penstock.kernel.layout import (
     HEADER_BYTES,
     SECTION_HEADER,
     is_short,
-    put_place,
+    put_position,
 )
 
 _BATCH_COST_BYTES = 8192  # a batch costs as much to check as so many bytes
@@ -76,7 +76,7 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
     if not data:
         raise BlockInvalid(0, "there is no batch")
     while position < len(data):
-        header = sound_header(view, position)
+        header = checked_header(view, position)
         _check_sizes(view, position, header, message_bytes_max)
         due_ns = yield from _check_sections(view, position, header)
         due_last_ns = max(due_last_ns, due_ns)
@@ -89,14 +89,14 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
     return Contents(count, due_last_ns)
 
 
-def sound_header(data: memoryview | bytes, position: int) -> BatchHeader:
-    """Of the whole, sound batch at `position`, into which its place can be written. Raises
+def checked_header(data: memoryview | bytes, position: int) -> BatchHeader:
+    """Of the whole, intact batch at `position`, into which its position can be written. Raises
     BlockInvalid."""
     found, _ = check_batch(data, position)
     if found != BatchCheck.SOUND:
         raise BlockInvalid(position, _WORDS[BatchCheck(found)])
     if is_short(data, position):
-        raise BlockInvalid(position, "a batch that has no place yet has the long header")
+        raise BlockInvalid(position, "a batch that has no position yet has the long header")
     return decode_header(data, position)
 
 
@@ -178,8 +178,8 @@ def put_in_place(
     leader_epoch: int = 0,
     producer: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Write into a sound batch where it stands, and whose it is."""
-    put_place(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch, producer)
+    """Write into an intact batch where it stands, and whose it is."""
+    put_position(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch, producer)
     checksum = crc32c(memoryview(batch)[CRC_FROM:])
     batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")
 

@@ -88,11 +88,11 @@ class ClusterCommitRun(CommitRun):
             while not at_end:
                 job = yield from self._read(path, position)
                 batches = []
-                for sound in job.sound:
-                    batch = bytearray(sound.data)
+                for staged in job.batches:
+                    batch = bytearray(staged.data)
                     put_in_place(batch, 0, 0, 0, 0, 0, Stamp(id, epoch, sequence))
                     batches.append(bytes(batch))
-                    sequence += sound.messages
+                    sequence += staged.messages
                 yield from self._send(part, batches)
                 position, at_end = job.next_position, job.at_end
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.commits.apps import Ref, Stage
 from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
-from penstock.broker.commits.stage_file import ReadJob, Sound, read_head
+from penstock.broker.commits.stage_file import ReadJob, StagedBatch, read_head
 from penstock.broker.ports import Job
 from penstock.errors import (
     CommitUnfinished,
@@ -280,7 +280,7 @@ class CommitRun:
             while position < stage.body_at + stage.head.bytes:
                 job = yield from self._read(stage.path, position, stage)
                 position = job.next_position
-                count += sum(sound.messages for sound in job.sound)
+                count += sum(staged.messages for staged in job.batches)
             if count != stage.head.count:
                 raise StageDamaged(stage.path, f"{count} messages, not {stage.head.count}")
 
@@ -381,7 +381,9 @@ class CommitRun:
         if target.gone:
             return
         target.position = target.position or body_at
-        self._store_row(target, [sound for sound in job.sound if self._is_new(target, sound, path)])
+        self._store_row(
+            target, [staged for staged in job.batches if self._is_new(target, staged, path)]
+        )
         if job.at_end:
             target.stage_index += 1
             target.position = 0
@@ -399,31 +401,31 @@ class CommitRun:
             raise StageDamaged(path, f"cannot be read: {error}") from error
         if job.damage is not None:
             raise job.damage
-        if not job.sound:
+        if not job.batches:
             raise StageDamaged(path, "it is shorter than it says")
         return job
 
-    def _is_new(self, target: _Target, sound: Sound, path: str) -> bool:
+    def _is_new(self, target: _Target, staged: StagedBatch, path: str) -> bool:
         """Not in the log from before a stop."""
         if target.passed >= target.found:
             return True
-        self._compare(target, sound, path)
-        self._pass(target, sound)
+        self._compare(target, staged, path)
+        self._pass(target, staged)
         return False
 
-    def _pass(self, target: _Target, sound: Sound) -> None:
-        target.passed += sound.messages
-        target.position += len(sound.data)
+    def _pass(self, target: _Target, staged: StagedBatch) -> None:
+        target.passed += staged.messages
+        target.position += len(staged.data)
 
-    def _store_row(self, target: _Target, row: list[Sound]) -> None:
+    def _store_row(self, target: _Target, row: list[StagedBatch]) -> None:
         """All of a slice with one write, or none of it."""
         if not row:
             return
-        target.group.store([(bytearray(sound.data), sound.messages) for sound in row])
-        for sound in row:
-            self._give_back(len(sound.data))
-            target.size += sound.bodies_length
-            self._pass(target, sound)
+        target.group.store([(bytearray(staged.data), staged.messages) for staged in row])
+        for staged in row:
+            self._give_back(len(staged.data))
+            target.size += staged.bodies_length
+            self._pass(target, staged)
 
     def _begins_at(self, path: str) -> int:
         """Of a stage that the start could not read."""
@@ -432,11 +434,11 @@ class CommitRun:
         except (OSError, ValueError) as error:
             raise StageDamaged(path, f"cannot be read: {error}") from error
 
-    def _compare(self, target: _Target, sound: Sound, path: str) -> None:
+    def _compare(self, target: _Target, staged: StagedBatch, path: str) -> None:
         """The log holds this very batch: so much of the commit was stored before the stop. The
         header is not compared: it says where the batch stands."""
         stored = next(target.found_batches, None)
-        if stored is None or stored[HEADER_BYTES:] != memoryview(sound.data)[HEADER_BYTES:]:
+        if stored is None or stored[HEADER_BYTES:] != memoryview(staged.data)[HEADER_BYTES:]:
             where = target.leader.log.path
             raise StorageError(where, f"the log holds something else than {path}")
 

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from penstock import limits
-from penstock.broker.commits.blocks import BlockInvalid, sound_header
+from penstock.broker.commits.blocks import BlockInvalid, checked_header
 from penstock.errors import StageDamaged
 from penstock.log.disk import Disk, read_file
 from penstock.log.sealed import seal, unseal
@@ -39,7 +39,7 @@ class StageHead(msgspec.Struct, forbid_unknown_fields=True):
     attempt: str = ""
 
 
-class Sound(NamedTuple):
+class StagedBatch(NamedTuple):
     """A batch of a stage."""
 
     data: bytes
@@ -157,13 +157,13 @@ def read_through(disk: Disk, path: str) -> None:
 
 
 class ReadJob:
-    """Reads the whole batches from `position` on, about a slice of them and at least one. `sound`
+    """Reads the whole batches from `position` on, about a slice of them and at least one. `staged`
     and `next_position` are the answer; `damage` says what is not as it was."""
 
     teaches = False
 
     def __init__(self, disk: Disk, path: str, position: int) -> None:
-        self.sound: list[Sound] = []
+        self.batches: list[StagedBatch] = []
         self.next_position = position
         self.at_end = False  # of the file
         self.damage: StageDamaged | None = None
@@ -191,9 +191,9 @@ class ReadJob:
                 cut_short = len(data) - position < max(length, 12)
                 if cut_short and position and not at_end:
                     break
-                header = sound_header(data, position)
+                header = checked_header(data, position)
                 piece = data[position : position + header.length]
-                self.sound.append(Sound(piece, header.count, header.bodies_length))
+                self.batches.append(StagedBatch(piece, header.count, header.bodies_length))
                 position += header.length
         except BlockInvalid as error:
             at = self.next_position + error.position

@@ -162,7 +162,7 @@ class GroupCommit:
     def publish_whole(
         self, encode: Encode, count: int, length: int, done: PublishDone, producer_id: int
     ) -> None:
-        """A batch that is shared with no other publisher; `encode` makes it when its place is
+        """A batch that is shared with no other publisher; `encode` makes it when its position is
         known."""
         self._hold(count, length)
         self._whole.append(Whole(encode, count, done, producer_id, length))
@@ -329,7 +329,7 @@ class GroupCommit:
         self._pass_gate()
 
     def _put(self, row: Row, wall_ns: int) -> None:
-        """The one place that writes to the log. Raises StorageError, and then it is as before."""
+        """The only code that writes to the log. Raises StorageError, and then it is as before."""
         self._touched[self._topic] = None
         self.log.write(
             row.buffers, row.length, row.base_offset, row.count, row.base_id, self._ids.last_id,

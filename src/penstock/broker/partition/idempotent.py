@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.broker.partition.producers import ProducerTable
 
 SEQUENCE_END_MAX = (1 << 32) - 1
-# The error; else where the first message lies, or None: it was stored before, at an unknown place.
+# The error; else where the first message lies, or None: it was stored before, at an unknown
+# position.
 StampedDone = Callable[[PenstockError | None, Stored | None], None]
 
 
@@ -88,7 +89,7 @@ class StampedPublishes:
     def publish_batch(
         self, stamp: Stamp, count: int, length: int, encode: Encode, done: StampedDone
     ) -> None:
-        """`encode` makes it when its place is known. Raises SequenceGap, ProducerFenced and
+        """`encode` makes it when its position is known. Raises SequenceGap, ProducerFenced and
         Refused. The caller has seen to all other limits."""
         repeated = self._find(stamp, count)
         if repeated is not None:
@@ -184,7 +185,7 @@ def _columns(
     columns: dict[int, dict[int, int | bytes]] = {}
     if due_ns:
         columns[Section.DUE] = dict.fromkeys(range(count), due_ns)
-    for index, said in enumerate(sections):
-        for section, value in said.items():
+    for index, one in enumerate(sections):
+        for section, value in one.items():
             columns.setdefault(section, {})[index] = value
     return columns or None

@@ -250,7 +250,7 @@ class ProducerTable:
         gets a gap, never a wrong OK; what it sends again of them is stored again. When another
         replica's copy takes its place, `restored` adds what that says."""
         if self._read_end < self._log.written_end:
-            self.appended(header for header, _ in self._log.sound_batches(self._read_end))
+            self.appended(header for header, _ in self._log.intact_batches(self._read_end))
             self._read_end = self._log.written_end  # though its end may not be readable
         self._machine.committed(min(committed_end, self._read_end))
 

@@ -43,8 +43,8 @@ class Gathered(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A batch of its own in a row to come: it names its producer, and is encoded when its place is
-    known."""
+    """A batch of its own in a row to come: it names its producer, and is encoded when its position
+    is known."""
 
     encode: Encode
     count: int  # type: ignore[assignment]  # hides tuple.count

@@ -9,8 +9,8 @@
 
 The answer is certain to arrive while the link lasts, since each publish ends, with its leadership
 at the latest. No clock is needed here. A batch from another node is never forwarded again: at most
-one hop. Its place, ids and time are the leader's, as for any other publish. One whose header names
-a producer is stored once: a repeat is answered when the first is.
+one hop. Its position, ids and time are the leader's, as for any other publish. One whose header
+names a producer is stored once: a repeat is answered when the first is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.commits.blocks import put_in_place, sound_header
+from penstock.broker.commits.blocks import checked_header, put_in_place
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.ports import Led, MetadataDone, PeerLane
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
@@ -177,7 +177,7 @@ def _ending_of(error: PenstockError) -> Ending:
 
 def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     """As a batch of its own. Raises PenstockError when it is not taken."""
-    header = sound_header(batch, 0)
+    header = checked_header(batch, 0)
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)

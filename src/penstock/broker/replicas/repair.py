@@ -142,7 +142,7 @@ class Repairing:
         """What another replica has asked for, as far as it is known here."""
         end = min(frame.end, committed)
         try:
-            previous, batches = self._sound(frame.start, end)
+            previous, batches = self._intact(frame.start, end)
         except LogDamaged as error:  # here, too: its own reader reports that
             is_there = error.from_offset <= frame.start < min(error.to_offset, end)
             until = min(error.to_offset, end) if is_there else 0
@@ -152,7 +152,7 @@ class Repairing:
         sent = SendRange(frame.session, frame.start, previous, batches)
         self._replication.peers.send(node, PeerLane.BULK, encode(self._target, sent))
 
-    def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
+    def _intact(self, start: int, end: int) -> tuple[Chain, bytes]:
         log = self._replica.log
         if start < min(log.start_offset, end):
             return lacking(min(log.start_offset, end)), b""  # removed

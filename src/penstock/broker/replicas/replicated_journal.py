@@ -318,10 +318,10 @@ class JournalReceiver:
             self.machine.sync_failed()
         else:
             self.machine.synced(files.synced)
-            self._note_sound()
+            self._note_intact()
         self._work()
 
-    def _note_sound(self) -> None:
+    def _note_intact(self) -> None:
         if not self.journal.files.broken:
             self._health.clear(self._label, Trouble.JOURNAL)
         if not self.journal.files.corrupt:

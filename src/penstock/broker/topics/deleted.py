@@ -3,8 +3,8 @@
 The newest are known; of what is not here nobody knows. The file `ended` has a line for each, a
 sealed JSON object, appended before the deletion is decided: the end of a topic that is still there
 says nothing, but a deletion whose end nobody knows would be taken for a loss. A line that is torn
-or rotten is passed over. Ephemeral topics are not in the file, as their readers expect no end. Each
-node of a cluster knows the ends of the partitions that it led.
+or corrupt is passed over. Ephemeral topics are not in the file, as their readers expect no end.
+Each node of a cluster knows the ends of the partitions that it led.
 
 A deletion never fails for this file: it may be the one that makes room on a full disk. What could
 not be written is written with the next look.

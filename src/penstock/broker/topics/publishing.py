@@ -206,7 +206,7 @@ class TopicPublishing:
         done: PublishDone,
         partition: int = ANY,
     ) -> None:
-        """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
+        """The same for the `count` messages of `body`, found intact by `Tail.count_pack`."""
         group = self._taking(count, due_ns, partition)
         append = partial(group.tail.append_pack, pack, body, due_ns)
         group.publish(append, count, len(body), done)

@@ -165,7 +165,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _check_version(path: str, document: bytes, newest: int) -> None:
-    """A sound file of another version is no damage of one topic: it is the whole directory's."""
+    """An intact file of another version is no damage of one topic: it is the whole directory's."""
     version = msgspec.json.decode(document, type=_Versioned).version
     if not 1 <= version <= newest:
         known = "1" if newest == 1 else f"1 to {newest}"

@@ -3,7 +3,7 @@
     header 72 | lengths u32 x count | bodies | trailer | zeros up to a multiple of 8
     short header 40 | body | zeros up to a multiple of 8
 
-A batch is believed only after `check_batch` called it sound: the crc covers all but the magic and
+A batch is believed only after `check_batch` called it intact: the crc covers all but the magic and
 itself, and the numbers fit each other to the byte. The decoders check the numbers again, but not
 the crc, so that they never read outside the batch whatever they are given.
 
@@ -38,8 +38,8 @@ from penstock.kernel.layout import (
     SHORT_HEADER,
     SHORT_HEADER_BYTES,
     SHORT_MAGIC,
+    head_at,
     is_short,
-    place_at,
     short_length,
 )
 from penstock.kernel.types import BatchCheck, BatchHeader
@@ -209,9 +209,9 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tuple[int, int, int]:
-    """How far sound batches go from the beginning of `data`, the first of them at offset `expected`
-    and each behind the one before, to offset `limit` at most: (bytes, next offset), and the length
-    that the batch there claims of which `data` has only a part (0: it does not say)."""
+    """How far intact batches go from the beginning of `data`, the first of them at offset
+    `expected` and each behind the one before, to offset `limit` at most: (bytes, next offset), and
+    the length that the batch there claims of which `data` has only a part (0: it does not say)."""
     view = memoryview(data)
     position = claimed = 0
     while position < len(view) and expected != limit:
@@ -219,7 +219,7 @@ def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tupl
         if status != BatchCheck.SOUND:
             claimed = length if status == BatchCheck.SHORT else 0
             break
-        _, _, base_offset, count = place_at(view, position)
+        _, _, base_offset, count = head_at(view, position)
         if base_offset != expected:
             break
         expected += count

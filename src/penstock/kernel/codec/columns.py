@@ -37,7 +37,7 @@ _ATTEMPTS_MAX = 0xFFFF  # attempts are a u16 on the wire
 
 
 def decode_columns(data: Buffer, sections: Sequence[int] = ()) -> Columns:
-    """Whole sound batches -> columns. ValueError names the position of one that is not sound.
+    """Whole intact batches -> columns. ValueError names the position of one that is not intact.
     `sections` are of bytes: each becomes a column, too."""
     view = memoryview(data).cast("B")
     for section in sections:

@@ -63,8 +63,8 @@ def _fold(head: bytes, rest: memoryview) -> bytes:
         row_bytes *= 2
     row = head + bytes(rest[4:row_bytes])
     folded = int.from_bytes(rest[row_bytes:], "little")
-    for place, table in enumerate(_move_tables(row_bytes)):
-        folded ^= int.from_bytes(row.translate(table), "little") << 8 * place
+    for index, table in enumerate(_move_tables(row_bytes)):
+        folded ^= int.from_bytes(row.translate(table), "little") << 8 * index
     return folded.to_bytes(len(rest) - row_bytes, "little")
 
 
@@ -110,7 +110,7 @@ def _mixed(word: int) -> int:
 
 
 def murmur3_32(data: Buffer, seed: int = 0) -> int:
-    """A key's place among the partitions of a topic."""
+    """A key's index among the partitions of a topic."""
     if not 0 <= seed <= _ALL_ONES:
         raise OverflowError(f"a seed has 32 bits: {seed}")
     content = bytes(data)

@@ -268,8 +268,8 @@ def refusal(error: PenstockError) -> HttpError:
     if isinstance(error, OffsetBeyondEnd):
         return HttpError(416, "OFFSET_BEYOND_END", details={"end": error.edge})
     if isinstance(error, LogDamaged):
-        hurt = {"from": error.from_offset, "to": error.to_offset}
-        return HttpError(422, "LOG_DAMAGED", details=hurt)
+        corrupt = {"from": error.from_offset, "to": error.to_offset}
+        return HttpError(422, "LOG_DAMAGED", details=corrupt)
     if isinstance(error, NotFound):
         return HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
     reason = error.reason if isinstance(error, StorageError) else str(error)

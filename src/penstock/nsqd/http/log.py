@@ -1,8 +1,8 @@
 """Reading what is stored, without a channel: `/log/positions`, `/log/fetch`, `/log/offset` and
 `/message/get`. For programs that read a log by offset, and for people who look for one message.
 
-Nothing here may hold up publishing. A fetch is bounded. The loop only finds the file and the place
-in it; a thread checks the batches there, and then sends them from the file to the socket
+Nothing here may hold up publishing. A fetch is bounded. The loop only finds the file and the
+position in it; a thread checks the batches there, and then sends them from the file to the socket
 (`net/bulk.py`). Where damage is found, or at the very end, the loop does the reading: block by
 block, one a turn, as it also searches for a message.
 
@@ -109,10 +109,10 @@ def fetch(call: Call) -> None:
         call.answer(Response(200, b"".join(found.blocks), BINARY, headers))
 
     try:
-        stretch = reader.stretch(from_offset)
+        file_range = reader.file_range(from_offset)
     except PenstockError as error:
         raise refusal(error) from error
-    if stretch is None or to_offset == from_offset:
+    if file_range is None or to_offset == from_offset:
         in_loop()
         return
 
@@ -121,18 +121,18 @@ def fetch(call: Call) -> None:
             release()
             call.go_on(in_loop)
             return
-        reader.log.remember(stretch, result.next_offset, result.end)
+        reader.log.remember(file_range, result.next_offset, result.end)
         length = result.end - result.start
-        body = FileBody(bulk, stretch.descriptor, result.start, length, release)
+        body = FileBody(bulk, file_range.descriptor, result.start, length, release)
         headers = _range_headers(topic, result.base_offset, result.next_offset)
         call.answer(Response(200, b"", BINARY, headers, file=body))
 
     def release() -> None:
-        reader.log.release(stretch)
+        reader.log.release(file_range)
 
     bulk = call.deps.bulk
-    limit = -1 if stretch.limit is None else stretch.limit
-    where = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
+    limit = -1 if file_range.limit is None else file_range.limit
+    where = (file_range.descriptor, file_range.position, file_range.expected, file_range.end, limit)
     bulk.check(*where, from_offset, min(to_offset, reader.end), bytes_max, checked)
 
 

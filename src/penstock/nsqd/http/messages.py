@@ -165,7 +165,7 @@ def _partitions(topic: Topic, position: Position, parameters: Parameters) -> lis
             raise HttpError(404, "PARTITION_NOT_FOUND")
         return [number]
     if position.kind in OF_ONE and len(numbers) > 1:
-        rule = f"{position.kind} is a place in one partition's log"
+        rule = f"{position.kind} is a position in one partition's log"
         raise HttpError(400, f"MISSING_ARG_PARTITION {rule}")
     return numbers
 

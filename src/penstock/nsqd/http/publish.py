@@ -91,8 +91,8 @@ class HttpPublishing:
             if topic.extended:
                 sections = with_context(request, sections)
             if is_stamped(parameters):
-                said = () if sections is None else (sections,)
-                self._publish_stamped(topic, [request.body], parameters, answer, sections=said)
+                given = () if sections is None else (sections,)
+                self._publish_stamped(topic, [request.body], parameters, answer, sections=given)
                 return
         done = self._answering(answer)
         try:
@@ -246,7 +246,7 @@ def _pack(binary: str) -> Pack:
 
 
 def pack_bodies(pack: Pack, body: bytes) -> list[bytes]:
-    """The messages of a pack that was found sound (`Tail.count_pack`)."""
+    """The messages of a pack that was found intact (`Tail.count_pack`)."""
     if pack is Pack.LINES:
         return [line for line in body.split(b"\n") if line]
     bodies = []

@@ -1,8 +1,8 @@
 """What a publish over HTTP says of its messages: where they go, when they are due, who numbers
 them, and their headers.
 
-`partition` or `key` names a place. A key goes to the partition that its hash says, and is stored
-with each message; where the topic is extended it is a header as well.
+`partition` or `key` names a partition. A key goes to the partition that its hash says, and is
+stored with each message; where the topic is extended it is a header as well.
 
 `producer_id` (1 to 2^64 - 1), `sequence` (of the first message; the first of an epoch is 0) and
 `producer_epoch` (0 when it is not said) come with an idempotent publish. Whoever gives one of them
@@ -244,12 +244,12 @@ def joined(request: Request, headers: bytes) -> Joined | None:
 
 def with_context(request: Request, sections: Sections | None) -> Sections | None:
     """The same for what the trailer says of a message."""
-    said = sections or {}
-    headers = said.get(Section.HEADERS, b"{}")
+    given = sections or {}
+    headers = given.get(Section.HEADERS, b"{}")
     found = joined(request, headers) if isinstance(headers, bytes) else None
     if found is None:
         return sections
-    more: dict[int, int | bytes] = {**said, Section.HEADERS: found.headers}
+    more: dict[int, int | bytes] = {**given, Section.HEADERS: found.headers}
     if found.context_id:
         more[Section.TRACE] = found.context_id
     return more
