@@ -9,7 +9,7 @@ from cases import each
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
+from penstock.nsqadmin.channel_messages import ChannelMessages, DeadLetterRef, Move, dead_letter
 from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.noderecords import holding, words_about, words_of
 from penstock.nsqadmin.pages.channel_messages import described
@@ -255,8 +255,10 @@ def test_pages_go_over_all_partitions_by_time() -> None:
 
 def test_a_dead_letter_is_where_its_partition_is() -> None:
     row = {"dead_letter_topic": "d", "partition": 2, "offset": 7}
-    assert letter_of("a", row) == Letter("a", "d", 2, 7)
-    assert letter_of("a", {"dead_letter_topic": "d", "offset": 7}) == Letter("a", "d", 0, 7)
+    assert dead_letter("a", row) == DeadLetterRef("a", "d", 2, 7)
+    assert dead_letter("a", {"dead_letter_topic": "d", "offset": 7}) == DeadLetterRef(
+        "a", "d", 0, 7
+    )
 
 
 def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:

@@ -38,7 +38,7 @@ class HeldMessage(NamedTuple):
     id: str
 
 
-class Letter(NamedTuple):
+class DeadLetterRef(NamedTuple):
     """Where a dead letter is stored."""
 
     node: str
@@ -47,9 +47,9 @@ class Letter(NamedTuple):
     offset: int
 
 
-def letter_of(node: str, row: Mapping[str, Any]) -> Letter:
+def dead_letter(node: str, row: Mapping[str, Any]) -> DeadLetterRef:
     topic = str(row["dead_letter_topic"])
-    return Letter(node, topic, int(row.get("partition", 0)), int(row["offset"]))
+    return DeadLetterRef(node, topic, int(row.get("partition", 0)), int(row["offset"]))
 
 
 Listed = Asked[Sequence[Mapping[str, Any]]]  # messages of one state
@@ -99,7 +99,7 @@ class ChannelMessages:
         self._upstream = upstream
         self._names = {"topic": topic, "channel": channel}
         self._hidden = hidden
-        self._bodies: dict[Letter, str] = {}  # of dead letters, in a line
+        self._bodies: dict[DeadLetterRef, str] = {}  # of dead letters, in a line
         self._reading = asyncio.Semaphore(limits.ADMIN_BODIES_AT_ONCE)
 
     async def messages(
@@ -116,27 +116,27 @@ class ChannelMessages:
         except UpstreamFailed as error:
             return Asked({}, error.failed)
 
-    async def bodies(self, listed: Listed) -> Mapping[Letter, str]:
+    async def bodies(self, listed: Listed) -> Mapping[DeadLetterRef, str]:
         """Those of the dead letters listed, each in a line. None is read twice."""
         wanted = {
-            letter_of(node, one)
+            dead_letter(node, one)
             for node, found in listed.answers.items() for one in found
         }  # fmt: skip
         self._bodies = {key: text for key, text in self._bodies.items() if key in wanted}
         await asyncio.gather(*map(self._read, wanted - self._bodies.keys()))
         return self._bodies
 
-    async def _read(self, letter: Letter) -> None:
-        node, topic, partition, offset = letter
+    async def _read(self, key: DeadLetterRef) -> None:
+        node, topic, partition, offset = key
         async with self._reading:
             try:
                 log = Log(self._upstream, node, topic, self._hidden, partition)
                 found = await log.message(offset)
             except PenstockError as error:
-                self._bodies[letter] = f"its body can't be read: {error}"
+                self._bodies[key] = f"its body can't be read: {error}"
                 return
         gone = "its body is not stored any more"
-        self._bodies[letter] = gone if found is None else preview(found.body)
+        self._bodies[key] = gone if found is None else preview(found.body)
 
     async def finish(self, held: Iterable[HeldMessage]) -> str:
         return await self._each(held, "/channel/message/finish", {})

@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin.attention import Finding, findings, of_runs
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Failure, Spool
-from penstock.nsqadmin.bundle.gather import Report, Wish, file_name, make, make_fetcher
+from penstock.nsqadmin.bundle.gather import BundleRequest, Report, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import FindingRow, judge
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
@@ -100,7 +100,7 @@ class Diagnostics:
 
     async def _make(self, deps: Deps, who: str, seconds: int, report: Report) -> Kept:
         await deps.watch.ready()
-        wish = Wish(
+        request = BundleRequest(
             who, "nsqadmin", tuple(deps.watch.latest.nodes), deps.upstream.lookupds,
             seconds=seconds,
         )  # fmt: skip
@@ -111,7 +111,9 @@ class Diagnostics:
         )
         try:
             path = folder / file_name(now_s)
-            failures = await make(path, wish, fetcher, report, lambda spool: add_facts(spool, deps))
+            failures = await make(
+                path, request, fetcher, report, lambda spool: add_facts(spool, deps)
+            )
             found = await asyncio.to_thread(lambda: judge(files.read(str(path))))
             file = path.open("rb")
             return Kept(

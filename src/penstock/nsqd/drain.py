@@ -8,7 +8,7 @@ who could take them, and dead letters wait for a person: both are reported, and 
 demand. What gives up meanwhile still becomes a dead letter. A channel that is paused or has no
 consumer keeps a drain waiting, and the report says which.
 
-A drain is a wish of this run of the daemon: it can be called off, and a restart knows nothing of
+A drain belongs to this run of the daemon: it can be called off, and a restart knows nothing of
 it.
 """
 

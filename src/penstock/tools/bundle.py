@@ -22,7 +22,7 @@ from penstock.errors import BundleBroken, PenstockError
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Bundle, Failure
-from penstock.nsqadmin.bundle.gather import Wish, file_name, make, make_fetcher
+from penstock.nsqadmin.bundle.gather import BundleRequest, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
 from penstock.nsqadmin.words import count
 from penstock.tools.app import arg, group, opt, verb
@@ -64,14 +64,14 @@ def gather(
     nsqds, lookupds = _addresses(at.where)
     tls = at.where.tls()
     command = shlex.join(["penstock", *sys.argv[1:]])
-    wish = Wish(system_user(), command, nsqds, lookupds, seconds)
+    request = BundleRequest(system_user(), command, nsqds, lookupds, seconds)
     with Progress("gathering", 100) as progress:
 
         async def run() -> list[Failure]:
-            fetcher = make_fetcher(wish.seconds, tls)
+            fetcher = make_fetcher(request.seconds, tls)
             try:
                 return await make(
-                    path, wish, fetcher, lambda share, _: progress.show(int(share * 100))
+                    path, request, fetcher, lambda share, _: progress.show(int(share * 100))
                 )
             finally:
                 await fetcher.close()

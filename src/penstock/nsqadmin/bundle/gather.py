@@ -94,7 +94,7 @@ def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> 
 
 
 @dataclass(frozen=True)
-class Wish:
+class BundleRequest:
     who: str
     command: str  # as it was typed, or the page
     nsqds: tuple[str, ...] = ()
@@ -107,14 +107,14 @@ def file_name(now_s: float) -> str:
 
 
 async def make(
-    path: Path, wish: Wish, fetcher: Fetcher, report: Report, extra: Extra | None = None
+    path: Path, request: BundleRequest, fetcher: Fetcher, report: Report, extra: Extra | None = None
 ) -> list[Failure]:
     """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
     zip can't be written."""
     begun_s = time.time()
     spool = Spool(path)
     try:
-        await Gatherer(fetcher, spool, wish.seconds, report).run(wish.nsqds, wish.lookupds)
+        await Gatherer(fetcher, spool, request.seconds, report).run(request.nsqds, request.lookupds)
         spool.put_json("machine/versions.json", _versions())
         spool.put_json("machine/limits.json", _limits())
         if extra is not None:
@@ -122,7 +122,7 @@ async def make(
         report(1.0, "writing")
         made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
         took_s = round(time.time() - begun_s, 3)
-        about = About(made, wish.who, wish.command, wish.seconds, took_s)
+        about = About(made, request.who, request.command, request.seconds, took_s)
         await asyncio.to_thread(spool.finish, about)
         return spool.manifest.failures
     finally:

@@ -24,7 +24,7 @@ from penstock.nsqadmin.channel_messages import (
     Listed,
     Move,
     SeekInvalid,
-    letter_of,
+    dead_letter,
     position_of,
 )
 from penstock.nsqadmin.pages import layout, parts
@@ -141,7 +141,11 @@ class _Messages(_OfChannel):
         self._note.set_text(_note(state, listed))
         return [
             self._row(node, state, message)
-            | ({"about": _why(message, bodies[letter_of(node, message)])} if state == DEAD else {})
+            | (
+                {"about": _why(message, bodies[dead_letter(node, message)])}
+                if state == DEAD
+                else {}
+            )
             for node, messages in listed.answers.items()
             for message in messages
         ]
