@@ -371,7 +371,7 @@ TESTED = (
     ),
     *_of_test(
         "tests/cluster/test_watching_restored.py",
-        "penstock.cluster.watching",
+        "penstock.cluster.watch",
         ("behind_and_not_asked", "            self._confirm_revision()\n", "            pass\n"),
     ),
     *_of_test(

@@ -10,7 +10,7 @@ from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 from .faults import FaultyDisk
 from .world import Start, World, bodies

@@ -23,7 +23,7 @@ from penstock.client import (
 from penstock.errors import ConfigError, NameInvalid
 from penstock.kernel import id_at
 from penstock.wire.frames import encode_bodies
-from penstock.wire.traced import split_many
+from penstock.wire.trace_ids import split_many
 
 from .fake_lookupd import FakeLookupd
 from .server import Server, until

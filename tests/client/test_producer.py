@@ -8,7 +8,7 @@ import pytest
 from penstock.client import OutcomeUnknown, Producer, Published
 from penstock.errors import ConfigError, ConnectFailed, ConnectionLost, ProducerFull, PublishTimeout
 from penstock.wire.frames import FrameType, encode_frame
-from penstock.wire.traced import encode_reply, split_many, split_one
+from penstock.wire.trace_ids import encode_reply, split_many, split_one
 
 from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, ok, say_ok
 from .server import until

@@ -32,7 +32,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import PlacementNode
 from penstock.cluster.view import View
-from penstock.cluster.watching import Watching
+from penstock.cluster.watch import Watching
 from penstock.errors import Refused
 from penstock.limits import SECOND
 from penstock.replication.leader import Outcome

@@ -18,7 +18,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refused
 from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Versioned, View
-from penstock.cluster.watching import Phase, Watching
+from penstock.cluster.watch import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent

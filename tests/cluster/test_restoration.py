@@ -21,7 +21,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.restoration import CoordinatorState, Memory, Restoration, restoration
 from penstock.cluster.view import Remembered, Versioned, View
-from penstock.cluster.watching import Watching
+from penstock.cluster.watch import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.leader import Outcome

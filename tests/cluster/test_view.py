@@ -25,7 +25,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import PreferredLeaders
 from penstock.cluster.view import Remembered, Versioned, View
-from penstock.cluster.watching import Watching
+from penstock.cluster.watch import Watching
 from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader

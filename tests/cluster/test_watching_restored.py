@@ -7,7 +7,7 @@ from penstock.cluster import keys
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import View
-from penstock.cluster.watching import Phase, Watching
+from penstock.cluster.watch import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.wire.traced import encode_reply
+from penstock.wire.trace_ids import encode_reply
 
 HERE = Path(__file__).resolve().parent
 NOT_FATAL = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED", "E_EXT_NOT_SUPPORT")

@@ -19,7 +19,7 @@ from e2e.daemon import Daemon
 from e2e.v2client import Closed, V2Client
 from penstock import __version__
 from penstock.wire.frames import Frame, decode_message
-from penstock.wire.traced import REPLY_BYTES, decode_reply, encode_reply
+from penstock.wire.trace_ids import REPLY_BYTES, decode_reply, encode_reply
 
 from .script import ANY_ID, HERE, Case, Expected, encode, expected, read_table
 

@@ -7,7 +7,7 @@ from penstock.log.head import HEAD_BYTES, LogHead, LogOwner, decode_head, encode
 from penstock.log.inspect import PartitionDirectory, find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from penstock.log.verify import verify
 from sim.disk import SimDisk
 

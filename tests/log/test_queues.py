@@ -12,7 +12,7 @@ from penstock.log.fold import (
     encode_record,
 )
 from penstock.log.inspect import Queue, read_owner, read_queues
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from sim.disk import SimDisk
 
 from .helpers import DIRECTORY, PATH, put

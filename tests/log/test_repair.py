@@ -8,7 +8,7 @@ from penstock.log.fold import FLAG_SNAPSHOT, EntryKind, Group, cursor_entry, enc
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 

@@ -10,7 +10,7 @@ from penstock.log.errors import ReplicaUnreadable
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 

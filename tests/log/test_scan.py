@@ -4,7 +4,7 @@ import pytest
 
 from penstock.kernel import encode_batch
 from penstock.log.scan import WINDOW_BYTES, Batch, Blocks, find_beyond, walk
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 from sim.disk import SimDisk
 
 

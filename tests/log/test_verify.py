@@ -11,7 +11,7 @@ from penstock.log.index import ENTRY_BYTES
 from penstock.log.inspect import NothingThere, find
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.partition import PartitionLog
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from penstock.log.verify import VerifyReport, verify
 from sim.disk import SimDisk
 

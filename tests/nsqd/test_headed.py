@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kernel.turns import mpub_ext, pub_ext
 from penstock.kernel import Section, murmur3_32
-from penstock.wire.traced import decode_reply
+from penstock.wire.trace_ids import decode_reply
 
 from .world import Running, error, ok, running_with, stored
 

@@ -6,7 +6,7 @@ import struct
 from penstock.kernel import Section
 from penstock.log.reader import Message
 from penstock.wire import frames
-from penstock.wire.traced import decode_reply
+from penstock.wire.trace_ids import decode_reply
 
 from .world import Running, running_with, stored, u32
 

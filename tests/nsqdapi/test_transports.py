@@ -12,7 +12,7 @@ from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.net.outgoing import Headers
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.blocking import FAILURES, Address, Link
 
 SECRET = "sixteen characters"

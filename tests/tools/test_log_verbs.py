@@ -9,7 +9,7 @@ from e2e.daemon import Daemon
 from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
-from penstock.log.sealed import seal
+from penstock.log.seal import seal
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi

@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.broker.channels.channel import refill
 from penstock.broker.channels.cursors import ChannelRecords
 from penstock.broker.channels.dead_letters import DeadLetters
-from penstock.broker.channels.delayed import DelaySearch
+from penstock.broker.channels.delays import DelaySearch
 from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Context, TopicChange
@@ -35,7 +35,7 @@ from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.topics import directories
-from penstock.broker.topics.deleted import EndedTopics
+from penstock.broker.topics.deletions import EndedTopics
 from penstock.broker.topics.directories import (
     TopicDirectories,
     close_all,

@@ -19,7 +19,7 @@ from penstock.errors import BrokerRefused, ConnectFailed, ConnectionLost, FetchF
 from penstock.net.fetch import Fetcher, public
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import AnswerInvalid, Call, LogSpan, Move, Shape
 from penstock.times import format_seconds
 

@@ -29,7 +29,7 @@ from penstock.net.http_client import Fetched
 from penstock.net.query import whole_number
 from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import Call, bracketed, document_of
 
 

@@ -2,8 +2,8 @@
 
 A producer begins and ends as a context, and publishes with a bound on what is unanswered.
 
-With a trace id (`wire/traced.py`) a message's whole life is told by `penstock trace`, whatever the
-topic's sample, and nsqd's answer says where the message lies. Our nsqd and Youzan's know it;
+With a trace id (`wire/trace_ids.py`) a message's whole life is told by `penstock trace`, whatever
+the topic's sample, and nsqd's answer says where the message lies. Our nsqd and Youzan's know it;
 another one refuses the command and hangs up.
 
 `PUB t 3` is for a partition. A key and headers are a JSON object of strings in front of the body
@@ -29,7 +29,7 @@ from penstock.client.bodies import Serializer, check_several, encode
 from penstock.client.middleware import Middleware, Next, chain
 from penstock.errors import ClientClosed, ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
-from penstock.wire.traced import REPLY_BYTES, decode_reply
+from penstock.wire.trace_ids import REPLY_BYTES, decode_reply
 
 
 class Bounds(Protocol):

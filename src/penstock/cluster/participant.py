@@ -24,7 +24,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import Proposals
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Remembered, Versioned, View, ViewChange
-from penstock.cluster.watching import Phase, Watching
+from penstock.cluster.watch import Phase, Watching
 from penstock.limits import (
     CORRUPT_NAMED_MAX,
     PEER_HEARTBEAT_NS,

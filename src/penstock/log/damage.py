@@ -29,7 +29,7 @@ from penstock import limits
 from penstock.log import names
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.fold import merged
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 Damage = tuple[int, int, str]  # from offset, to offset, reason
 

@@ -26,7 +26,7 @@ from penstock.log.index import decode_entries
 from penstock.log.journal_file import read_journal
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, decode
 from penstock.log.scan import Batch, Blocks, walk
-from penstock.log.sealed import unseal
+from penstock.log.seal import unseal
 
 TOPICS = "topics"
 SETTINGS_FILES = ("node.json", "topic.json")

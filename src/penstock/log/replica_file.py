@@ -33,7 +33,7 @@ from penstock import limits
 from penstock.log import names
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.errors import ReplicaUnreadable
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 VERSION = 1
 State = Literal["alone", "in_sync", "copying", "stopped"]

@@ -28,7 +28,7 @@ from penstock.log.ledger import Corrupt, Unknown, read_ledger
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.replica_file import read_replica
 from penstock.log.scan import Batch, Blocks, walk
-from penstock.log.sealed import unseal
+from penstock.log.seal import unseal
 
 JOURNAL_BYTES_READ_MAX = limits.JOURNAL_BYTES_READ_MAX
 STAGE_BYTES_READ_MAX = 1 << 30

@@ -18,7 +18,7 @@ from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.net.secret_file import authorization
-from penstock.nsqdapi.asking import exchange
+from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
 
 T = TypeVar("T")

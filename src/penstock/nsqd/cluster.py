@@ -54,7 +54,7 @@ from penstock.cluster.node import ClusterNode
 from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering, leave
 from penstock.cluster.view import Remembered, View, decode_remembered
-from penstock.cluster.watching import Phase
+from penstock.cluster.watch import Phase
 from penstock.command import memory
 from penstock.errors import ConfigError, LedgerMismatch, Refused
 from penstock.ids.guid import TICK_SHIFT, tick_of

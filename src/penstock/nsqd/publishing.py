@@ -3,7 +3,7 @@ of PUB, MPUB, PUB_EXT and MPUB_EXT, which it takes by itself: a topic that is no
 PUB_EXT with a trace id, and errors.
 
 A publish with trace ids is answered when it is stored, and says where the message lies
-(`wire/traced.py`). Its connection waits for that, and other connections share the batch.
+(`wire/trace_ids.py`). Its connection waits for that, and other connections share the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.errors import PenstockError, TooMuchWaiting
 from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
-from penstock.wire import traced
+from penstock.wire import trace_ids
 from penstock.wire.errors import Fault, WireFault, failed, failed_because
 from penstock.wire.frames import FrameType
 from penstock.wire.names import (
@@ -218,9 +218,9 @@ class Publishing:
 
         def take(session: Session, body: bytes) -> None:
             if command == PUB_TRACE:
-                messages = [Traced(*traced.split_one(body))]
+                messages = [Traced(*trace_ids.split_one(body))]
             else:
-                split = traced.split_many(body, options.max_msg_size)
+                split = trace_ids.split_many(body, options.max_msg_size)
                 messages = [Traced(*one) for one in split]
 
             def publish(topic: Topic) -> None:
@@ -244,7 +244,7 @@ class Publishing:
                 check(topic)
             size_max = options.max_body_size
             if command == PUB_TRACE:
-                size_max = options.max_msg_size + traced.TRACE_BYTES
+                size_max = options.max_msg_size + trace_ids.TRACE_BYTES
             self._waits.read_body(session, command, size_max, take)
 
         if partition > 0:  # before the body: a client may wait for the answer
@@ -280,7 +280,9 @@ class Publishing:
                 raise failed(fault, stored)
             published = session.conn.published
             published[name] = published.get(name, 0) + len(messages)
-            data = traced.encode_reply(stored.id, first.trace_id, stored.offset, first.stored_bytes)
+            data = trace_ids.encode_reply(
+                stored.id, first.trace_id, stored.offset, first.stored_bytes
+            )
             session.conn.reply(FrameType.RESPONSE, data)
 
         go_on = self._waits.pause(session)

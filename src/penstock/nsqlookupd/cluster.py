@@ -21,7 +21,7 @@ from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import LOOKUP, Lookup
 from penstock.cluster.registration import Leased, leave
 from penstock.cluster.view import View
-from penstock.cluster.watching import Phase, Watching
+from penstock.cluster.watch import Phase, Watching
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher

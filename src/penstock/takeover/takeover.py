@@ -50,7 +50,7 @@ from penstock.clock import Clock
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.ids.guid import IdRange
 from penstock.log.disk import Disk, read_file, replace_file
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 from penstock.log.segment import LogSettings
 from penstock.takeover.diskqueue import OldFiles, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally

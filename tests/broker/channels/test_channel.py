@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import ANY
 from penstock.errors import Refused
-from penstock.log.sealed import unseal
+from penstock.log.seal import unseal
 
 from ..topics.test_partitions import fill
 from ..world import Outcome, Start, World, bodies

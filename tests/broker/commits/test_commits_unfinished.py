@@ -6,7 +6,7 @@ from penstock import limits
 from penstock.broker.commits.apps import Ref
 from penstock.errors import CommitUnfinished, GrowthRefused, Refused, StorageError
 from penstock.log.disk import replace_file
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, block, commit, done, on, pass_ns, put, stage_in_both, stored

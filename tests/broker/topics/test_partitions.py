@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PartitionMissing, Refused
 from penstock.kernel import decode_bodies
-from penstock.log.sealed import unseal
+from penstock.log.seal import unseal
 
 from ..faults import FaultyDisk
 from ..world import Start, World

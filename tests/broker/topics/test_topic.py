@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.topics.deleted import ENDED_FILE, EndedTopics
+from penstock.broker.topics.deletions import ENDED_FILE, EndedTopics
 from penstock.errors import NameInvalid, NotFound, Refused
 from penstock.log.disk import OsDisk
 

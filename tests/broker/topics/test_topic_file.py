@@ -24,7 +24,7 @@ from penstock.broker.topics.topic_file import (
 )
 from penstock.errors import StorageError
 from penstock.log.disk import File, OsDisk
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 from ..faults import FaultyDisk
 from ..world import Start, World, bodies

@@ -16,7 +16,7 @@ from penstock.broker.commits.stage_file import make_directory
 from penstock.errors import StorageError
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import COMMITS
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 SUFFIX = ".json"
 PROBE_NAMES = ("probe.json.tmp", "probed.json.tmp")  # a start removes them

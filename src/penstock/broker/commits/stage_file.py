@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, checked_header
 from penstock.errors import StageDamaged
 from penstock.log.disk import Disk, read_file
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 T = TypeVar("T")
 PROBE_NAMES = ("probe.stage.tmp", "probed.stage.tmp")

@@ -44,7 +44,7 @@ from penstock.broker.health import Trouble
 from penstock.errors import StorageError, TopicDamaged, WriteRefused
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 from penstock.replication.producers import Known, ProducerReplication, Stamped
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.broker.ports import ClusterMetadata, Led
     from penstock.broker.replicas.leadership import Records
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
-    from penstock.broker.topics.deleted import EndedTopics
+    from penstock.broker.topics.deletions import EndedTopics
     from penstock.broker.topics.directories import TopicDirectories
     from penstock.broker.topics.topic import Topic
     from penstock.log.partition import PartitionLog

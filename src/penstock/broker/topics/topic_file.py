@@ -1,7 +1,7 @@
 """The small JSON files: `topics/<topic>/topic.json` and `node.json`.
 
 Both are replaced whole: written beside, synced, renamed, and the directory synced. A reader sees
-the old file or the new one. Each ends with its checksum (`log/sealed.py`): one wrong bit in a name
+the old file or the new one. Each ends with its checksum (`log/seal.py`): one wrong bit in a name
 would be another channel. Unknown keys are refused rather than dropped: a newer version wrote them,
 and writing the file back without them would lose what they mean.
 
@@ -28,7 +28,7 @@ from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.errors import StorageError, TopicDamaged
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.head import LogOwner
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context

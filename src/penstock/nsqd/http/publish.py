@@ -42,7 +42,7 @@ from penstock.nsqd.http.targets import (
 )
 from penstock.nsqd.publishing import Headed
 from penstock.wire.errors import Fault, WireFault
-from penstock.wire.traced import split_many
+from penstock.wire.trace_ids import split_many
 
 log = logging.getLogger("penstock.nsqd")
 

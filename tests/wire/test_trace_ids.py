@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from penstock.wire.errors import Fault, WireFault
-from penstock.wire.traced import split_many, split_one
+from penstock.wire.trace_ids import split_many, split_one
 
 NOT_LIMITED = 1 << 20
 

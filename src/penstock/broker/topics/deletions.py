@@ -19,7 +19,7 @@ import msgspec
 
 from penstock import limits
 from penstock.log.disk import Disk, read_file, replace_file
-from penstock.log.sealed import seal, unseal
+from penstock.log.seal import seal, unseal
 from penstock.wire.names import is_ephemeral
 
 ENDED_FILE = "ended"
