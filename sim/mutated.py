@@ -59,7 +59,7 @@ PROTOCOL = (
         "if self.over:",
         1_500,
     ),
-    # rows
+    # appends
     Mutant(
         "acknowledged_before_sync",
         _FOLLOWING,

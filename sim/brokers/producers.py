@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from penstock.broker.partition.appends import Stored
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, StorageError
 from penstock.limits import SECOND
 from sim.brokers.node import JoinedNode

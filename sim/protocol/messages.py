@@ -6,7 +6,7 @@ from penstock.replication.matching import Chain
 from sim.protocol.modellog import Batch
 
 
-class Row(NamedTuple):
+class LogAppend(NamedTuple):
     """Batches that follow `previous`; without any it only reports the committed end."""
 
     session: int

@@ -36,7 +36,7 @@ from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.peer import UNMATCHED
 from penstock.replication.record import LeaderId, PartitionRecord
 from sim.protocol.coordinator import Answer, Entry, Transaction
-from sim.protocol.messages import Row
+from sim.protocol.messages import LogAppend
 from sim.protocol.modellog import Batch, ModelLog
 
 if TYPE_CHECKING:
@@ -385,9 +385,9 @@ class Node:
         if other == self.leader:
             self.follower.begin_at(frame.session, frame.start)
 
-    def _on_row(self, other: int, frame: Row) -> None:
+    def _on_row(self, other: int, frame: LogAppend) -> None:
         if other == self.leader:
-            self.follower.row(*frame)
+            self.follower.append(*frame)
             self.world.observer.learned(self)
 
     def _on_report_extent(self, other: int, frame: ReportExtent) -> None:
@@ -443,8 +443,8 @@ class Node:
         end = min(start + self.world.fed_max, log.end)
         batches = tuple(log.batches[start:end])
         if previous is not None and batches:
-            row = Row(session, machine.record.epoch, previous, start, batches, committed)
-            self.world.send(self.number, node, row)
+            append = LogAppend(session, machine.record.epoch, previous, start, batches, committed)
+            self.world.send(self.number, node, append)
             machine.fed(node, end)
 
     def _do_commit(self, effect: CommitTo) -> None:
@@ -456,10 +456,10 @@ class Node:
             if peer.sent != UNMATCHED:
                 previous = log.chain_before(peer.sent)
                 if previous is not None:
-                    row = Row(
+                    append = LogAppend(
                         peer.session, machine.record.epoch, previous, peer.sent, (), effect.end
                     )
-                    self.world.send(self.number, node, row)
+                    self.world.send(self.number, node, append)
 
     def _do_propose(self, effect: Propose) -> None:
         self._submit(effect.number, effect.record, effect.revision, effect.generations)
@@ -511,7 +511,7 @@ _RECEIVERS: dict[type, Any] = {
     Hello: Node._on_hello,
     MatchAt: Node._on_match_at,
     BeginAt: Node._on_begin_at,
-    Row: Node._on_row,
+    LogAppend: Node._on_row,
     ReportExtent: Node._on_report_extent,
     Matched: Node._on_matched,
     Acknowledge: Node._on_acknowledge,

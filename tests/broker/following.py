@@ -17,7 +17,7 @@ from penstock.log.ledger import Ledger, LedgerNode, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replication.effects import Hello, MatchAt
-from penstock.replication.frames import Frames, RowFrame
+from penstock.replication.frames import AppendFrame, Frames
 from sim.disk import SimDisk
 from sim.threads import Threads
 
@@ -86,14 +86,14 @@ class LeaderLog:
         assert chain is not None
         return MatchAt(LEADER, session, end, chain)
 
-    def row(
+    def append(
         self, start: int, epoch: int = 1, committed: int = 0, session: int = SESSION
-    ) -> RowFrame:
+    ) -> AppendFrame:
         chain = self.view.chain_before(start)
         assert chain is not None
         is_there = start < self.log.written_end
         batches = bytes(self.log.read(start, 1 << 20)) if is_there else b""
-        return RowFrame(session, epoch, chain, start, batches, committed)
+        return AppendFrame(session, epoch, chain, start, batches, committed)
 
 
 class Lab:
@@ -138,9 +138,9 @@ class Lab:
         return self.turn()
 
     def send(self, frame: Any) -> list[Any]:
-        """A row stands in a link's buffer, which is used again."""
-        buffer = bytearray(frame.batches) if isinstance(frame, RowFrame) else bytearray()
-        if isinstance(frame, RowFrame):
+        """An append stands in a link's buffer, which is used again."""
+        buffer = bytearray(frame.batches) if isinstance(frame, AppendFrame) else bytearray()
+        if isinstance(frame, AppendFrame):
             frame = frame._replace(batches=memoryview(buffer))
         self.followed.receive(LEADER, frame)
         buffer[:] = bytes(len(buffer))

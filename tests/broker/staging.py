@@ -33,8 +33,8 @@ def on(disk: SimDisk, **options: object) -> World:
 
 def block(name: str, *said: bytes, batch_max: int = 2, partition: int = 0) -> Block:
     """Batches of two messages each."""
-    rows = [said[at : at + batch_max] for at in range(0, len(said), batch_max)]
-    data = b"".join(encode_batch(list(row), 0, 0, 0) for row in rows)
+    appends = [said[at : at + batch_max] for at in range(0, len(said), batch_max)]
+    data = b"".join(encode_batch(list(append), 0, 0, 0) for append in appends)
     return Block(name, data, len(said), NOBODY, partition)
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.partition.appends import Stored
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Stored
 from penstock.broker.topics.publishing import INTERNAL
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section

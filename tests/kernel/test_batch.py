@@ -68,7 +68,7 @@ class TestRoundTrip:
     ) -> None:
         batch = functions.encode_batch(**arguments)
         data = b"\xee" * 8 + batch + b"\xee" * 3
-        assert functions.check_batch(data, 8) == (BatchCheck.SOUND, len(batch))
+        assert functions.check_batch(data, 8) == (BatchCheck.INTACT, len(batch))
         header = functions.decode_header(data, 8)
         for name in header._fields:
             if name in arguments:
@@ -162,9 +162,9 @@ class TestCheck:
             assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
         for place in range(8 * len(batch)):
             batch[place // 8] ^= 1 << place % 8
-            assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
+            assert functions.check_batch(batch, 0)[0] != BatchCheck.INTACT, place
             batch[place // 8] ^= 1 << place % 8
-        assert functions.check_batch(batch, 0)[0] == BatchCheck.SOUND
+        assert functions.check_batch(batch, 0)[0] == BatchCheck.INTACT
 
     @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
     def test_foreign_bytes(self, functions: ModuleType, data: bytes) -> None:
@@ -246,7 +246,7 @@ class TestTrailer:
         self, functions: ModuleType, trailer: bytes, expected: dict[int, dict[int, int]]
     ) -> None:
         batch = with_trailer(trailer, BODIES)
-        assert functions.check_batch(batch, 0) == (BatchCheck.SOUND, len(batch))
+        assert functions.check_batch(batch, 0) == (BatchCheck.INTACT, len(batch))
         assert functions.decode_sections(batch, 0) == expected
 
     @each(
@@ -297,7 +297,7 @@ class TestShort:
     def test_the_bytes_are_those_of_the_table(self, functions: ModuleType) -> None:
         batch = short_batch(b"body", 41, 5 << 22, 99, 3, 2)
         assert len(batch) == 48
-        assert functions.check_batch(batch, 0) == (BatchCheck.SOUND, 48)
+        assert functions.check_batch(batch, 0) == (BatchCheck.INTACT, 48)
         wanted = (48, 0, 0, 41, 5 << 22, 99, 38, 0, 0, 2, 1, 4)
         assert functions.decode_header(bytes(8) + batch[:40], 8) == wanted
         assert functions.decode_bodies(batch, 0) == [b"body"]
@@ -320,7 +320,7 @@ class TestShort:
         batch = bytearray(short_batch(b"some body", 41, 5 << 22, 99))
         struct.pack_into(format, batch, at, value)
         forged = with_crc(bytes(batch[: length or 56]))
-        wanted = BatchCheck.SOUND if (at, value) == (8, 0) else BatchCheck.BAD_FIELDS
+        wanted = BatchCheck.INTACT if (at, value) == (8, 0) else BatchCheck.BAD_FIELDS
         assert functions.check_batch(forged, 0) == (wanted, length)
 
 
@@ -439,7 +439,7 @@ def test_a_batch_of_columns_is_the_batch_of_its_messages(
     lengths, bodies, trailer = parts_of(functions, plain)
     made = functions.encode_columns(lengths, bodies, **place, trailer=trailer)
     assert made == functions.encode_batch(**plain)
-    assert functions.check_batch(made, 0) == (BatchCheck.SOUND, len(made))
+    assert functions.check_batch(made, 0) == (BatchCheck.INTACT, len(made))
 
 
 @each(

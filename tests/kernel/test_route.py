@@ -140,7 +140,7 @@ def large(bytes_count: int) -> bytes:
     ("row", "rows", "pause_ns"),
     [
         (limits.ROUTE_STAY_BYTES // 4, 4, 0),
-        (limits.ROUTE_ROW_BYTES_MIN, 2, limits.ROUTE_STAY_NS // 2),
+        (limits.ROUTE_APPEND_BYTES_MIN, 2, limits.ROUTE_STAY_NS // 2),
     ],
 )
 def test_large_rows_stay_with_a_partition_for_some_bytes_or_some_time(
@@ -159,7 +159,7 @@ def test_large_rows_go_elsewhere_when_their_partition_takes_none(
     side: Side, tails: list[Any], conn: Any
 ) -> None:
     side.said(conn, pub(b"t", b"x"))
-    row = large(limits.ROUTE_ROW_BYTES_MIN)
+    row = large(limits.ROUTE_APPEND_BYTES_MIN)
     side.said(conn, row)
     tails[0].refusing = True
     side.said(conn, row)
@@ -178,7 +178,7 @@ def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int, co
     number = dice.randrange(2, 5)
     tails = [side.tail(partition=place) for place in range(number)]
     pause_ns = dice.choice([0, limits.ROUTE_STAY_NS // 8, 2 * limits.ROUTE_STAY_NS])
-    largest = dice.choice([limits.ROUTE_ROW_BYTES_MIN, limits.ROUTE_STAY_BYTES // 8])
+    largest = dice.choice([limits.ROUTE_APPEND_BYTES_MIN, limits.ROUTE_STAY_BYTES // 8])
     least = number * (6 * limits.ROUTE_STAY_BYTES if largest > limits.MIB // 8 else limits.MIB)
     sent = 0
     while sent < least:

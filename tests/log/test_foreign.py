@@ -1,4 +1,4 @@
-"""A leader's rows on a follower's log: what is taken, and what is refused without a byte."""
+"""A leader's appends on a follower's log: what is taken, and what is refused without a byte."""
 
 import random
 import re
@@ -28,16 +28,18 @@ class Pair:
         self.follower = PartitionLog.create(self.disk, FOLLOWER, SMALL)
         self.writer = Writer(self.leader)
 
-    def row(self, batches: int, epoch: int, wall_ns: int = NOW_NS) -> tuple[BatchName, list[bytes]]:
-        previous, row = self.leader.last(), []
+    def append(
+        self, batches: int, epoch: int, wall_ns: int = NOW_NS
+    ) -> tuple[BatchName, list[bytes]]:
+        previous, append = self.leader.last(), []
         for _ in range(batches):
             end = self.leader.written_end
-            row.append(self.writer.write([body(end), body(end + 1)], wall_ns, epoch=epoch))
-        return previous, row
+            append.append(self.writer.write([body(end), body(end + 1)], wall_ns, epoch=epoch))
+        return previous, append
 
     def ship(self, batches: int, epoch: int, wall_ns: int = NOW_NS) -> None:
-        previous, row = self.row(batches, epoch, wall_ns)
-        self.follower.append_row(row, previous, self.leader.synced_end)
+        previous, append = self.append(batches, epoch, wall_ns)
+        self.follower.append_batches(append, previous, self.leader.synced_end)
 
     def assert_equal(self) -> None:
         leader, follower = self.leader, self.follower
@@ -79,12 +81,12 @@ def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
     pair.assert_equal()
 
 
-def refused(pair: Pair, text: str, row: list[bytes], previous: BatchName | None = None) -> None:
+def refused(pair: Pair, text: str, append: list[bytes], previous: BatchName | None = None) -> None:
     log = pair.follower
     files = contents(pair.disk, FOLLOWER)
     before = (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     with pytest.raises(AppendRefused, match=re.escape(text)) as caught:
-        log.append_row(row, previous or log.last(), 0)
+        log.append_batches(append, previous or log.last(), 0)
     assert caught.value.where == FOLLOWER
     assert before == (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     assert contents(pair.disk, FOLLOWER) == files
@@ -92,25 +94,25 @@ def refused(pair: Pair, text: str, row: list[bytes], previous: BatchName | None 
 
 def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
     pair.ship(2, 1)
-    previous, row = pair.row(1, 1)
+    previous, append = pair.append(1, 1)
     for wrong in (
         previous._replace(crc=previous.crc ^ 1),
         previous._replace(epoch=2),
         previous._replace(base_offset=0),
         BatchName(0, 4, 0),
     ):
-        text = f"the row continues batch {tuple(wrong)}, the last one is {tuple(previous)}"
-        refused(pair, text, row, wrong)
-    pair.follower.append_row(row, previous, 0)
+        text = f"the append continues batch {tuple(wrong)}, the last one is {tuple(previous)}"
+        refused(pair, text, append, wrong)
+    pair.follower.append_batches(append, previous, 0)
     pair.assert_equal()
 
 
 def test_a_gap_between_offsets_is_refused(pair: Pair) -> None:
     pair.ship(1, 1)
-    _, row = pair.row(3, 1)
-    refused(pair, "a batch at offset 6 where 4 must come", [row[0], row[2]])
-    refused(pair, "a batch at offset 4 where 2 must come", row[1:])
-    refused(pair, "a batch at offset 2 where 4 must come", [row[0], row[0]])
+    _, append = pair.append(3, 1)
+    refused(pair, "a batch at offset 6 where 4 must come", [append[0], append[2]])
+    refused(pair, "a batch at offset 4 where 2 must come", append[1:])
+    refused(pair, "a batch at offset 2 where 4 must come", [append[0], append[0]])
 
 
 def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
@@ -136,34 +138,34 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
 )
 def test_an_unsound_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
     pair.ship(1, 1)
-    _, row = pair.row(2, 1)
-    refused(pair, "is not intact", [row[0], spoil(row[1])])
+    _, append = pair.append(2, 1)
+    refused(pair, "is not intact", [append[0], spoil(append[1])])
 
 
 def test_a_header_that_is_ahead_of_its_own_log_is_refused(pair: Pair) -> None:
     previous = pair.leader.last()
-    row = [pair.writer.write([b"x"], synced_end=1)]
-    refused(pair, "its synced end is ahead of it", row, previous)
+    append = [pair.writer.write([b"x"], synced_end=1)]
+    refused(pair, "its synced end is ahead of it", append, previous)
 
 
 def test_a_row_without_bytes_or_with_too_many_is_refused(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for none in ([], [b""]):
-        refused(pair, "a row of 0 bytes: 1 to", none)
-    _, row = pair.row(2, 1)
-    length = sum(map(len, row))
-    monkeypatch.setattr(limits, "ROW_BYTES_MAX", length - 1)
-    refused(pair, f"a row of {length} bytes: 1 to {length - 1} may be written", row)
+        refused(pair, "an append of 0 bytes: 1 to", none)
+    _, append = pair.append(2, 1)
+    length = sum(map(len, append))
+    monkeypatch.setattr(limits, "APPEND_BYTES_MAX", length - 1)
+    refused(pair, f"an append of {length} bytes: 1 to {length - 1} may be written", append)
 
 
 def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) -> None:
     pair.ship(1, 1)
     before = (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
-    previous, row = pair.row(2, 2)
+    previous, append = pair.append(2, 2)
     pair.disk.inject(Fault("write", path_part=FOLLOWER, written=0.6))
     with pytest.raises(WriteRefused):
-        pair.follower.append_row(row, previous, 0)
+        pair.follower.append_batches(append, previous, 0)
     assert before == (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
-    pair.follower.append_row(row, previous, 0)
+    pair.follower.append_batches(append, previous, 0)
     pair.assert_equal()

@@ -23,7 +23,7 @@ BATCH_MESSAGES = 3
 def batch_offset(file_range: FileRange, position: int) -> int:
     """Of the intact batch that stands there, by the descriptor alone."""
     data = os.pread(file_range.descriptor, SMALL.segment_bytes_max, position)
-    assert check_batch(data, 0)[0] == BatchCheck.SOUND
+    assert check_batch(data, 0)[0] == BatchCheck.INTACT
     return decode_header(data, 0).base_offset
 
 

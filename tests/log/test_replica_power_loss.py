@@ -32,7 +32,7 @@ from .helpers import NOW_NS, SECOND, Writer
 ROUNDS = 1000
 ROUNDS_PER_TEST = 50
 STEPS = 300
-BATCHES_REFUSED = 2  # of a row: what is left of the second may stand behind another first one
+BATCHES_REFUSED = 2  # of an append: what is left of the second may stand behind another first one
 PATH = "data/0"
 OWNER = LogOwner("orders", 0, "005-18a26f9ac7a69000")
 SETTINGS = LogSettings(
@@ -146,8 +146,8 @@ class Replica:
             assert self.end >= promised
         found = self.found()
         assert is_beginning(found, self.batches) or any(
-            base >= self.synced_end and is_beginning(found, [*self._below(base), *row])
-            for base, row in self.refused
+            base >= self.synced_end and is_beginning(found, [*self._below(base), *append])
+            for base, append in self.refused
         )
         self.check(found)
 
@@ -212,7 +212,7 @@ class World:
         self.writer = Writer(self.leader.log)
         self.committed_end = 0
         self.serial = 0
-        self.refused_sizes: list[int] = []  # of the bodies of a batch in the row refused last
+        self.refused_sizes: list[int] = []  # of the bodies of a batch in the append refused last
         self.counts = dict.fromkeys(("cuts", "resets", "losses", "admissions", "refusals"), 0)
         self.elect()
 
@@ -231,7 +231,7 @@ class World:
         return self.rng.choice(self.others())
 
     def follows(self, replica: Replica) -> bool:
-        """It may get rows: matched, and sure of what it may believe of their headers."""
+        """It may get appends: matched, and sure of what it may believe of their headers."""
         known = replica.state == "copying" or replica in self.members or replica in self.demanded
         return replica.matched_epoch == self.epoch and known
 
@@ -261,8 +261,8 @@ class World:
             bodies = [self.rng.randbytes(size) for size in self.refused_sizes]
         self.refused_sizes = []
         agreed = self.agreed_end()
-        row = self.writer.write(bodies, NOW_NS, epoch=self.epoch, synced_end=agreed)
-        self.leader.took([row])
+        append = self.writer.write(bodies, NOW_NS, epoch=self.epoch, synced_end=agreed)
+        self.leader.took([append])
 
     def refuse(self) -> None:
         """A write that fails ends the leadership."""
@@ -323,15 +323,15 @@ class World:
             batch = leader.log.batch_at(replica.end - 1)
             previous = BatchName(batch.epoch, batch.base_offset, batch.crc)
         block = leader.log.read(replica.end, self.rng.choice((100, 1000, 20_000)))
-        row = split(block)
+        append = split(block)
         if self.rng.random() < 0.1:
             replica.disk.inject(Fault("write", path_part=".log", written=self.rng.random()))
         try:
-            replica.log.append_row([block], previous, self.agreed_end())
+            replica.log.append_batches([block], previous, self.agreed_end())
         except WriteRefused:
-            replica.refused.append((replica.end, row))
+            replica.refused.append((replica.end, append))
         else:
-            replica.took(row)
+            replica.took(append)
         replica.disk.faults.clear()
 
     def sync_begin(self) -> None:

@@ -115,7 +115,7 @@ def test_what_does_not_fill_the_room_is_refused(two: Two) -> None:
 def test_what_does_not_follow_is_refused(two: Two) -> None:
     two.rot(30, 60)
     sent = two.batches(30, 1)
-    with pytest.raises(AppendRefused, match="the row continues batch"):
+    with pytest.raises(AppendRefused, match="the append continues batch"):
         two.log.restore(30, sent, two.before(27), 60)
     with pytest.raises(AppendRefused):
         two.log.restore(60, sent, two.before(60), 90)

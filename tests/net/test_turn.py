@@ -200,9 +200,9 @@ def test_gathered_events_are_stored_though_nothing_else_happens(
 def test_rows_that_gather_do_not_wait_for_the_next_tick(
     world: Recorder, loop: FakeLoop, turn: Turn
 ) -> None:
-    world.gathering.due_ns = NOW_NS + limits.ROW_GATHER_NS
+    world.gathering.due_ns = NOW_NS + limits.APPEND_GATHER_NS
     begin(turn, loop)
-    loop.pass_ns(limits.ROW_GATHER_NS, loop.run_ready)
+    loop.pass_ns(limits.APPEND_GATHER_NS, loop.run_ready)
     assert "write_gathered" in world.notes
     assert "tick" not in world.notes
 

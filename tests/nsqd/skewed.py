@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.rows import Stored, publish_located
+from penstock.broker.partition.appends import Stored, publish_located
 
 from .world import Running, eventually
 

@@ -1,4 +1,4 @@
-"""Payloads that are larger than a piece: there and back, dropped as a whole, and bounded."""
+"""Payloads that are larger than a chunk: there and back, dropped as a whole, and bounded."""
 
 import contextlib
 import struct
@@ -14,7 +14,7 @@ from penstock.kernel import crc32c
 from penstock.log.fold import Position
 from penstock.replication.chunks import Assembly, Key
 from penstock.replication.effects import Hello
-from penstock.replication.frames import Frame, FrameBroken, Frames, RowFrame, Target, encode
+from penstock.replication.frames import AppendFrame, Frame, FrameBroken, Frames, Target, encode
 from penstock.replication.journal import HelloJournal, SendRecord
 from penstock.replication.matching import Chain
 
@@ -28,15 +28,15 @@ KEY = Key(1, 2, 6)
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", PIECE)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REPLICA_CHUNK_BYTES", PIECE)
     monkeypatch.setattr(limits, "REPLICA_UNFINISHED_MAX", 3)
     monkeypatch.setattr(limits, "REPLICA_PAYLOAD_BYTES_MAX", 1000)
     monkeypatch.setattr(limits, "REPLICA_UNFINISHED_BYTES_MAX", 1500)
 
 
-def row(batches: bytes, session: int = 5) -> RowFrame:
-    return RowFrame(session, 9, Chain(8, 40, 77), 41, batches, 40)
+def append(batches: bytes, session: int = 5) -> AppendFrame:
+    return AppendFrame(session, 9, Chain(8, 40, 77), 41, batches, 40)
 
 
 def record(content: bytes, session: int = 5) -> SendRecord:
@@ -57,8 +57,8 @@ LETTERS = bytes(range(97, 123))
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 20, 21, 26])
-def test_a_payload_goes_in_as_many_frames_as_it_has_pieces(length: int) -> None:
-    sent = row(LETTERS[:length])
+def test_a_payload_goes_in_as_many_frames_as_it_has_chunks(length: int) -> None:
+    sent = append(LETTERS[:length])
     data = parts(sent)
     assert len(data) == max(1, -(-length // PIECE))
     receiver = Frames(NODE)
@@ -69,7 +69,7 @@ def test_a_payload_goes_in_as_many_frames_as_it_has_pieces(length: int) -> None:
 
 
 def test_the_bytes_are_those_of_the_table() -> None:
-    one, two = parts(row(LETTERS[:12]))
+    one, two = parts(append(LETTERS[:12]))
     head = struct.pack(">BBHQQ", 1, 15, 3, TARGET.identity, 5)
     fields = struct.pack(">BII", 6, 12, 0) + bytes(4)
     assert (
@@ -86,29 +86,29 @@ def test_the_bytes_are_those_of_the_table() -> None:
 
 def test_the_hello_of_another_session_drops_what_is_unfinished() -> None:
     receiver = Frames(NODE)
-    fed(receiver, parts(row(LETTERS))[:1] + parts(record(LETTERS))[:1])
+    fed(receiver, parts(append(LETTERS))[:1] + parts(record(LETTERS))[:1])
     fed(receiver, parts(Hello(NODE, 5, 9)) + parts(HelloJournal(NODE, 5, 9)))
     assert receiver.assembly.count == 2  # it is the same one
     fed(receiver, parts(Hello(NODE, 6, 9)))
     assert receiver.assembly.count == 1  # the journal has sessions of its own
     fed(receiver, parts(HelloJournal(NODE, 6, 9)))
     assert receiver.assembly.count == 0
-    with pytest.raises(FrameBroken, match="a piece at 10 of 26 bytes continues nothing"):
-        fed(receiver, parts(row(LETTERS))[1:])
+    with pytest.raises(FrameBroken, match="a chunk at 10 of 26 bytes continues nothing"):
+        fed(receiver, parts(append(LETTERS))[1:])
 
 
 # --- what is refused ---
 
 
-def test_pieces_of_two_sessions_are_not_put_together() -> None:
-    one, two = parts(row(LETTERS, session=5)), parts(row(LETTERS, session=6))
-    with pytest.raises(FrameBroken, match="a piece at 10 of 26 bytes continues nothing"):
+def test_chunks_of_two_sessions_are_not_put_together() -> None:
+    one, two = parts(append(LETTERS, session=5)), parts(append(LETTERS, session=6))
+    with pytest.raises(FrameBroken, match="a chunk at 10 of 26 bytes continues nothing"):
         fed(Frames(NODE), [one[0], two[1]])
-    with pytest.raises(FrameBroken, match="a piece at 20 of 26 bytes continues nothing"):
+    with pytest.raises(FrameBroken, match="a chunk at 20 of 26 bytes continues nothing"):
         fed(Frames(NODE), [*one[:2], two[2]])
 
 
-def piece(kind: int, total: int, at: int, data: bytes, crc: int | None = None) -> bytes:
+def chunk(kind: int, total: int, at: int, data: bytes, crc: int | None = None) -> bytes:
     head = struct.pack(">BBHQQ", 1, 15, 3, TARGET.identity, 5)
     crc = crc32c(data) if crc is None else crc
     content = head + struct.pack(">BIII", kind, total, at, crc)
@@ -118,16 +118,16 @@ def piece(kind: int, total: int, at: int, data: bytes, crc: int | None = None) -
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ([piece(6, 1001, 0, LETTERS)], "1001 bytes in pieces, at most 1000 are taken"),
-        ([piece(7, 100, 0, LETTERS)], "pieces of kind 7, which has no payload"),
-        ([piece(6, 100, 0, b"")], "a piece of 0 bytes at 0 of 100: it is not the last"),
-        ([piece(6, 26, 0, LETTERS)], "a piece of 26 bytes at 0 of 26: it is not the last"),
-        ([piece(6, 30, 0, LETTERS), piece(6, 30, 26, LETTERS)], "it is not the last"),
-        ([piece(6, 100, 0, LETTERS), piece(6, 99, 26, b"x")], "continues nothing"),
-        ([piece(6, 100, 0, LETTERS), piece(6, 100, 25, b"x")], "continues nothing"),
-        ([piece(6, 100, 0, LETTERS), piece(13, 100, 26, b"x")], "continues nothing"),
-        ([piece(13, 100, 0, LETTERS, crc=1)], "a payload of 26 bytes fails its checksum"),
-        ([piece(6, 100, 0, b"")[:30]], ""),
+        ([chunk(6, 1001, 0, LETTERS)], "1001 bytes in chunks, at most 1000 are taken"),
+        ([chunk(7, 100, 0, LETTERS)], "chunks of kind 7, which has no payload"),
+        ([chunk(6, 100, 0, b"")], "a chunk of 0 bytes at 0 of 100: it is not the last"),
+        ([chunk(6, 26, 0, LETTERS)], "a chunk of 26 bytes at 0 of 26: it is not the last"),
+        ([chunk(6, 30, 0, LETTERS), chunk(6, 30, 26, LETTERS)], "it is not the last"),
+        ([chunk(6, 100, 0, LETTERS), chunk(6, 99, 26, b"x")], "continues nothing"),
+        ([chunk(6, 100, 0, LETTERS), chunk(6, 100, 25, b"x")], "continues nothing"),
+        ([chunk(6, 100, 0, LETTERS), chunk(13, 100, 26, b"x")], "continues nothing"),
+        ([chunk(13, 100, 0, LETTERS, crc=1)], "a payload of 26 bytes fails its checksum"),
+        ([chunk(6, 100, 0, b"")[:30]], ""),
     ],
 )
 def test_what_no_sender_sends_ends_the_link(data: list[bytes], reason: str) -> None:
@@ -139,10 +139,10 @@ def test_what_no_sender_sends_ends_the_link(data: list[bytes], reason: str) -> N
         fed(receiver, data)
 
 
-def test_a_piece_without_its_fields_is_refused() -> None:
+def test_a_chunk_without_its_fields_is_refused() -> None:
     content = struct.pack(">BBHQQ", 1, 15, 3, TARGET.identity, 5) + bytes(5)
     data = struct.pack(">II", 4 + len(content), crc32c(content)) + content
-    with pytest.raises(FrameBroken, match="a piece of 5 bytes, it has 13"):
+    with pytest.raises(FrameBroken, match="a chunk of 5 bytes, it has 13"):
         fed(Frames(NODE), [data])
 
 
@@ -157,7 +157,7 @@ def test_unfinished_payloads_are_bounded_in_number() -> None:
 def test_unfinished_payloads_are_bounded_in_bytes() -> None:
     assembly = Assembly()
     assembly.add(Key(1, 0, 6), 5, 900, 0, b"x")
-    with pytest.raises(ValueError, match="1501 bytes are announced in pieces, at most 1500"):
+    with pytest.raises(ValueError, match="1501 bytes are announced in chunks, at most 1500"):
         assembly.add(Key(1, 1, 6), 5, 601, 0, b"x")
     assembly.add(Key(1, 0, 6), 5, 100, 0, b"x")  # in the place of the first
     assembly.add(Key(1, 1, 6), 5, 601, 0, b"x")
@@ -166,7 +166,7 @@ def test_unfinished_payloads_are_bounded_in_bytes() -> None:
 
 def test_what_is_larger_than_any_payload_is_not_sent() -> None:
     with pytest.raises(ValueError, match="1001 bytes, at most 1000 are sent"):
-        encode(TARGET, row(bytes(1001)))
+        encode(TARGET, append(bytes(1001)))
 
 
 def test_a_count_that_is_wrong_is_seen() -> None:
@@ -190,26 +190,27 @@ def test_a_count_that_is_wrong_is_seen() -> None:
         max_size=12,
     )
 )  # fmt: skip
-def test_a_strangers_pieces_never_take_more_than_is_announced(
+def test_a_strangers_chunks_never_take_more_than_is_announced(
     given: list[tuple[int, int, int, bytes]],
 ) -> None:
     receiver = Frames(NODE)
     with contextlib.suppress(FrameBroken):
         for kind, total, at, data in given:
-            list(receiver.feed(piece(kind, total, at, data)))
+            list(receiver.feed(chunk(kind, total, at, data)))
             receiver.assembly.validate()
     assert receiver.assembly.held_bytes <= limits.REPLICA_UNFINISHED_BYTES_MAX
     assert receiver.assembly.count <= limits.REPLICA_UNFINISHED_MAX
 
 
-LANES = [(TARGET, row), (TARGET, record), (OTHER, row)]
+LANES = [(TARGET, append), (TARGET, record), (OTHER, append)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(LANES), st.binary(max_size=45)), max_size=6), st.data())
 def test_any_order_between_partitions_gives_each_its_frames(
     sent: list[tuple[Any, bytes]], data: st.DataObject
 ) -> None:
-    """Rows of a partition stay in order, and so do its records; a lane may mix them as it likes."""
+    """Appends of a partition stay in order, and so do its records; a lane may mix them as it
+    likes."""
     frames = [(lane, lane[1](content)) for lane, content in sent]
     queues = {
         lane: [part for other, one in frames if other == lane for part in parts(one, lane[0])]

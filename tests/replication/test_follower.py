@@ -99,7 +99,7 @@ def test_unless_the_record_says_that_it_was_given_up() -> None:
 def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)
-    follower.machine.row(SESSION, 5, follower.chain(2), 2, ["x"], 2)
+    follower.machine.append(SESSION, 5, follower.chain(2), 2, ["x"], 2)
     assert follower.effects() == [Append(2, ["x"], 2)]
     follower.log.batches.append(5)
     follower.machine.appended(3, 2)
@@ -114,7 +114,7 @@ def test_frames_of_an_older_session_are_dropped() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)
     follower.machine.hello(SESSION - 1, 5)
-    follower.machine.row(SESSION - 1, 5, follower.chain(2), 2, ["x"], 2)
+    follower.machine.append(SESSION - 1, 5, follower.chain(2), 2, ["x"], 2)
     follower.machine.match_at(SESSION - 1, 1, follower.chain(1))
     assert follower.effects() == []
     assert follower.machine.state is Following.FOLLOWING

@@ -19,7 +19,15 @@ from penstock.replication.effects import (
     Refuse,
     ReportExtent,
 )
-from penstock.replication.frames import Frame, FrameBroken, Frames, Note, RowFrame, Target, encode
+from penstock.replication.frames import (
+    AppendFrame,
+    Frame,
+    FrameBroken,
+    Frames,
+    Note,
+    Target,
+    encode,
+)
 from penstock.replication.journal import (
     AcknowledgePosition,
     HelloJournal,
@@ -72,7 +80,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(MatchAt, st.just(NODE), u64, u64, chains),
     st.builds(BeginAt, st.just(NODE), u64, u64),
     st.builds(Matched, u64, u64),
-    st.builds(RowFrame, u64, u32, chains, u64, st.binary(max_size=300), u64),
+    st.builds(AppendFrame, u64, u32, chains, u64, st.binary(max_size=300), u64),
     st.builds(Acknowledge, u64, u32, u64, u64, u64),
     st.builds(Refuse, u64, u32),
     st.builds(HelloJournal, st.just(NODE), u64, u32),
@@ -94,13 +102,13 @@ targets = st.builds(Target, u64, st.integers(0, 65535))
 
 
 @given(st.lists(st.tuples(targets, frames), max_size=6), st.integers(1, 70))
-def test_there_and_back_in_pieces_of_any_size(
-    sent: list[tuple[Target, Frame]], piece_bytes: int
+def test_there_and_back_in_chunks_of_any_size(
+    sent: list[tuple[Target, Frame]], chunk_bytes: int
 ) -> None:
     data = b"".join(whole(target, frame) for target, frame in sent)
     receiver, received = Frames(NODE), []
-    for at in range(0, len(data), piece_bytes):
-        received += receiver.feed(data[at : at + piece_bytes])
+    for at in range(0, len(data), chunk_bytes):
+        received += receiver.feed(data[at : at + chunk_bytes])
     assert received == sent
 
 
@@ -149,7 +157,7 @@ HEAD = bytes(18)
         (sealed(b"\x02\x08" + HEAD + bytes(4)), "version 2 of frames is not known here"),
         (sealed(b"\x01\x63" + HEAD), "kind 99 of frames is not known here"),
         (sealed(b"\x01\x08" + HEAD + bytes(5)), "a refusal of 5 bytes, it has 4"),
-        (sealed(b"\x01\x06" + HEAD + bytes(5)), "a row of 5 bytes, it has 44"),
+        (sealed(b"\x01\x06" + HEAD + bytes(5)), "an append of 5 bytes, it has 44"),
         (sealed(b"\x01\x11" + HEAD + bytes(5)), "a table of producers of 5 bytes, it has 20"),
         (sealed(b"\x01\x13" + HEAD + bytes(5)), "a question for a range of 5 bytes, it has 16"),
         (sealed(b"\x01\x14" + HEAD + bytes(5)), "a range of 5 bytes, it has 32"),

@@ -106,7 +106,7 @@ def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_c
     assert leadership.machine.possible_sets == [(A,), (A, C)]
     assert not any(isinstance(one, Propose) for one in leadership.effects())
     leadership.store()
-    assert leadership.machine.committed == 4  # the row waits for it
+    assert leadership.machine.committed == 4  # the append waits for it
     leadership.acknowledge(C, session, 5)
     effects = leadership.effects()
     assert CommitTo(5) in effects
@@ -274,10 +274,10 @@ def test_a_leadership_is_handed_over_to_a_member_that_has_everything() -> None:
     leadership.effects()
     assert not leadership.machine.hand_over(3, 33), "it is no member"
     assert leadership.machine.hand_over(2, 22)
-    assert leadership.effects() == [], "a row is in flight"
+    assert leadership.effects() == [], "an append is in flight"
     leadership.acknowledge(B, session, 3)
     leadership.sync()
-    assert not leadership.machine.ready, "no row is begun that would have an unknown outcome"
+    assert not leadership.machine.ready, "no append is begun that would have an unknown outcome"
     proposal = leadership.proposal()
     assert proposal.record == elected(RECORD, LeaderId(2, 22, 102))
     leadership.machine.keep_leadership()

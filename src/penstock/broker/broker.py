@@ -432,7 +432,7 @@ class Broker:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def write_gathered(self, mono_ns: int, wall_ns: int) -> None:
-        """Rows that have waited for publishers long enough."""
+        """Appends that have waited for publishers long enough."""
         for group in self.gathering.take(mono_ns):
             group.write(wall_ns)
 

@@ -58,7 +58,7 @@ class Syncer(Protocol):
 class PeerLane(IntEnum):
     """Of a pair of nodes. What fills one up does not hold up the other."""
 
-    LIVE = 1  # rows in flight, acknowledgements, committed ends
+    LIVE = 1  # appends in flight, acknowledgements, committed ends
     BULK = 2  # what a replica is fed that has much to catch up with
 
 
@@ -161,7 +161,7 @@ class Syncs:
         job = what.sync_begin()
         if job is None:
             return False
-        self._waiting[id(job)] = partial(_synced, what, job, ended)  # `submit`, for every row
+        self._waiting[id(job)] = partial(_synced, what, job, ended)  # `submit`, for every append
         self._syncer.submit(job, awaited)
         return True
 

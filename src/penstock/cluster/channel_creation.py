@@ -7,7 +7,7 @@ channel gets every message that the partition acknowledges, whoever leads it.
 Where that is, `broker.partition.journal` says: at the start of the log where the partition is
 younger than the channel, at the topic's own queue where that was kept for it, else at the end.
 
-It is the *visible* end, not the written one: a row in flight may be acknowledged after the
+It is the *visible* end, not the written one: an append in flight may be acknowledged after the
 confirmation. And a leader decides when everything of its log at the start of its epoch is
 committed: before, its committed end may be lower than what its predecessor had acknowledged.
 

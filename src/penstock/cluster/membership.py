@@ -2,7 +2,7 @@
 
 | a member | is dropped, if the set's minimum allows |
 |---|---|
-| has not acknowledged a row for `--replica-timeout` | from that partition |
+| has not acknowledged an append for `--replica-timeout` | from that partition |
 | is a learner for which commits wait, and the same | it is waited for no more, at any minimum |
 | has had no link for as long | from all |
 | is the one for which commits wait, half of the time (`Slowness`) | from all |
@@ -26,11 +26,11 @@ drop, and it begins at its shortest.
 
 **Slowness.** A member that is merely slow is never late. A disk that takes half a second for each
 sync, or a link that brings less than is published, stays below `--replica-timeout` for ever, and
-each commit waits for it. So it is looked ten times a second for which nodes commits wait: a row
+each commit waits for it. So it is looked ten times a second for which nodes commits wait: an append
 that has waited from one look to the next, and that all members but one have, waits for that one. A
-node for which some row waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
+node for which some append waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
 nobody is: then it is the network, or the load. A node without a link never is.
-Where all members have a row and only this node's own disk has not, this node counts as the slow
+Where all members have an append and only this node's own disk has not, this node counts as the slow
 one: it hands over what it leads (`take_slow_here`).
 """
 
@@ -71,7 +71,7 @@ class Members:
         self._links: set[int] = set()
         self._leavers: set[int] = set()  # nodes that have said that they stop
         self._unlinked_ns: dict[int, int] = {}
-        self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
+        self._busy_ns: dict[PartitionName, int] = {}  # since when an append waits
         self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
         self._slow_due_ns = 0
         self._is_slow_here = False
@@ -92,11 +92,11 @@ class Members:
         self._busy_ns.pop(name, None)
 
     def wrote(self, name: PartitionName, mono_ns: int) -> None:
-        """A row is in flight."""
+        """An append is in flight."""
         self._busy_ns[name] = mono_ns
 
     def waited(self, names: Iterable[PartitionName]) -> None:
-        """The rows of these are in flight since the last tick, or longer."""
+        """The appends of these are in flight since the last tick, or longer."""
         slow = set[int]()
         for machine in [self.machines[name] for name in names]:
             late, count = machine.late_members(), len(machine.record.members)
@@ -124,7 +124,7 @@ class Members:
         for name in tuple(self._busy_ns):
             machine = self.machines[name]
             if machine.end == machine.committed:
-                del self._busy_ns[name]  # it waited for members, not for a row
+                del self._busy_ns[name]  # it waited for members, not for an append
 
     def unlinked(self, node: int, mono_ns: int) -> None:
         self._links.discard(node)

@@ -6,7 +6,7 @@ are asked where a channel starts (`channel_creation`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
-leaderships that began or ended are reported, and what was proposed goes out. Rows and their
+leaderships that began or ended are reported, and what was proposed goes out. Appends and their
 acknowledgements begin nothing of that, so most turns of a busy node need none. Nothing here is
 called from within a turn of the kernel.
 """
@@ -95,7 +95,7 @@ class ClusterNode:
         self._is_due = True  # `turn` has something to do
         self._busy: dict[
             PartitionName, int
-        ] = {}  # leaderships with a row in flight: committed then
+        ] = {}  # leaderships with an append in flight: committed then
         self._unmet: dict[PartitionName, None] = {}  # those whose greeting may not be answered yet
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._corrupt_round = 0
@@ -363,7 +363,7 @@ class ClusterNode:
                 proposals.leadership_ended(name)
 
     def _note_commits(self) -> None:
-        """A leadership that commits nothing while a row waits is noticed by time."""
+        """A leadership that commits nothing while an append waits is noticed by time."""
         members, waiting = self.participant.proposals.members, []
         busy = self._uncommitted()
         for name in self._busy:
@@ -378,8 +378,8 @@ class ClusterNode:
         members.waited(waiting)
 
     def _uncommitted(self) -> dict[PartitionName, int]:
-        """Leaderships with a row in flight, and how far those have committed. Rows are written to
-        topics that housekeeping looks at until all of them is committed."""
+        """Leaderships with an append in flight, and how far those have committed. Appends are
+        written to topics that housekeeping looks at until all of them is committed."""
         machines = self.participant.proposals.machines
         found = {name: machines[name] for name in self._busy}
         for topic in self.broker.context.touched:

@@ -313,7 +313,7 @@ class Proposals:
                 del self.handing[name]
                 if name in self.machines:
                     self.machines[name].keep_leadership()
-                    self.moved.add(name)  # rows that waited for the successor may go
+                    self.moved.add(name)  # appends that waited for the successor may go
         for name, due_ns in tuple(self._leaving.items()):
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS

@@ -189,7 +189,7 @@ cdef enum:
 
 # The values of types.BatchCheck.
 cdef enum:
-    CHECK_SOUND = 0
+    CHECK_INTACT = 0
     CHECK_SHORT = 1
     CHECK_NO_MAGIC = 2
     CHECK_BAD_FIELDS = 3
@@ -212,7 +212,7 @@ cdef int check_batch_c(
     const unsigned char* data, size_t available, unsigned int* length
 ) noexcept nogil
 
-# The same without the crc and the trailer: enough to decode a batch that is known to be sound.
+# The same without the crc and the trailer: enough to decode a batch that is known to be intact.
 cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil
 
 # The bytes of the header that begins at `data`, if all of them are there; else 0.

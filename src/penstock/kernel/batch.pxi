@@ -282,7 +282,7 @@ cdef int check_batch_c(
         return CHECK_BAD_CRC
     if not _lengths_add_up(&parts) or not _trailer_fits(&parts):
         return CHECK_BAD_FIELDS
-    return CHECK_SOUND
+    return CHECK_INTACT
 
 
 cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil:
@@ -366,7 +366,7 @@ def check_batches(data, long long expected, limit=None):
         while position < batch.size and expected != last:
             length = 0
             check = check_batch_c(batch.data + position, batch.size - position, &length)
-            if check != CHECK_SOUND:
+            if check != CHECK_INTACT:
                 claimed = length if check == CHECK_SHORT else 0
                 break
             batch_parts_c(batch.data + position, &parts)

@@ -17,7 +17,7 @@ from posix.unistd cimport pread, read as c_read, write as c_write
 import os
 
 from penstock.kernel._codec cimport (
-    CHECK_SHORT, CHECK_SOUND, SHORT_HEADER_BYTES, batch_header_t, batch_parts_c, check_batch_c, i64,
+    CHECK_SHORT, CHECK_INTACT, SHORT_HEADER_BYTES, batch_header_t, batch_parts_c, check_batch_c, i64,
     parts_t, u64,
 )
 
@@ -387,9 +387,9 @@ cdef class Bulk:
                 if not self._fill(job, &at, &filled, length):
                     return
                 continue
-            if found == CHECK_SOUND:
+            if found == CHECK_INTACT:
                 batch_parts_c(self._window + at, &parts)
-            if found != CHECK_SOUND or <i64>header.base_offset != job.expected:
+            if found != CHECK_INTACT or <i64>header.base_offset != job.expected:
                 self._corrupt(job)
                 return
             if job.start >= 0 and (

@@ -1,6 +1,6 @@
-# The keys of one window that are busy: a table by their hash, with a row of messages for each.
+# The keys of one window that are busy: a table by their hash, with a queue of messages for each.
 #
-# A key is busy while a message holds it. What is behind it is a row of strays in the order of the
+# A key is busy while a message holds it. What is behind it is a queue of strays in the order of the
 # log, linked by their ids; here stand the first and the last. The table has the keys that are busy
 # now, so its size follows what is in flight and aside, however many keys there are.
 

@@ -89,13 +89,13 @@ cdef int _measure(
     cdef int check
     while position[0] < size:
         check = check_batch_c(data + position[0], size - position[0], &length)
-        if check != CHECK_SOUND:
+        if check != CHECK_INTACT:
             return check
         batch_parts_c(data + position[0], &parts)
         count[0] += parts.header.count
         body_bytes[0] += parts.header.bodies_length
         position[0] += length
-    return CHECK_SOUND
+    return CHECK_INTACT
 
 
 # Of one message; no address: it has none.
@@ -205,7 +205,7 @@ def decode_columns(data, sections=()):
             raise ValueError(f"section {section} holds no bytes")
     with nogil:
         check = _measure(lent.data, lent.size, &position, &count, &body_bytes)
-    if check != CHECK_SOUND:
+    if check != CHECK_INTACT:
         raise ValueError(f"batch at {position}: {BatchCheck(check).name}")
     columns = Columns(
         count,

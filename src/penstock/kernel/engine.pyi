@@ -141,8 +141,8 @@ class Tail:
 
     def seal_batch(self, data: bytes) -> list[Buffer]:
         """The same for a whole batch from elsewhere (`encode_batch`, base offset `written_end`).
-        The open batch stays open. As part of a row that is begun, it needs no room. ValueError for
-        what is not such a batch."""
+        The open batch stays open. As part of an append that is begun, it needs no room. ValueError
+        for what is not such a batch."""
 
     def adopt(self, count: int, size: int) -> None:
         """This many messages, with `size` bytes of bodies, stand in the log behind what was written

@@ -140,7 +140,7 @@ cdef class Ordered(Ring):
         return 0
 
     cdef int put_behind(self, stray_t* stray, u64 key) except -1:
-        """Its key is busy. Mostly it is the last of the row."""
+        """Its key is busy. Mostly it is the last of the queue."""
         cdef busy_t* busy = self.busy.find(key)
         cdef link_t* link = self.strays.link(stray)
         cdef stray_t* other
@@ -200,7 +200,7 @@ cdef class Ordered(Ring):
         return self.one_holder_less(key)
 
     cdef int put_stray_aside(self, stray_t* stray) except -1:
-        """One whose key is not known yet: in no row."""
+        """One whose key is not known yet: in no queue."""
         self.await_known(stray, RANK_TO_SEND)
         self.strays.set_state(stray, BEHIND)
         return 0
@@ -258,13 +258,13 @@ cdef class Ordered(Ring):
         if link.key == 0:
             return 0
         if stray.state == BEHIND:
-            self.leave_row(stray)
+            self.leave_queue(stray)
         if link.holds:
             link.holds = False
             self.one_holder_less(link.key)
         return 0
 
-    cdef int leave_row(self, stray_t* stray) noexcept:
+    cdef int leave_queue(self, stray_t* stray) noexcept:
         cdef link_t* link = self.strays.link(stray)
         cdef busy_t* busy = self.busy.find(link.key)
         if link.before:
@@ -289,7 +289,7 @@ cdef class Ordered(Ring):
             return self.mark_pump()  # the cursor may have stopped at this key
         busy.holders, busy.is_crowded = 1, False
         stray = self.strays.find(busy.first)
-        self.leave_row(stray)
+        self.leave_queue(stray)
         self.strays.link(stray).holds = True
         return self.wait_in_turn(stray)
 
@@ -464,14 +464,14 @@ cdef class Ordered(Ring):
                 key = self.busy.table[i].key
                 if holders.pop(key, 0) != self.busy.table[i].holders:
                     raise RuntimeError(f"the holders of key {key:016x} do not add up")
-                aside += self.validate_row(key, self.busy.table[i].first, self.busy.table[i].last)
+                aside += self.validate_queue(key, self.busy.table[i].first, self.busy.table[i].last)
         if holders:
             raise RuntimeError(f"keys are held and not busy: {sorted(holders)}")
         if aside != self.strays.behind_count:
             raise RuntimeError("a message is aside, and behind nothing")
         return 0
 
-    cdef u32 validate_row(self, u64 key, u64 first, u64 last) except? 0xFFFFFFFF:
+    cdef u32 validate_queue(self, u64 key, u64 first, u64 last) except? 0xFFFFFFFF:
         """Returns how many stand in it."""
         cdef u64 id = first, before = 0
         cdef u32 count = 0
@@ -480,7 +480,7 @@ cdef class Ordered(Ring):
         while id:
             stray = self.strays.find(id)
             if stray == NULL or stray.state != BEHIND or self.strays.link(stray).key != key:
-                raise RuntimeError(f"message {id:016x} is in the row of a key, and not behind it")
+                raise RuntimeError(f"message {id:016x} is in the queue of a key, and not behind it")
             if self.strays.link(stray).before != before:
                 raise RuntimeError(f"message {id:016x} does not know what stands before it")
             if previous != NULL and not stands_before(previous, stray):
@@ -488,5 +488,5 @@ cdef class Ordered(Ring):
             previous, before, id = stray, id, self.strays.link(stray).after
             count += 1
         if before != last:
-            raise RuntimeError(f"the row of key {key:016x} does not end with its last message")
+            raise RuntimeError(f"the queue of key {key:016x} does not end with its last message")
         return count

@@ -1,8 +1,8 @@
 # A topic's tails, and which of them takes the next publish that names no partition.
 #
 # All publishes of a turn go to one tail, so that they share one batch and one write. When its open
-# batch is sealed the route moves on to the next number, so that rows are spread over the
-# partitions. Large rows stay with a tail for some more of them: a log costs most where one begins
+# batch is sealed the route moves on to the next number, so that appends are spread over the
+# partitions. Large appends stay with a tail for some more of them: a log costs most where one begins
 # with it again, with buffers, pages and syncs that others have pushed out meanwhile. How much that
 # is, and how long, is bounded, so that bytes are spread as well.
 #
@@ -25,7 +25,7 @@ cdef inline bint accepts(Tail tail, u32 count) noexcept:
 
 
 cdef i64 PARTITIONS_MAX = limits.PARTITIONS_MAX
-cdef i64 ROW_BYTES_MIN = limits.ROUTE_ROW_BYTES_MIN
+cdef i64 APPEND_BYTES_MIN = limits.ROUTE_APPEND_BYTES_MIN
 cdef i64 STAY_BYTES = limits.ROUTE_STAY_BYTES
 cdef i64 STAY_NS = limits.ROUTE_STAY_NS
 
@@ -63,7 +63,7 @@ cdef class Route:
     cdef list tails  # by number
     cdef Tail current  # None: there is none, and `forgotten` says so
     cdef u64 serial  # of the open batch that `current` gathers, as far as the route knows
-    cdef i64 rows  # that `current` has got since it was chosen
+    cdef i64 appends  # that `current` has got since it was chosen
     cdef i64 bytes_before  # of bodies, that had come to it before
     cdef i64 until_ns  # mono: then it has had its time
     cdef Tail only  # when there is one tail; else None
@@ -125,24 +125,24 @@ cdef class Route:
         if stays and tail.can_seal():
             return tail
         if accepted and tail.can_seal() and self.goes_on(tail):
-            return self.begin_row(tail)
+            return self.begin_append(tail)
         return self.choose(count, stays)
 
     cdef Tail take(self, Tail tail):
         self.current, self.serial = tail, tail.open_serial
-        self.rows, self.bytes_before = 1, tail.message_bytes
+        self.appends, self.bytes_before = 1, tail.message_bytes
         self.until_ns = tail.hub.mono_ns + STAY_NS
         return tail
 
-    cdef Tail begin_row(self, Tail tail):
+    cdef Tail begin_append(self, Tail tail):
         self.serial = tail.open_serial
-        self.rows += 1
+        self.appends += 1
         return tail
 
     cdef bint goes_on(self, Tail tail) noexcept:
-        """Does the next row go to the same tail?"""
+        """Does the next append go to the same tail?"""
         cdef i64 size = tail.message_bytes - self.bytes_before
-        return (size >= self.rows * ROW_BYTES_MIN and size < STAY_BYTES
+        return (size >= self.appends * APPEND_BYTES_MIN and size < STAY_BYTES
                 and tail.hub.mono_ns < self.until_ns)
 
     cdef Tail choose(self, u32 count, bint stays):

@@ -34,7 +34,7 @@ cdef int add_entry(buf_t* out, int kind, int state, int attempts, i64 a, i64 b,
 #     DELAYED    due time, wall clock     `delays`, a heap of (due time, id)
 #     IN_FLIGHT  owner, deadline, mono    -
 #     EXHAUSTED  attempts so far          `exhausted`, a queue of ids, until it is taken
-#     BEHIND     attempts so far          the row of its key (keyorder.pxi)
+#     BEHIND     attempts so far          the queue of its key (keyorder.pxi)
 #
 # Queue and heap hold ids and are checked against the table when something is taken out of them, so
 # leaving a state costs nothing there. The table is open addressing; a removed stray keeps its id as
@@ -69,7 +69,7 @@ cdef struct stray_t:
 
 cdef struct link_t:
     u64 key  # hash; 0: it has none, or it is not known
-    u64 before, after  # ids of its neighbours in the row of the key
+    u64 before, after  # ids of its neighbours in the queue of the key
     bint holds  # no other message of the key is sent
     bint unknown  # its key stands in the log, and was not looked up
 

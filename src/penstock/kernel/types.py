@@ -230,7 +230,7 @@ class Section(IntEnum):
 class BatchCheck(IntEnum):
     """What stands at a position of a segment."""
 
-    SOUND = 0
+    INTACT = 0
     SHORT = 1  # the buffer ends before the batch does
     NO_MAGIC = 2  # not a batch at all (zeros, or foreign bytes)
     BAD_FIELDS = 3  # magic, but impossible numbers

@@ -1,6 +1,6 @@
-"""A leader's row, checked before a byte of it is written to a follower's log.
+"""A leader's append, checked before a byte of it is written to a follower's log.
 
-A row is one or more batches as the leader encoded them. It is taken whole or refused whole
+An append is one or more batches as the leader encoded them. It is taken whole or refused whole
 (`errors.AppendRefused`):
 
 1. The batch before it, by epoch, offset and crc, is the last batch of this log. Equal ends prove
@@ -9,7 +9,7 @@ A row is one or more batches as the leader encoded them. It is taken whole or re
 2. Each batch is intact: its own crc, and numbers that fit each other.
 3. Offsets follow one another without a gap, from the end of the log on.
 4. Epochs never fall.
-5. The row is no larger than any leader writes.
+5. The append is no larger than any leader writes.
 6. No header says that more is synced than what lies below it.
 
 Whose log it is, the caller has checked: identity stands in the frame, not in a batch.
@@ -26,7 +26,8 @@ before it and the intact one behind it:
 What was fetched is written there, and synced, before a reader is given any of it. It may be the
 beginning of the range only; the rest stays corrupt. It is refused, and nothing is written, unless
 
-1. it keeps the rules of a leader's row (`copies.py`): intact batches without a gap, from the first
+1. it keeps the rules of a leader's append (`copies.py`): intact batches without a gap, from the
+first
    offset of the range on, behind the very batch that stands before it here;
 2. where it reaches the end of the range it has exactly the room's length, and no higher epoch than
    the batch behind; where it does not, it is shorter.
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
     from penstock.log.segments import Segments
 
 
-class Piece(NamedTuple):
-    """A batch of a row: where in the row it begins, and its header."""
+class CheckedBatch(NamedTuple):
+    """A batch of an append: where in the append it begins, and its header."""
 
     position: int
     header: BatchHeader
@@ -66,52 +67,54 @@ class Piece(NamedTuple):
         return id_at(self.header.base_id, self.header.count - 1)
 
 
-class CheckedRow(NamedTuple):
-    """What is known of a row that may be written."""
+class CheckedAppend(NamedTuple):
+    """What is known of an append that may be written."""
 
     length: int
     count: int  # type: ignore[assignment]  # of messages; hides tuple.count
-    pieces: list[Piece]
+    checked: list[CheckedBatch]
 
 
-def check_row(
+def check_append(
     where: str,
     batches: Sequence[Buffer],
     previous: BatchName,
     end_offset: int,
     last: BatchName | None,
     epoch: int,
-) -> CheckedRow:
+) -> CheckedAppend:
     """`last` is the log's last batch, None when it has none; `epoch` is the newest one there was.
     Raises AppendRefused."""
     views = [memoryview(batch).cast("B") for batch in batches]
     length = sum(map(len, views))
-    if not 0 < length <= limits.ROW_BYTES_MAX:
-        rule = f"a row of {length} bytes: 1 to {limits.ROW_BYTES_MAX} may be written"
+    if not 0 < length <= limits.APPEND_BYTES_MAX:
+        rule = f"an append of {length} bytes: 1 to {limits.APPEND_BYTES_MAX} may be written"
         raise AppendRefused(where, rule)
     if last is not None and previous != last:
-        rule = f"the row continues batch {tuple(previous)}, the last one is {tuple(last)}"
+        rule = f"the append continues batch {tuple(previous)}, the last one is {tuple(last)}"
         raise AppendRefused(where, rule)
-    pieces = []
+    checked = []
     expected = end_offset
-    for piece in _pieces(where, views, end_offset):
-        _check_standing(where, piece.header, expected, epoch)
-        pieces.append(piece)
-        expected += piece.header.count
-        epoch = piece.header.leader_epoch
-    return CheckedRow(length, expected - end_offset, pieces)
+    for one in _checked_batches(where, views, end_offset):
+        _check_standing(where, one.header, expected, epoch)
+        checked.append(one)
+        expected += one.header.count
+        epoch = one.header.leader_epoch
+    return CheckedAppend(length, expected - end_offset, checked)
 
 
-def _pieces(where: str, views: Sequence[memoryview], offset: int) -> Iterator[Piece]:
+def _checked_batches(
+    where: str, views: Sequence[memoryview], offset: int
+) -> Iterator[CheckedBatch]:
     start = 0
     for view in views:
         position = 0
         while position < len(view):
             status, length = check_batch(view, position)
-            if status != BatchCheck.SOUND:
-                raise _unsound(where, offset, BatchCheck(status).name)
+            if status != BatchCheck.INTACT:
+                raise _corrupt(where, offset, BatchCheck(status).name)
             header = decode_header(view, position)
-            yield Piece(start + position, header)
+            yield CheckedBatch(start + position, header)
             offset = header.base_offset + header.count
             position += length
         start += len(view)
@@ -125,10 +128,10 @@ def _check_standing(where: str, header: BatchHeader, expected: int, epoch: int) 
         has = f"has epoch {header.leader_epoch}, the one before it {epoch}"
         raise AppendRefused(where, f"the batch at offset {expected} {has}")
     if header.synced_end > header.base_offset:
-        raise _unsound(where, expected, "its synced end is ahead of it")
+        raise _corrupt(where, expected, "its synced end is ahead of it")
 
 
-def _unsound(where: str, offset: int, fault: str) -> AppendRefused:
+def _corrupt(where: str, offset: int, fault: str) -> AppendRefused:
     return AppendRefused(where, f"the batch for offset {offset} is not intact: {fault}")
 
 
@@ -170,21 +173,21 @@ def hole_at(
     return Hole(segment, position, end_position, offset, to_offset, before, epoch_after)
 
 
-def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> CheckedRow:
+def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> CheckedAppend:
     """Raises AppendRefused and RestoreRefused."""
     epoch = hole.before.epoch if hole.before is not None else 0
-    row = check_row(where, (batches,), previous, hole.from_offset, hole.before, epoch)
-    end_offset, room = hole.from_offset + row.count, hole.end_position - hole.position
+    append = check_append(where, (batches,), previous, hole.from_offset, hole.before, epoch)
+    end_offset, room = hole.from_offset + append.count, hole.end_position - hole.position
     if end_offset > hole.to_offset:
         rule = f"batches up to {end_offset}, the corrupt range ends at {hole.to_offset}"
         raise RestoreRefused(where, hole.from_offset, rule)
     is_whole = end_offset == hole.to_offset
     is_last = hole.epoch_after is None  # what a sealed file has behind its last batch may be zeros
-    if row.length != room if is_whole and not is_last else row.length > room - (not is_whole):
-        rule = f"{row.length} bytes up to offset {end_offset}, there is room for {room}"
+    if append.length != room if is_whole and not is_last else append.length > room - (not is_whole):
+        rule = f"{append.length} bytes up to offset {end_offset}, there is room for {room}"
         raise RestoreRefused(where, hole.from_offset, rule)
-    newest = row.pieces[-1].header.leader_epoch
+    newest = append.checked[-1].header.leader_epoch
     if hole.epoch_after is not None and newest > hole.epoch_after:
         rule = f"epoch {newest}, the batch behind has {hole.epoch_after}"
         raise RestoreRefused(where, hole.from_offset, rule)
-    return row
+    return append

@@ -5,7 +5,7 @@ StorageError
 ├── LedgerLost       what a node has promised is not known any more: missing or corrupt
 ├── LedgerStopped    a sync of the ledger failed, or it is closed: the node can promise nothing
 ├── LedgerUnreadable a newer release has written the ledger
-├── AppendRefused    a leader's row does not continue this log: nothing of it was written
+├── AppendRefused    a leader's append does not continue this log: nothing of it was written
 ├── JournalRefused   a leader's record does not continue this channel journal
 ├── RestoreRefused   batches that were fetched do not fill what is corrupt: nothing was written
 └── CutRefused       the log can't end or begin there

@@ -96,4 +96,4 @@ def _follows(file: File, data: bytearray, base_offset: int) -> bool:
         return False
     batch = bytearray(min(length, max(file.size() - HEAD_BYTES, 0)))
     file.pread_into(batch, HEAD_BYTES)
-    return check_batch(batch, 0)[0] == BatchCheck.SOUND
+    return check_batch(batch, 0)[0] == BatchCheck.INTACT

@@ -40,7 +40,7 @@ come again; nothing is lost.
 
 Checking channel journals from outside: records, checksums, sequences (docs/formats.md).
 
-What the entries mean is the broker's business; here only the row of records is looked at.
+What the entries mean is the broker's business; here only the append of records is looked at.
 """
 
 from __future__ import annotations

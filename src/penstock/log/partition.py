@@ -219,14 +219,14 @@ class PartitionLog(WrittenLog):
             hole = hole_at(
                 self.path, self._segments, self._reader, self.damage, offset, self.written_end
             )
-        row = check_restored(self.path, hole, batches, previous)
-        end_offset = offset + row.count
+        append = check_restored(self.path, hole, batches, previous)
+        end_offset = offset + append.count
         if end_offset > committed_end:
             rule = f"batches up to {end_offset}, all below {committed_end} is committed"
             raise RestoreRefused(self.path, offset, rule)
         file = hole.segment.file
         try:
-            file.pwritev((batches,), hole.position, row.length)
+            file.pwritev((batches,), hole.position, append.length)
         except OSError as error:
             raise WriteRefused(file.path, f"the write failed: {error}") from error
         try:

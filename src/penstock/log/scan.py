@@ -100,7 +100,7 @@ class Blocks:
         if position >= self.end:
             return None
         status, length = self.check(position)
-        if status != BatchCheck.SOUND:
+        if status != BatchCheck.INTACT:
             return None
         return Batch(position, length, self.header(position))
 
@@ -232,7 +232,7 @@ def end_of_range(data: Buffer, position: int, following: str | None = None) -> i
     at, end_offset = 0, position
     while at < len(view):
         status, length = check_batch(view, at)
-        if status != BatchCheck.SOUND:
+        if status != BatchCheck.INTACT:
             raise RangeCorrupt(f"the batch at byte {at} is corrupt ({BatchCheck(status).name})")
         _, _, base_offset, count = head_at(view, at)
         is_next = base_offset == end_offset if at else base_offset <= position < base_offset + count

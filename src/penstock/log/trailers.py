@@ -64,4 +64,4 @@ class Heads:
     def intact(self, position: int, length: int) -> memoryview | None:
         """The batch of a header that was just seen; None when it is corrupt."""
         view = self.blocks.view(position, length)
-        return view[:length] if check_batch(view, 0)[0] == BatchCheck.SOUND else None
+        return view[:length] if check_batch(view, 0)[0] == BatchCheck.INTACT else None

@@ -115,7 +115,7 @@ def _verify_stage(disk: Disk, path: str, report: VerifyReport) -> None:
     position = 0
     while position < len(body):
         result, length = check_batch(body, position)
-        if result != BatchCheck.SOUND:
+        if result != BatchCheck.INTACT:
             at = len(line) + 1 + position
             report.find(path, at, "no intact batch where one must be")
             return

@@ -1,4 +1,4 @@
-"""The end at which a log is written: rows, rolls and syncs.
+"""The end at which a log is written: appends, rolls and syncs.
 
 A write goes to the kernel at once and is safe after the next sync; the log keeps both ends, and
 whoever acknowledges looks at the one that the topic's durability asks for.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.kernel.layout import HEADER_BYTES, is_short, name_at
 from penstock.log import names
-from penstock.log.copies import check_row
+from penstock.log.copies import check_append
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk, File
 from penstock.log.epochs import BatchName, Epochs
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.log.segments import Segments
 
 
-_NAMES_MAX = 8  # a leader asks for those of rows on their way, a follower for the last one
+_NAMES_MAX = 8  # a leader asks for those of appends on their way, a follower for the last one
 _NEVER_NS = (1 << 63) - 1  # the latest that the kernel can compare
 
 
@@ -147,9 +147,9 @@ class WrittenLog(ReadableLog):
         epoch: int = 0,
         synced_end: int = 0,
     ) -> None:
-        """A row at the tail, in one gathered write: one batch, or several. `inner` says where each
-        stands that is not the first: its offset, its position in the row, its id. `epoch` and
-        `synced_end` are what the headers say: that of the leader, and what every member has."""
+        """An append at the tail, in one gathered write: one batch, or several. `inner` says where
+        each stands that is not the first: its offset, its position in the append, its id. `epoch`
+        and `synced_end` are what the headers say: that of the leader, and what every member has."""
         epochs = self._epochs
         if epoch < epochs.newest:
             epochs.check(epoch)
@@ -244,42 +244,42 @@ class WrittenLog(ReadableLog):
         self._torn = self._guarded = True
         return WriteRefused(self._active.path, f"the write failed: {error}")
 
-    def append_row(
+    def append_batches(
         self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
     ) -> list[BatchHeader]:
-        """A leader's row, as it is, in one gathered write; `copies.py` has the rules. Each buffer
-        holds one whole batch or several. `previous` is the batch that the leader has before it,
-        `synced_end` what every member in force has synced by now, which may lie beyond this log.
-        Returns the headers. Raises AppendRefused, and what `write` raises; then the log is as
+        """A leader's append, as it is, in one gathered write; `copies.py` has the rules. Each
+        buffer holds one whole batch or several. `previous` is the batch that the leader has before
+        it, `synced_end` what every member in force has synced by now, which may lie beyond this
+        log. Returns the headers. Raises AppendRefused, and what `write` raises; then the log is as
         before."""
         is_empty = self.written_end == self.start_offset
         last = None if is_empty else self.last()
         newest = self._epochs.newest
-        row = check_row(self.path, batches, previous, self.written_end, last, newest)
-        first = row.pieces[0].header
+        append = check_append(self.path, batches, previous, self.written_end, last, newest)
+        first = append.checked[0].header
         self.write(
             batches,
-            row.length,
+            append.length,
             first.base_offset,
-            row.count,
+            append.count,
             first.base_id,
-            row.pieces[-1].last_id,
+            append.checked[-1].last_id,
             first.timestamp_ns,
             (),
             first.leader_epoch,
         )
-        begun = self._active.data_bytes - row.length
-        for position, header in row.pieces[1:]:
+        begun = self._active.data_bytes - append.length
+        for position, header in append.checked[1:]:
             at = begun + position
             self._index_one(header.base_offset, at, header.timestamp_ns, header.base_id)
             if header.leader_epoch != self._epochs.newest:
                 self._epochs.begin(header.leader_epoch, header.base_offset)
-        end = row.pieces[-1]
+        end = append.checked[-1]
         self._last_position = begun + end.position
-        in_buffer = end.position - row.length + memoryview(batches[-1]).nbytes
+        in_buffer = end.position - append.length + memoryview(batches[-1]).nbytes
         self._keep_name(BatchName._make(name_at(batches[-1], in_buffer)))
         self.last_timestamp_ns = end.header.timestamp_ns
-        headers = [piece.header for piece in row.pieces]
+        headers = [one.header for one in append.checked]
         claimed = max(synced_end, *[header.synced_end for header in headers])
         self.agreed_end = max(self.agreed_end, min(claimed, self.written_end))
         return headers

@@ -165,7 +165,7 @@ class TurnOrder:
 
     @property
     def gathers(self) -> bool:
-        """Rows wait for more publishers, within ROW_GATHER_NS."""
+        """Appends wait for more publishers, within APPEND_GATHER_NS."""
         return self._broker.gathering.due_ns != NEVER_NS
 
     def due_ns(self, latest_ns: int) -> int:
@@ -246,7 +246,7 @@ class Turn:
             self._arm(due_ns)
         if order.gathers and not self._gathers:
             self._gathers = True
-            self._loop.call_later(limits.ROW_GATHER_NS / limits.SECOND, self._on_gathered)
+            self._loop.call_later(limits.APPEND_GATHER_NS / limits.SECOND, self._on_gathered)
 
     def _on_gathered(self) -> None:
         self._gathers = False

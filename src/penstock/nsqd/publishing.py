@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.rows import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
+from penstock.broker.partition.appends import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
 from penstock.errors import PenstockError, TooMuchWaiting
 from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
 from penstock.nsqd.session import Session

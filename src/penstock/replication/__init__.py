@@ -1,15 +1,15 @@
 """The rules of one partition on several nodes, without clock, disk, thread or socket.
 
 Leader and follower are two state machines, `PartitionLeader` and `PartitionFollower`. Their shell
-reports events (a row was written, a frame arrived, a transaction was refused) by calling a method,
-and then carries out the effects in `out`, in order. The simulator and the node have different
-shells; the machines are the same.
+reports events (an append was written, a frame arrived, a transaction was refused) by calling a
+method, and then carries out the effects in `out`, in order. The simulator and the node have
+different shells; the machines are the same.
 
 A shell guarantees:
 
 1. An effect that promises durability is durable before anything after it in `out` is sent.
 2. An epoch is durable before anything acts on it.
-3. A row is written before it is sent, sent before it is synced, and synced before the leader
+3. An append is written before it is sent, sent before it is synced, and synced before the leader
    acknowledges it itself. The machines wait for `wrote` and `synced`; the shell does not call them
    early.
 4. A publisher's OK comes after `CommitTo`, never before.
@@ -22,8 +22,8 @@ could still install it. A leader commits what every member of every possible set
 it in its epoch, after matching. Every member of the set in force therefore holds everything that
 was committed. A new leader is such a member. It makes its epoch durable before its leadership
 begins, and from then on acknowledges nothing of a lower one: a later commit of the old leader rests
-on an acknowledgement that the new one gave *before*, so that row is in the log with which it takes
-leadership. The old leader cannot exclude the new one, because the record has changed and its
+on an acknowledgement that the new one gave *before*, so that append is in the log with which it
+takes leadership. The old leader cannot exclude the new one, because the record has changed and its
 revision is compared. This argument reads no clock. It needs five conditions:
 
 - a leadership ends with the incarnation of its process, and with a failed write;

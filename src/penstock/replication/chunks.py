@@ -1,11 +1,11 @@
-"""Payloads of frames: the sender cuts them into pieces, the receiver puts them together again.
+"""Payloads of frames: the sender cuts them into chunks, the receiver puts them together again.
 
-A payload follows the fields of a frame: the batches of a row, or a record of a channel journal. It
-may be as large as the largest message, and a link carries many partitions, so nothing larger than a
-piece is sent whole: all pieces but the last go ahead in separate frames, and the frame that the
-payload belongs to carries the last. Frames of other partitions may come between them.
+A payload follows the fields of a frame: the batches of an append, or a record of a channel journal.
+It may be as large as the largest message, and a link carries many partitions, so nothing larger
+than a chunk is sent whole: all chunks but the last go ahead in separate frames, and the frame that
+the payload belongs to carries the last. Frames of other partitions may come between them.
 
-| a piece | then |
+| a chunk | then |
 |---|---|
 | at 0 | a payload begins; an unfinished one of this partition and kind is dropped |
 | at the payload's end, of the same session and length | it is added |
@@ -15,8 +15,8 @@ An unfinished payload is dropped with its link, and with the hello of another se
 never holds more than was announced, and the sum of all announcements is bounded. A sender keeps to
 the same bounds.
 
-Each piece has a checksum of its bytes alone: it is computed once, however many replicas get it. The
-pieces of a row have none, since its batches have their own.
+Each chunk has a checksum of its bytes alone: it is computed once, however many replicas get it. The
+chunks of an append have none, since its batches have their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     parts: Sequence[Buffer]
     length: int
     crc: int
@@ -42,30 +42,30 @@ class Payload(NamedTuple):
     """Of one frame, or of the same one to several replicas."""
 
     length: int
-    pieces: tuple[Piece, ...]  # at least one
+    chunks: tuple[Chunk, ...]  # at least one
 
 
-def cut(data: Buffer, is_row: bool = False) -> Payload:
-    piece_bytes = limits.REPLICA_PIECE_BYTES
+def cut(data: Buffer, is_append: bool = False) -> Payload:
+    chunk_bytes = limits.REPLICA_CHUNK_BYTES
     view = memoryview(data)
     length = view.nbytes
-    if length <= piece_bytes:
-        return Payload(length, (_piece(data, is_row),))
+    if length <= chunk_bytes:
+        return Payload(length, (_chunk(data, is_append),))
     if length > limits.REPLICA_PAYLOAD_BYTES_MAX:
         raise ValueError(f"{length} bytes, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are sent")
-    parts = (view[at : at + piece_bytes] for at in range(0, length, piece_bytes))
-    return Payload(length, tuple(_piece(part, is_row) for part in parts))
+    parts = (view[at : at + chunk_bytes] for at in range(0, length, chunk_bytes))
+    return Payload(length, tuple(_chunk(part, is_append) for part in parts))
 
 
-def _piece(data: Buffer, is_row: bool) -> Piece:
-    return Piece((data,), memoryview(data).nbytes, 0 if is_row else crc32c(data))
+def _chunk(data: Buffer, is_append: bool) -> Chunk:
+    return Chunk((data,), memoryview(data).nbytes, 0 if is_append else crc32c(data))
 
 
-def of_row(buffers: Sequence[Buffer], length: int) -> Payload:
-    """Of a row in several buffers; where one piece is enough, it is not copied."""
-    if length <= limits.REPLICA_PIECE_BYTES:
-        return Payload(length, (Piece(buffers, length, 0),))
-    return cut(b"".join(buffers), is_row=True)
+def of_append(buffers: Sequence[Buffer], length: int) -> Payload:
+    """Of an append in several buffers; where one chunk is enough, it is not copied."""
+    if length <= limits.REPLICA_CHUNK_BYTES:
+        return Payload(length, (Chunk(buffers, length, 0),))
+    return cut(b"".join(buffers), is_append=True)
 
 
 class Key(NamedTuple):
@@ -113,25 +113,25 @@ class Assembly:
         return sum(one.have for one in self._unfinished.values())
 
     def add(self, key: Key, session: int, total: int, at: int, data: bytes | memoryview) -> None:
-        """A piece that is not the last."""
+        """A chunk that is not the last."""
         if at == 0:
             self._begin(key, session, total)
         one = self._continued(key, session, total, at)
         if not data or at + len(data) >= total:
-            raise ValueError(f"a piece of {len(data)} bytes at {at} of {total}: it is not the last")
+            raise ValueError(f"a chunk of {len(data)} bytes at {at} of {total}: it is not the last")
         one.add(data)
 
     def _begin(self, key: Key, session: int, total: int) -> None:
         self._drop(key)
         if total > limits.REPLICA_PAYLOAD_BYTES_MAX:
             raise ValueError(
-                f"{total} bytes in pieces, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are taken"
+                f"{total} bytes in chunks, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are taken"
             )
         if len(self._unfinished) >= limits.REPLICA_UNFINISHED_MAX:
             raise ValueError(f"more than {limits.REPLICA_UNFINISHED_MAX} payloads are unfinished")
         if self._announced + total > limits.REPLICA_UNFINISHED_BYTES_MAX:
             raise ValueError(
-                f"{self._announced + total} bytes are announced in pieces, at most "
+                f"{self._announced + total} bytes are announced in chunks, at most "
                 f"{limits.REPLICA_UNFINISHED_BYTES_MAX} are taken"
             )
         self._unfinished[key] = _Unfinished(session, total)
@@ -140,7 +140,7 @@ class Assembly:
     def _continued(self, key: Key, session: int, total: int, at: int) -> _Unfinished:
         one = self._unfinished.get(key)
         if one is None or (one.session, one.total, one.have) != (session, total, at):
-            raise ValueError(f"a piece at {at} of {total} bytes continues nothing")
+            raise ValueError(f"a chunk at {at} of {total} bytes continues nothing")
         return one
 
     def finish(

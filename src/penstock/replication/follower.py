@@ -9,9 +9,9 @@
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
 | MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
-| FOLLOWING | `row` that follows the last batch | FOLLOWING | Append, Sync; Acknowledge |
-| any | `row` that does not | UNMATCHED | Refuse |
-| FOLLOWING | `missed`: rows were dropped here | UNMATCHED | Refuse |
+| FOLLOWING | `append` that follows the last batch | FOLLOWING | Append, Sync; Acknowledge |
+| any | `append` that does not | UNMATCHED | Refuse |
+| FOLLOWING | `missed`: appends were dropped here | UNMATCHED | Refuse |
 | any but STOPPED | `unlinked`, `hello` again | UNMATCHED, MATCHING | |
 | any | `sync_failed` | STOPPED | Stop |
 
@@ -72,7 +72,7 @@ class PartitionFollower:
     generation: int
     epoch: int  # promised: nothing of a lower one is answered
     committed: int  # known to be, and in this log
-    waits: bool  # for the disk, before a row is acknowledged
+    waits: bool  # for the disk, before an append is acknowledged
     unclean_epoch: int = 0
     state: Following = Following.UNMATCHED
     session: int = NO_SESSION
@@ -154,9 +154,9 @@ class PartitionFollower:
         synced = min(self.log.synced, written)  # the cut may not be done yet
         self.out.append(Acknowledge(self.session, self.epoch, self.replica, written, synced))
 
-    # --- rows ---
+    # --- appends ---
 
-    def row(
+    def append(
         self, session: int, epoch: int, previous: Chain, start: int, batches: Any, committed: int
     ) -> None:
         if self.state is Following.STOPPED or session != self.session:
@@ -172,8 +172,8 @@ class PartitionFollower:
             self.learned(committed)
 
     def missed(self) -> None:
-        """Rows of this session may have been dropped. The leader takes them for sent, and where no
-        more come it would never hear that they are not here."""
+        """Appends of this session may have been dropped. The leader takes them for sent, and where
+        no more come it would never hear that they are not here."""
         if self.state is Following.FOLLOWING:
             self.state = Following.UNMATCHED
             self.out.append(Refuse(self.session, self.epoch))
@@ -184,7 +184,7 @@ class PartitionFollower:
         return previous == self.log.chain_before(start)
 
     def appended(self, end: int, committed: int) -> None:
-        """The row's batches stand in the log."""
+        """The append's batches stand in the log."""
         self.matched_end = end
         self.learned(committed)
         self._answer(end)

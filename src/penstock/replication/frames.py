@@ -23,10 +23,10 @@ Numbers are big endian. Fields, in this order:
 | 3 | MatchAt | end u64, chain | |
 | 4 | BeginAt | start u64 | |
 | 5 | Matched | end u64 | |
-| 6 | Row | epoch u32; chain; start u64, committed u64; before u32, crc u32 | payload: batches |
+| 6 | Append | epoch u32; chain; start u64, committed u64; before u32, crc u32 | payload: batches |
 | 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
 | 8 | Refuse | epoch u32 | |
-| 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
+| 15 | Chunk | kind u8, total u32, at u32, crc u32 | payload: a part of one |
 | 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
 | 9 to 14, 16 | of the channel journal: [side_frames.py](side_frames.py) | | |
 | 17, 18 | of the table of producers: [side_frames.py](side_frames.py) | | |
@@ -36,12 +36,12 @@ Numbers are big endian. Fields, in this order:
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the log. An
 unknown version or kind ends the link: both sides agreed on their language when it was made.
 
-**A payload** of up to `REPLICA_PIECE_BYTES` is sent with its frame. Of a larger one, all pieces but
+**A payload** of up to `REPLICA_CHUNK_BYTES` is sent with its frame. Of a larger one, all chunks but
 the last go ahead as frames 15, in the same session: `kind` is that of the frame to come, `total`
-the length of the whole payload, `at` the position of this piece in it. The frame itself carries the
+the length of the whole payload, `at` the position of this chunk in it. The frame itself carries the
 last, and `before` is the number of bytes that went ahead of it. The last number of the fields is
 the crc32c of the payload in this frame. It is separate because the payload is the same for all
-replicas and the session is not ([chunks.py](chunks.py)). It is 0 in a row and in pieces of one:
+replicas and the session is not ([chunks.py](chunks.py)). It is 0 in an append and in chunks of one:
 each batch has a checksum, which the follower's log verifies before it writes.
 """
 
@@ -86,11 +86,11 @@ _HEAD = struct.Struct(">BBHQQ")  # version, kind, partition, identity, session
 _LENGTH_MIN = 4 + _HEAD.size
 _BUFFER_BYTES = 2 * (4 + REPLICA_FRAME_BYTES_MAX)  # a frame, and most of the next one
 _EPOCH = struct.Struct(">IQ")
-_ROW = struct.Struct(">IIQIQQ")
+_APPEND = struct.Struct(">IIQIQQ")
 _OF_PAYLOAD = struct.Struct(">II")  # how much of it went ahead, and the crc of what is here
-_PIECE = struct.Struct(">BII")  # kind of the frame to come, length of all, position of this
+_CHUNK = struct.Struct(">BII")  # kind of the frame to come, length of all, position of this
 _CRC = struct.Struct(">I")
-_ROW_KIND, _ACKNOWLEDGE_KIND, _RECORD_KIND, _PIECE_KIND, _TABLE_KIND = 6, 7, 13, 15, 17
+_APPEND_KIND, _ACKNOWLEDGE_KIND, _RECORD_KIND, _CHUNK_KIND, _TABLE_KIND = 6, 7, 13, 15, 17
 
 
 class FrameBroken(PenstockError):
@@ -104,7 +104,7 @@ class Target(NamedTuple):
     partition: int
 
 
-class RowFrame(NamedTuple):
+class AppendFrame(NamedTuple):
     """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
     end alone. Of one that came over a link, the batches are valid until more is read from there."""
 
@@ -131,7 +131,7 @@ Frame = (
     | MatchAt
     | BeginAt
     | Matched
-    | RowFrame
+    | AppendFrame
     | Acknowledge
     | Refuse
     | JournalFrame
@@ -145,9 +145,9 @@ Frame = (
 # --- the kinds as a table ---
 
 
-def _row(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> RowFrame:
+def _append(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> AppendFrame:
     epoch, before, offset, crc, start, committed = numbers
-    return RowFrame(session, epoch, Chain(before, offset, crc), start, batches, committed)
+    return AppendFrame(session, epoch, Chain(before, offset, crc), start, batches, committed)
 
 
 def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportExtent:
@@ -186,9 +186,9 @@ _KINDS = (
     flat(3, MatchAt, "a match", ">QIQI"),
     flat(4, BeginAt, "a beginning", ">Q"),
     flat(5, Matched, "an answer to a match", ">Q"),
-    FrameKind(_ROW_KIND, RowFrame, "a row", _ROW,
+    FrameKind(_APPEND_KIND, AppendFrame, "an append", _APPEND,
          lambda it: (it.epoch, *it.previous, it.start, it.committed),
-         lambda _, session, batches, *numbers: _row(session, batches, numbers), "batches"),
+         lambda _, session, batches, *numbers: _append(session, batches, numbers), "batches"),
     flat(_ACKNOWLEDGE_KIND, Acknowledge, "an acknowledgement", ">IQQQ"),
     flat(8, Refuse, "a refusal", ">I"),
     flat(32, Note, "a note", "", "data", text=lambda it: it.data),
@@ -201,7 +201,7 @@ _ACKNOWLEDGE = _BY_NUMBER[_ACKNOWLEDGE_KIND].layout
 _FIELDS_ENDS = {
     kind.number: _HEAD.size + kind.layout.size + _OF_PAYLOAD.size
     for kind in _KINDS if kind.payload
-} | {_PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size}  # fmt: skip
+} | {_CHUNK_KIND: _HEAD.size + _CHUNK.size + _CRC.size}  # fmt: skip
 
 
 # --- to bytes ---
@@ -212,7 +212,9 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
     kind = _BY_TYPE[type(frame)]
     fields = kind.layout.pack(*kind.numbers(frame))
     if kind.payload:
-        payload = payload or cut(getattr(frame, kind.payload), is_row=kind.number == _ROW_KIND)
+        payload = payload or cut(
+            getattr(frame, kind.payload), is_append=kind.number == _APPEND_KIND
+        )
         return _with_payload(target, kind.number, frame.session, fields, payload)
     if kind.text is not None:
         fields += kind.text(frame)
@@ -224,11 +226,11 @@ def _with_payload(
 ) -> list[Encoded]:
     encoded: list[Encoded] = []
     at = 0
-    for parts, length, crc in payload.pieces[:-1]:
-        piece = _PIECE.pack(kind, payload.length, at) + _CRC.pack(crc)
-        encoded.append((_sealed(target, _PIECE_KIND, session, piece, length), *parts))
+    for parts, length, crc in payload.chunks[:-1]:
+        chunk = _CHUNK.pack(kind, payload.length, at) + _CRC.pack(crc)
+        encoded.append((_sealed(target, _CHUNK_KIND, session, chunk, length), *parts))
         at += length
-    parts, length, crc = payload.pieces[-1]
+    parts, length, crc = payload.chunks[-1]
     fields += _OF_PAYLOAD.pack(at, crc)
     encoded.append((_sealed(target, kind, session, fields, length), *parts))
     return encoded
@@ -252,8 +254,8 @@ class Frames:
     """What comes over one lane of a link, cut into frames. `node`: where it comes from.
 
     A socket reads into `space()`, and `filled` says how much came. What is in a frame is copied out
-    of there once, and a piece of a payload straight to its position in the whole; a row that is in
-    one frame is not copied at all.
+    of there once, and a chunk of a payload straight to its position in the whole; an append that is
+    in one frame is not copied at all.
     """
 
     def __init__(self, node: int) -> None:
@@ -266,14 +268,14 @@ class Frames:
         return self._buffer[self._end :]
 
     def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
-        """As if a socket had brought it. Rows may be kept."""
+        """As if a socket had brought it. Appends may be kept."""
         rest = memoryview(data).cast("B")
         while rest:
             space = self.space()
             part, rest = rest[: len(space)], rest[len(space) :]
             space[: len(part)] = part
             for target, frame in self.filled(len(part)):
-                if isinstance(frame, RowFrame):
+                if isinstance(frame, AppendFrame):
                     frame = frame._replace(batches=bytes(frame.batches))
                 yield target, frame
 
@@ -312,12 +314,12 @@ class Frames:
         if kind not in _FIELDS_ENDS:
             return target, self._frame(target, kind, session, fields)
         if len(content) < fields_end:
-            name = "a piece" if kind == _PIECE_KIND else _BY_NUMBER[kind].name
+            name = "a chunk" if kind == _CHUNK_KIND else _BY_NUMBER[kind].name
             raise FrameBroken(f"{name} of {len(fields)} bytes, it has {fields_end - _HEAD.size}")
         payload = content[fields_end:]
-        is_row = (fields[0] if kind == _PIECE_KIND else kind) == _ROW_KIND
+        is_append = (fields[0] if kind == _CHUNK_KIND else kind) == _APPEND_KIND
         crc = _CRC.unpack_from(content, fields_end - _CRC.size)[0]
-        if not is_row and crc32c(payload) != crc:
+        if not is_append and crc32c(payload) != crc:
             raise FrameBroken(f"a payload of {len(payload)} bytes fails its checksum")
         try:
             return self._with_payload(target, kind, session, fields, payload)
@@ -327,16 +329,16 @@ class Frames:
     def _with_payload(
         self, target: Target, kind: int, session: int, fields: bytes, payload: memoryview
     ) -> tuple[Target, Frame] | None:
-        if kind == _PIECE_KIND:
-            of_kind, total, at = _PIECE.unpack_from(fields)
-            if of_kind == _PIECE_KIND or of_kind not in _FIELDS_ENDS:
-                raise FrameBroken(f"pieces of kind {of_kind}, which has no payload")
+        if kind == _CHUNK_KIND:
+            of_kind, total, at = _CHUNK.unpack_from(fields)
+            if of_kind == _CHUNK_KIND or of_kind not in _FIELDS_ENDS:
+                raise FrameBroken(f"chunks of kind {of_kind}, which has no payload")
             self.assembly.add(Key(*target, of_kind), session, total, at, payload)
             return None
         before, _ = _OF_PAYLOAD.unpack_from(fields, len(fields) - _OF_PAYLOAD.size)
         found = self.assembly.finish(Key(*target, kind), session, before, payload)
-        if kind == _ROW_KIND:
-            return target, _row(session, found, _ROW.unpack_from(fields))
+        if kind == _APPEND_KIND:
+            return target, _append(session, found, _APPEND.unpack_from(fields))
         whole = found if isinstance(found, bytearray) else bytes(found)
         known = _BY_NUMBER[kind]
         return target, known.make(self._node, session, whole, *known.layout.unpack_from(fields))
@@ -354,7 +356,7 @@ class Frames:
         except ValueError as error:
             raise FrameBroken(str(error)) from error
         if isinstance(frame, Hello):
-            self.assembly.drop_other_sessions(Key(*target, _ROW_KIND), session)
+            self.assembly.drop_other_sessions(Key(*target, _APPEND_KIND), session)
             self.assembly.drop_other_sessions(Key(*target, _TABLE_KIND), session)
         elif isinstance(frame, HelloJournal):
             self.assembly.drop_other_sessions(Key(*target, _RECORD_KIND), session)

@@ -2,7 +2,7 @@
 
 **Commit.** The committed end is the minimum of the leader's own end and the acknowledgements of
 every member of every *possible* set, in this session and after matching. `waits` selects the end
-that counts: the synced one, or the written one. At most one row is in flight; the tail of an
+that counts: the synced one, or the written one. At most one append is in flight; the tail of an
 earlier leader above the committed end is simply the first one.
 
 **A set is possible** while it is in force or a proposal that was sent could still install it.
@@ -134,11 +134,11 @@ class PartitionLeader:
 
     @property
     def ready(self) -> bool:
-        """May the next row be written?"""
-        return self.end == self.committed and self.takes_rows
+        """May the next append be written?"""
+        return self.end == self.committed and self.takes_appends
 
     @property
-    def takes_rows(self) -> bool:
+    def takes_appends(self) -> bool:
         """Not while the leadership is handed over, nor without the permit."""
         return not self.over and self._successor is None and self.permits.publishes
 
@@ -219,7 +219,7 @@ class PartitionLeader:
     # --- own log ---
 
     def wrote(self, end: int) -> None:
-        """A row stands in the log up to `end`: it goes out, and then its sync begins."""
+        """An append stands in the log up to `end`: it goes out, and then its sync begins."""
         self.end = end
         if not self.waits:
             self.own = end
@@ -323,7 +323,7 @@ class PartitionLeader:
         return peer
 
     def feed(self, node: int) -> None:
-        """One row after the other: the next one when this one was acknowledged."""
+        """One append after the other: the next one when this one was acknowledged."""
         peer = self.peers.get(node)
         if peer is not None and UNMATCHED < peer.sent < self.end and not self.over:
             self.out.append(Feed(node, peer.session, peer.sent, self.committed))
@@ -413,7 +413,7 @@ class PartitionLeader:
         return self._proposed is not None
 
     def late_members(self) -> tuple[int, ...]:
-        """The nodes for which the commit of the row in flight waits."""
+        """The nodes for which the commit of the append in flight waits."""
         late = [m.node for m in self._needed if self._counted(m) < self.end]
         return tuple(dict.fromkeys(late))
 
@@ -445,7 +445,8 @@ class PartitionLeader:
 
     def hand_over(self, node: int, incarnation: int) -> bool:
         """Make the member on this node the leader, once what is in flight is committed and it has
-        everything. No row is begun from now on, until `keep_leadership`. False: it is no member."""
+        everything. No append is begun from now on, until `keep_leadership`. False: it is no
+        member."""
         member = self.record.member_on(node) if node != self.leader_id.node else None
         if member is None or self.over or self._successor is not None:
             return False

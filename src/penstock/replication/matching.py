@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Names a batch: the one before a row, or before the common end."""
+    """Names a batch: the one before an append, or before the common end."""
 
     epoch: int
     offset: int

@@ -121,7 +121,7 @@ class ProducerReplication:
         return end >= self.end
 
     def take_tail(self) -> list[Stamped]:
-        """What lies above the committed end, for a leader that keeps its own row of those."""
+        """What lies above the committed end, for a leader that keeps its own append of those."""
         tail = list(self._tail)
         self._tail.clear()
         return tail

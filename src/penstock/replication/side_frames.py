@@ -158,7 +158,7 @@ class FrameKind(NamedTuple):
     layout: struct.Struct
     numbers: Callable[[Any], Sequence[int]]  # its fields
     make: Callable[..., Any]  # of node, session, what follows the fields, and the fields
-    payload: str = ""  # what of it follows in pieces
+    payload: str = ""  # what of it follows in chunks
     text: Callable[[Any], bytes] | None = None  # or as it is, of any length
 
 
@@ -180,7 +180,7 @@ def flat(
     read: Callable[[bytes], Any] = bytes, text: Callable[[Any], bytes] | None = None,
 ) -> FrameKind:  # fmt: skip
     """Its fields are numbers, and tuples of them, as its type says. `node` and `session` stand
-    elsewhere, and what is called `payload` follows: in pieces, or made by `text` and read again."""
+    elsewhere, and what is called `payload` follows: in chunks, or made by `text` and read again."""
     hints = get_type_hints(of)
     shapes = [(one, hints[one], len(getattr(hints[one], "_fields", ())))
               for one in of._fields if one not in ("node", "session", payload)]  # fmt: skip
@@ -203,8 +203,8 @@ def flat(
             values[payload] = rest if text is None else read(rest)
         return of(**values)
 
-    pieces = payload if text is None else ""
-    return FrameKind(number, of, name, struct.Struct(layout), numbers, make, pieces, text)
+    chunks = payload if text is None else ""
+    return FrameKind(number, of, name, struct.Struct(layout), numbers, make, chunks, text)
 
 
 def _of_journal(number: int, of: Any, layout: str) -> FrameKind:

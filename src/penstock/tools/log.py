@@ -34,7 +34,7 @@ from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, ve
 from penstock.tools.output import Output, WrongUse, confirm, when
 from penstock.trace.events import TOPIC, decode
 
-SOUND, FOUND, USAGE = 0, 1, 2
+INTACT, FOUND, USAGE = 0, 1, 2
 
 
 Path = Annotated[str, arg("PATH", "a data directory, a topic, a partition or its file")]
@@ -65,7 +65,7 @@ def verify_all(path: Path, topic: OneTopic = None, partition: Partition = None) 
     except (OSError, PenstockError) as error:  # 1 would say that the data are damaged
         print(f"penstock log: {error}", file=sys.stderr)
         return USAGE
-    return Output(_report_json(report), _report_lines(report), FOUND if report.findings else SOUND)
+    return Output(_report_json(report), _report_lines(report), FOUND if report.findings else INTACT)
 
 
 def _report_json(report: VerifyReport) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def dump(
                 _show_events(row)
             named = {"topic": name, "partition": number, **row} if name else row
             print(_row_json(named, bodies) if as_json else _row_text(row, bodies))
-    return FOUND if found_hole else SOUND
+    return FOUND if found_hole else INTACT
 
 
 def _show_events(row: Row) -> None:

@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.rows import Stored, publish_located
+from penstock.broker.partition.appends import Stored, publish_located
 from penstock.kernel import Section, Stray
 
 from ..faults import FaultyDisk

@@ -1,4 +1,4 @@
-"""When a row waits for publishers that were just answered."""
+"""When an append waits for publishers that were just answered."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ from sim.clock import FakeClock
 from ..world import Outcome, World
 from .test_group_commit import writes
 
-TOOK_NS = limits.ROW_GATHER_NS // 2
+TOOK_NS = limits.APPEND_GATHER_NS // 2
 
 
 class Gathered:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.gathering = Gathering()
-        self.row = RowGathering(self.gathering, self.clock)
+        self.append = RowGathering(self.gathering, self.clock)
         self.writer: Any = object()  # it is not asked for anything
 
     def commit(self, count: int, length: int = 1_000, waiting: int = 0) -> None:
-        self.row.wrote()
+        self.append.wrote()
         self.clock.pass_ns(TOOK_NS)
-        self.row.committed(count, length, waiting)
+        self.append.committed(count, length, waiting)
 
     def waits(self, count: int, length: int = 1_000) -> bool:
-        return bool(self.row.due_ns) and self.row.waits(self.writer, count, length)
+        return bool(self.append.due_ns) and self.append.waits(self.writer, count, length)
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_it_waits_as_long_as_the_last_row_took_and_is_written_then(one: Gathered
 
 
 def test_a_slow_row_is_waited_for_no_longer_than_the_limit(one: Gathered) -> None:
-    one.row.wrote()
+    one.append.wrote()
     one.clock.pass_ns(limits.SECOND)
-    one.row.committed(24, 1_000, 0)
+    one.append.committed(24, 1_000, 0)
     assert one.waits(1)
-    assert one.gathering.due_ns == one.clock.mono_ns() + limits.ROW_GATHER_NS
+    assert one.gathering.due_ns == one.clock.mono_ns() + limits.APPEND_GATHER_NS
 
 
 def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(one: Gathered) -> None:
@@ -85,7 +85,7 @@ def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(one: Gathered
 
 @pytest.mark.parametrize(
     ("count", "length"),
-    [(limits.ROW_GATHER_COUNT_MIN - 1, 100), (24, limits.ROW_GATHER_BYTES_MAX)],
+    [(limits.APPEND_GATHER_COUNT_MIN - 1, 100), (24, limits.APPEND_GATHER_BYTES_MAX)],
     ids=["few messages", "many bytes"],
 )
 def test_after_a_row_of_few_messages_or_many_bytes_none_waits(
@@ -97,7 +97,7 @@ def test_after_a_row_of_few_messages_or_many_bytes_none_waits(
 
 def test_a_row_of_many_bytes_is_not_held_back(one: Gathered) -> None:
     one.commit(24)
-    assert not one.waits(1, limits.ROW_GATHER_BYTES_MAX)
+    assert not one.waits(1, limits.APPEND_GATHER_BYTES_MAX)
 
 
 def test_what_gathers_when_the_broker_stops_is_stored_and_answered(world: World) -> None:
@@ -137,7 +137,7 @@ def test_publishers_who_wait_for_each_answer_share_a_sync(
     other = publish(20)
     end_sync()
     assert all(one.stored for one in half)
-    assert seen == [1, 20]  # else the other half were a row by themselves
+    assert seen == [1, 20]  # else the other half were an append by themselves
     publish(18)
     assert seen == [1, 20, 38]
     end_sync()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock import limits
+from penstock.broker.partition.appends import Stored, Whole
 from penstock.broker.partition.commit_state import CommitMove, CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Stored, Whole
 from penstock.broker.replicas.forwarding import NO_PRODUCER
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.kernel import decode_bodies, encode_batch
@@ -36,7 +36,7 @@ def stamped(world: World, producer: int, sequence: int, *bodies: bytes) -> list[
 
 
 def writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many messages each write of a row holds, from now on."""
+    """How many messages each write of an append holds, from now on."""
     log = world.broker.topic("t").leader().log
     seen: list[int] = []
     write = type(log).write
@@ -121,21 +121,21 @@ def test_a_row_has_a_bound_of_batches(world: World) -> None:
     world.threads.held = True
     first = world.publish("t", b"first")
     answers: list[PenstockError | None] = []
-    count = 2 * limits.ROW_BATCHES_MAX + 1
+    count = 2 * limits.APPEND_BATCHES_MAX + 1
     for _ in range(count):
         group._whole.append(whole(group, answers, 1))
         group.held_count += 1
     world.threads.held = False
-    rows = []
+    appends = []
     for _ in range(6):
         world.threads.run()
         world.turns()
-        rows.append(len(answers))
+        appends.append(len(answers))
     assert first.stored
     assert answers == [None] * count
     assert group.tail.committed_end == 1 + count
     assert len(batches(world)) == 1 + count
-    assert all(later - one <= 2 * limits.ROW_BATCHES_MAX for one, later in pairwise(rows))
+    assert all(later - one <= 2 * limits.APPEND_BATCHES_MAX for one, later in pairwise(appends))
 
 
 def test_publishes_are_taken_for_as_long_as_one_row_follows_the_other(start: Start) -> None:
@@ -277,7 +277,7 @@ def test_the_kernel_does_not_stay_where_a_publish_needs_more(
     assert group.log.written_end == 1
 
 
-# --- when a row may begin, by the commit rule ---
+# --- when an append may begin, by the commit rule ---
 
 
 def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:

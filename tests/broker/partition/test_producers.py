@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cases import examples
 from penstock import limits
 from penstock.broker.health import Health
+from penstock.broker.partition.appends import Stored
 from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
 from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
-from penstock.broker.partition.rows import Stored
 from penstock.errors import (
     PenstockError,
     ProducerFenced,

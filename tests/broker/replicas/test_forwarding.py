@@ -150,7 +150,7 @@ def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:
 def test_a_batch_larger_than_a_payload_is_refused(
     here: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", 8)
+    monkeypatch.setattr(limits, "REPLICA_CHUNK_BYTES", 8)
     monkeypatch.setattr(limits, "REPLICA_PAYLOAD_BYTES_MAX", 16)
     with pytest.raises(Refused, match="at most 16 are sent"):
         here.forward()

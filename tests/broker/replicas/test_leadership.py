@@ -1,4 +1,4 @@
-"""A leader with followers: rows go out between write and sync, and are committed when all have
+"""A leader with followers: appends go out between write and sync, and are committed when all have
 them; what was sent is never said not to be stored."""
 
 import random
@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
-from penstock.replication.frames import RowFrame, Target
+from penstock.replication.frames import AppendFrame, Target
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -98,9 +98,9 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     shared.link()
     shared.world.threads.held = True
     answers = shared.publish(b"one", b"two")
-    (row,) = shared.wire.take()
-    assert isinstance(row, RowFrame)
-    assert (row.start, row.epoch, end_of(row.batches)) == (0, EPOCH, 2)
+    (append,) = shared.wire.take()
+    assert isinstance(append, AppendFrame)
+    assert (append.start, append.epoch, end_of(append.batches)) == (0, EPOCH, 2)
     shared.world.threads.held = False
     shared.world.threads.run()
     shared.world.turns()
@@ -167,8 +167,8 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
         shared.acknowledge(number + 1)
     shared.leadership.unlinked(2)
     shared.wire.take()
-    (row,) = shared.link()
-    assert (row.start, end_of(row.batches)) == (0, 1)
+    (append,) = shared.link()
+    assert (append.start, end_of(append.batches)) == (0, 1)
     answers = shared.publish(b"live")
     assert [lane for lane, _ in shared.wire.sent] == [PeerLane.BULK]  # behind what was sent
     shared.wire.take()
@@ -192,8 +192,8 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.wire.take()
     assert shared.link(node=3) == []  # the slot on node 3 is taken
     shared.catch_up.leave(3, other)
-    (row,) = shared.wire.take()
-    assert (row.start, end_of(row.batches)) == (0, 1)
+    (append,) = shared.wire.take()
+    assert (append.start, end_of(append.batches)) == (0, 1)
     shared.leadership.receive(3, Acknowledge(shared.session, EPOCH, 103, 1, 1))
     assert shared.catch_up.request(3, other, 1, 100, lambda: None)  # the first has all: it is free
     shared.catch_up.validate()

@@ -74,7 +74,7 @@ def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     answers = lab.match(leader, 0)
     assert kinds(answers) == ["Matched", "Acknowledge"]
     lab.threads.held = True
-    assert lab.send(leader.row(0)) == []
+    assert lab.send(leader.append(0)) == []
     assert lab.log.written_end == 2
     assert lab.release() == [Acknowledge(SESSION, 1, 99, 2, 2)]
     lab.disk.crash(random.Random(1))
@@ -100,7 +100,7 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     assert lab.log.written_end == 1
     lab.hello(epoch=3, session=SESSION + 1)
     lab.send(leader.match_at(1, SESSION + 1))
-    assert lab.send(leader.row(1, 3, 0, SESSION + 1)) == [Acknowledge(SESSION + 1, 3, 99, 2, 2)]
+    assert lab.send(leader.append(1, 3, 0, SESSION + 1)) == [Acknowledge(SESSION + 1, 3, 99, 2, 2)]
     assert content(lab.log) == content(leader.log)
 
 
@@ -109,14 +109,14 @@ def test_a_full_disk_acknowledges_nothing_until_there_is_room(
     lab: Lab, leader: LeaderLog, more: bool
 ) -> None:
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
-    assert lab.send(leader.row(0)) == []
+    assert lab.send(leader.append(0)) == []
     assert lab.followed.awaited is Awaited.ROOM
     assert "No space" in lab.health.reason("orders", Trouble.WRITE)
     lab.followed.settle()
     assert lab.turn() == []
     if more:
         leader.write(b"two")
-        assert lab.send(leader.row(1)) == []  # dropped, and the leader takes it for sent
+        assert lab.send(leader.append(1)) == []  # dropped, and the leader takes it for sent
     lab.disk.faults.remove(fault)
     lab.followed.settle()
     assert lab.turn() == [Refuse(SESSION, 1) if more else Acknowledge(SESSION, 1, 99, 1, 1)]
@@ -129,7 +129,7 @@ def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
     lab: Lab, leader: LeaderLog
 ) -> None:
     lab.disk.inject(Fault("sync", path_part=".log"))
-    assert lab.send(leader.row(0)) == []
+    assert lab.send(leader.append(0)) == []
     assert len(lab.stops) == 1
     assert "a sync failed" in lab.stops[0]
     assert lab.hello(epoch=9, session=SESSION << 1) == []
@@ -143,7 +143,7 @@ def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced(
     lab: Lab, leader: LeaderLog
 ) -> None:
     lab.threads.held = True
-    lab.send(leader.row(0))
+    lab.send(leader.append(0))
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     assert lab.own.state == "copying"
     lab.release()
@@ -155,14 +155,14 @@ def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written(
     lab: Lab, leader: LeaderLog
 ) -> None:
     lab.followed.record_seen(listed=True, unclean_epoch=0)
-    lab.send(leader.row(0))
+    lab.send(leader.append(0))
     leader.write(b"two")
     assert lab.own.state == "in_sync"
     lab.threads.held = True
-    lab.send(leader.row(1))
+    lab.send(leader.append(1))
     leader.write(b"three", synced_end=2)  # this disk has one
     lab.disk.inject(Fault("write", errno.ENOSPC, "replica.json"))
-    lab.send(leader.row(2))
+    lab.send(leader.append(2))
     assert lab.followed.awaited is Awaited.STATE
     write_state(lab)
     assert lab.log.written_end == 2  # the mark could not be taken back
@@ -194,7 +194,7 @@ def write_state(lab: Lab) -> None:
 def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written(
     lab: Lab, leader: LeaderLog
 ) -> None:
-    lab.send(leader.row(0))
+    lab.send(leader.append(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     assert lab.own.busy
@@ -206,8 +206,8 @@ def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written(
 
 
 def test_a_hello_waits_for_a_mark_that_is_being_written(lab: Lab, leader: LeaderLog) -> None:
-    """The record lists the replica no more, so rows may come that do not count it."""
-    lab.send(leader.row(0))
+    """The record lists the replica no more, so appends may come that do not count it."""
+    lab.send(leader.append(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
     lab.followed.record_seen(listed=False, unclean_epoch=0)

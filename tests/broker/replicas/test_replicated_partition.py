@@ -76,7 +76,7 @@ def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next
 
 
 def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Cluster) -> None:
-    """The leader is replaced while it lives: in flight are a row and a message."""
+    """The leader is replaced while it lives: in flight are an append and a message."""
     leader = cluster.nodes[0]
     consumer = leader.consume()
     cluster.publish(0, b"given")
@@ -165,8 +165,8 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
 
 
 def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster: Cluster) -> None:
-    """It has a row of which it does not know that it is committed, so it cannot serve; a learner
-    needs its channel journal before it counts."""
+    """It has an append of which it does not know that it is committed, so it cannot serve; a
+    learner needs its channel journal before it counts."""
     record = cluster.known[target()].record
     learner = record.members[2]
     cluster.nodes[0].leader().leadership.machine.held_off.add(2)

@@ -20,7 +20,7 @@ def several(world: World, count: int = 3) -> Topic:
 
 
 def fill(world: World, *given: bytes) -> None:
-    """A row each."""
+    """An append each."""
     for body in given:
         assert world.publish("t", body).stored
 

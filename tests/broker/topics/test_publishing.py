@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock.broker.partition.appends import Traced
 from penstock.broker.partition.idempotent import Stamp
-from penstock.broker.partition.rows import Traced
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
     PartitionElsewhere,

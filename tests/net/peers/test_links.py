@@ -23,9 +23,9 @@ from penstock.net.peers.handshake import (
     decode,
 )
 from penstock.net.peers.links import PeerAddress, PeerLinks
-from penstock.replication.chunks import of_row
+from penstock.replication.chunks import of_append
 from penstock.replication.effects import Refuse
-from penstock.replication.frames import RowFrame, Target, encode
+from penstock.replication.frames import AppendFrame, Target, encode
 from penstock.replication.matching import NO_BATCH
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
@@ -70,7 +70,7 @@ class Node:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         assert target == TARGET
-        if isinstance(frame, RowFrame):  # its batches are valid until more is read
+        if isinstance(frame, AppendFrame):  # its batches are valid until more is read
             frame = frame._replace(batches=bytes(frame.batches))
         self.story.append((node, frame))
 
@@ -158,35 +158,35 @@ async def test_three_nodes_link_and_frames_come_in_order() -> None:
 async def test_large_frames_on_the_bulk_lane() -> None:
     async with two_linked() as (world, one, two):
         two.story.clear()
-        row = RowFrame(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
-        data = encode(TARGET, row)
+        append = AppendFrame(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
+        data = encode(TARGET, append)
         assert one.links.has_room(2)
         one.links.send(2, PeerLane.BULK, data)
         one.links.send(2, PeerLane.BULK, data)
         assert not one.links.has_room(2)
         await world.until(lambda: len(two.told()) == 2)
-        assert two.told() == [(1, row), (1, row)]
+        assert two.told() == [(1, append), (1, append)]
         assert one.links.has_room(2)
-        assert len(row.batches) > PEER_BULK_BYTES_MAX
+        assert len(append.batches) > PEER_BULK_BYTES_MAX
 
 
 async def send_and_reuse(world: World, one: Node, two: Node) -> None:
-    """Rows whose memory is written over at once, more than the socket takes, and small frames
+    """Appends whose memory is written over at once, more than the socket takes, and small frames
     between them."""
     two.story.clear()
-    rows = [os.urandom(900_000) for _ in range(8)]
+    appends = [os.urandom(900_000) for _ in range(8)]
     memory = [memoryview(bytearray(450_000)) for _ in range(2)]
-    for number, row in enumerate(rows):
-        memory[0][:], memory[1][:] = row[:450_000], row[450_000:]
-        frame = RowFrame(number, 1, NO_BATCH, 0, b"", 0)
-        encoded = encode(TARGET, frame, of_row(memory, 900_000))
+    for number, append in enumerate(appends):
+        memory[0][:], memory[1][:] = append[:450_000], append[450_000:]
+        frame = AppendFrame(number, 1, NO_BATCH, 0, b"", 0)
+        encoded = encode(TARGET, frame, of_append(memory, 900_000))
         one.send(2, number)
         one.links.send(2, PeerLane.LIVE, encoded)
     memory[0][:] = bytes(450_000)
-    await world.until(lambda: len(two.told()) == 2 * len(rows))
+    await world.until(lambda: len(two.told()) == 2 * len(appends))
     frames = [frame for _, frame in two.told()]
-    assert frames[::2] == [Refuse(number, 1) for number in range(len(rows))]
-    assert [(row.session, row.batches) for row in frames[1::2]] == list(enumerate(rows))
+    assert frames[::2] == [Refuse(number, 1) for number in range(len(appends))]
+    assert [(append.session, append.batches) for append in frames[1::2]] == list(enumerate(appends))
 
 
 async def test_a_row_may_change_in_memory_once_it_is_sent() -> None:
@@ -240,9 +240,9 @@ async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
     async with two_linked() as (world, one, two):
         for connection in two.links.links[1].lanes.values():
             connection._transport.pause_reading()  # type: ignore[attr-defined]
-        row = RowFrame(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
-        for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
-            one.links.send(2, PeerLane.LIVE, encode(TARGET, row))
+        append = AppendFrame(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
+        for _ in range(PEER_LIVE_BYTES_MAX // len(append.batches) + 4):
+            one.links.send(2, PeerLane.LIVE, encode(TARGET, append))
         await world.until(lambda: ("unlinked", 2) in one.story)
         assert "bytes wait for it" in caplog.text
 

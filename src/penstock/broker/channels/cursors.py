@@ -355,7 +355,7 @@ class Cursors:
 class ChannelRecords:
     """What turns change in channels, on its way to the journals: of each partition one record.
 
-    One that other nodes get costs as much as a row, so it tells of all that JOURNAL_GATHER_NS
+    One that other nodes get costs as much as an append, so it tells of all that JOURNAL_GATHER_NS
     bring. But in strict order the next message waits for it.
     """
 

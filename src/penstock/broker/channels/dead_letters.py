@@ -50,7 +50,7 @@ from penstock.broker.channels.dead_letter import (
 )
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.partition.rows import MessagePosition
+from penstock.broker.partition.appends import MessagePosition
 from penstock.broker.ports import NewTopic
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.settings import Poison

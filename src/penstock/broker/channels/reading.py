@@ -40,7 +40,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.rows import MessagePosition
+from penstock.broker.partition.appends import MessagePosition
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone, StorageError
 from penstock.kernel import Section, decode_sections
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, head_at

@@ -93,7 +93,7 @@ def checked_header(data: memoryview | bytes, position: int) -> BatchHeader:
     """Of the whole, intact batch at `position`, into which its position can be written. Raises
     BlockInvalid."""
     found, _ = check_batch(data, position)
-    if found != BatchCheck.SOUND:
+    if found != BatchCheck.INTACT:
         raise BlockInvalid(position, _WORDS[BatchCheck(found)])
     if is_short(data, position):
         raise BlockInvalid(position, "a batch that has no position yet has the long header")

@@ -381,7 +381,7 @@ class CommitRun:
         if target.gone:
             return
         target.position = target.position or body_at
-        self._store_row(
+        self._store_batches(
             target, [staged for staged in job.batches if self._is_new(target, staged, path)]
         )
         if job.at_end:
@@ -417,12 +417,12 @@ class CommitRun:
         target.passed += staged.messages
         target.position += len(staged.data)
 
-    def _store_row(self, target: _Target, row: list[StagedBatch]) -> None:
+    def _store_batches(self, target: _Target, batches: list[StagedBatch]) -> None:
         """All of a slice with one write, or none of it."""
-        if not row:
+        if not batches:
             return
-        target.group.store([(bytearray(staged.data), staged.messages) for staged in row])
-        for staged in row:
+        target.group.store([(bytearray(staged.data), staged.messages) for staged in batches])
+        for staged in batches:
             self._give_back(len(staged.data))
             target.size += staged.bodies_length
             self._pass(target, staged)

@@ -91,8 +91,8 @@ class Stages:
         self._numbers: dict[str, Stage] = {}  # by file name: as they were staged
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
-        self._row = JobRow(context.syncs)
-        health, path, submit = context.health, self.path, self._row.submit
+        self._queue = JobQueue(context.syncs)
+        health, path, submit = context.health, self.path, self._queue.submit
         # By file name; of those that the start found, whether a commit needs them.
         self._unread = Retries(
             health, Trouble.STAGE_READ, lambda _: f"{path}: a stage cannot be read", submit,
@@ -289,7 +289,7 @@ class Stages:
                 done(WriteRefused(stage.path, f"cannot be written: {error}"))
 
         write = partial(write_stage, self._context.disk, stage.path, line, body)
-        self._row.submit(DiskJob(write), ended)
+        self._queue.submit(DiskJob(write), ended)
 
     def _probe(self, lengths: Mapping[int, object]) -> Job | None:
         """The client has to send the stage again, and may be gone. Not where there is no room: a
@@ -312,7 +312,7 @@ class Stages:
             else:
                 done(StageExists(*stage.ref))
 
-        self._row.submit(job, ended)
+        self._queue.submit(job, ended)
 
     # --- using and giving up ---
 
@@ -388,7 +388,7 @@ class Stages:
             self.discard(stale)
 
     def close(self) -> None:
-        self._context.syncs.wait_for(lambda: self._row.busy)
+        self._context.syncs.wait_for(lambda: self._queue.busy)
 
 
 def _head_of(topic: Topic, block: Block, created_ns: int) -> StageHead:
@@ -409,7 +409,7 @@ def _head_of(topic: Topic, block: Block, created_ns: int) -> StageHead:
 Ended = Callable[[OSError | None], None]
 
 
-class JobRow:
+class JobQueue:
     def __init__(self, syncs: Syncs) -> None:
         self._syncs = syncs
         self._waiting: deque[tuple[Job, Ended]] = deque()

@@ -1,17 +1,17 @@
-"""Who may write rows to one partition, and which of them is in flight.
+"""Who may write appends to one partition, and which of them is in flight.
 
 Values in, values out: no clock, disk, thread or kernel. `group_commit.GroupCommit` is its only
 caller; it reports what has happened and does what the answer says. How far all is committed is the
 word of the partition's `PartitionLeader` (`replication/leader.py`).
 
-A row is any number of batches that are written by one gathered write, made safe by one sync and
-answered at once. At most one row is in flight:
+An append is any number of batches that are written by one gathered write, made safe by one sync and
+answered at once. At most one append is in flight:
 
     written --(the leader's rule: on the disk, where the topic waits for it, and with every member
                of the set, which is this one alone on a single node)--> committed
-            --a failed write or sync--> failed; alone, the log ends where the row began
+            --a failed write or sync--> failed; alone, the log ends where the append began
 
-| state | rows of publishers | parts of a commit | publishes are |
+| state | appends of publishers | parts of a commit | publishes are |
 |---|---|---|---|
 | LEADING | are written | none is there | taken |
 | HELD: a commit of stages has the log's end | gather | are written | taken |
@@ -19,7 +19,7 @@ answered at once. At most one row is in flight:
 | STOPPED: a sync failed, the file is in doubt | are refused | wait | refused |
 | RETIRED: the topic is being deleted | were the last ones | are dropped | refused |
 
-Where there are other replicas, rows are also held back while the leader's rule wants none: while
+Where there are other replicas, appends are also held back while the leader's rule wants none: while
 the leadership is handed over, and when a leader that is its only member has not heard of the
 coordinator for too long.
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.replication.leader import PartitionLeader
 
 
-NONE = -1  # no row is in flight
+NONE = -1  # no append is in flight
 
 
 class CommitPhase(IntEnum):
@@ -98,7 +98,8 @@ MOVES: dict[tuple[CommitPhase, CommitMove], CommitPhase] = {
 
 
 class CommitState:
-    """`ready`: a row of publishers may be written now. `is_alone`: no other replica has rows."""
+    """`ready`: an append of publishers may be written now. `is_alone`: no other replica has
+    appends."""
 
     __slots__ = ("in_flight_end", "is_alone", "ready", "rule", "state")
 
@@ -127,17 +128,17 @@ class CommitState:
     def _is_ready(self) -> bool:
         if self.state is not CommitPhase.LEADING or self.in_flight_end != NONE:
             return False
-        return self.is_alone or self.rule.takes_rows
+        return self.is_alone or self.rule.takes_appends
 
     def permitted(self) -> bool:
-        """The rule may allow more or less than it did. True: rows may be written again."""
+        """The rule may allow more or less than it did. True: appends may be written again."""
         before = self.ready
         self._refresh()
         return self.ready and not before
 
     def wrote(self, end: int) -> bool:
-        """A row up to `end` stands in the log, and, where there are others, the rule knows. True:
-        it is committed."""
+        """An append up to `end` stands in the log, and, where there are others, the rule knows.
+        True: it is committed."""
         rule = self.rule
         if self.is_alone:  # what the rule would do, without asking it: every publish comes here
             rule.end = end
@@ -150,7 +151,7 @@ class CommitState:
         return False
 
     def advanced(self) -> bool:
-        """The rule has heard something. True: the row in flight is committed by that."""
+        """The rule has heard something. True: the append in flight is committed by that."""
         if self.in_flight_end == NONE or self.rule.committed < self.in_flight_end:
             return False
         self.in_flight_end = NONE
@@ -158,15 +159,17 @@ class CommitState:
         return True
 
     def failed(self) -> None:
-        """The row in flight, if there is one, was not stored, or it is not known."""
+        """The append in flight, if there is one, was not stored, or it is not known."""
         self.in_flight_end = NONE
         self._refresh()
 
     def validate(self) -> None:
         if self.in_flight_end != NONE and self.in_flight_end <= self.rule.committed:
-            raise RuntimeError(f"a row in flight ends at {self.in_flight_end}, which is committed")
+            raise RuntimeError(
+                f"an append in flight ends at {self.in_flight_end}, which is committed"
+            )
         if self.ready != self._is_ready and not self.rule.over:
-            raise RuntimeError("whether a row may be written is not what the state says")
+            raise RuntimeError("whether an append may be written is not what the state says")
 
 
 class DirectPublish:
@@ -194,8 +197,8 @@ class DirectPublish:
         self._end.node_id = self._ids.node_id
 
     def write(self, wall_ns: int) -> bool:
-        """The open batch is stored. False: it has to be a row. Raises StorageError, and then log
-        and tail are as before."""
+        """The open batch is stored. False: it has to be an append. Raises StorageError, and then
+        log and tail are as before."""
         if not self._begin():
             return False
         try:
@@ -247,8 +250,8 @@ class SyncPace:
         self._due_ns = 0
 
     def look(self, unsynced_count: int, wall_ns: int) -> None:
-        """After a row, `unsynced_count` messages of that partition are not on the disk yet. Below
-        `every_count` there is no need to ask."""
+        """After an append, `unsynced_count` messages of that partition are not on the disk yet.
+        Below `every_count` there is no need to ask."""
         if unsynced_count < self.every_count or wall_ns < self._due_ns:
             return
         self._due_ns = wall_ns + limits.SYNC_PAUSE_NS

@@ -1,13 +1,15 @@
-"""Small rows gather, where a row costs a sync, or messages to other nodes.
+"""Small appends gather, where an append costs a sync, or messages to other nodes.
 
-When a row is committed, its publishers are answered, and those that wait for each answer publish
-again at once. If the next row were written with what others have published meanwhile, two halves of
-the publishers would alternate, in twice as many rows. So the next row waits until most of those
-that were answered have published again, but no longer than the last row took, and ROW_GATHER_NS. If
-the time runs out first, the next rows are written at once, twice as many each time.
+When an append is committed, its publishers are answered, and those that wait for each answer
+publish again at once. If the next append were written with what others have published meanwhile,
+two halves of the publishers would alternate, in twice as many appends. So the next append waits
+until most of those that were answered have published again, but no longer than the last append
+took, and APPEND_GATHER_NS. If the time runs out first, the next appends are written at once, twice
+as many each time.
 
-Nothing waits after a row of a few messages, since publishers with a pace of their own would only
-delay one another, or of many bytes, where the cost of a row is small beside that of its bytes.
+Nothing waits after an append of a few messages, since publishers with a pace of their own would
+only delay one another, or of many bytes, where the cost of an append is small beside that of its
+bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class Writer(Protocol):
 
 
 class Gathering:
-    """All writers whose next row waits for more publishers. `due_ns`: when the first is due."""
+    """All writers whose next append waits for more publishers. `due_ns`: when the first is due."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -43,8 +45,8 @@ class Gathering:
 
 
 class RowGathering:
-    """How long one writer waits. `due_ns`: its next row is written then at the latest; 0: it does
-    not wait."""
+    """How long one writer waits. `due_ns`: its next append is written then at the latest; 0: it
+    does not wait."""
 
     __slots__ = ("_clock", "_enough", "_gathering", "_skip", "_skips", "_wrote_ns", "due_ns")
 
@@ -54,29 +56,29 @@ class RowGathering:
         self._clock = clock
         self._wrote_ns = 0
         self._enough = 0  # messages in the open batch: then nothing is waited for
-        self._skip = self._skips = 0  # rows that are still to be written at once; of how many
+        self._skip = self._skips = 0  # appends that are still to be written at once; of how many
 
     def wrote(self) -> None:
         self._wrote_ns = self._clock.mono_ns()
 
     def committed(self, count: int, length: int, waiting: int) -> None:
-        """A row of `count` messages in `length` bytes; `waiting` have come since."""
-        if count < limits.ROW_GATHER_COUNT_MIN or length >= limits.ROW_GATHER_BYTES_MAX:
+        """An append of `count` messages in `length` bytes; `waiting` have come since."""
+        if count < limits.APPEND_GATHER_COUNT_MIN or length >= limits.APPEND_GATHER_BYTES_MAX:
             return
         if self._skip:
             self._skip -= 1
             return
         mono_ns = self._clock.mono_ns()
         self._enough = waiting + count - count // 8  # an eighth may have no more to publish
-        self.due_ns = mono_ns + min(mono_ns - self._wrote_ns, limits.ROW_GATHER_NS)
+        self.due_ns = mono_ns + min(mono_ns - self._wrote_ns, limits.APPEND_GATHER_NS)
 
     def waits(self, writer: Writer, count: int, length: int) -> bool:
-        """Whether a row of `count` messages waits for more. Asked while `due_ns` is set."""
-        if length < limits.ROW_GATHER_BYTES_MAX and count < self._enough:
+        """Whether an append of `count` messages waits for more. Asked while `due_ns` is set."""
+        if length < limits.APPEND_GATHER_BYTES_MAX and count < self._enough:
             if self._clock.mono_ns() < self.due_ns:
                 self._gathering.add(writer, self.due_ns)
                 return True
-            self._skip = self._skips = min(2 * self._skips + 1, limits.ROW_GATHER_SKIPS_MAX)
+            self._skip = self._skips = min(2 * self._skips + 1, limits.APPEND_GATHER_SKIPS_MAX)
         else:
             self._skips = 0
         self.due_ns = 0

@@ -1,18 +1,18 @@
-"""The group commit of one leader: rows from the kernel's tail into the log, and the answers.
+"""The group commit of one leader: appends from the kernel's tail into the log, and the answers.
 
 This is the one writer of a partition. What publishers bring gathers: in the tail's open batch,
 behind it while that is full (`Gathered`), or as batches of their own (`Whole`, of producers that
-number their messages). `write` makes one row of it, puts it into the log with one gathered write,
-has it synced where the topic asks for that, and answers. The parts of a commit of stages are rows
-too; they are hidden until `release`. `commit_state.py` says when what is allowed and done.
+number their messages). `write` makes one append of it, puts it into the log with one gathered
+write, has it synced where the topic asks for that, and answers. The parts of a commit of stages are
+appends too; they are hidden until `release`. `commit_state.py` says when what is allowed and done.
 
-A write that was refused (a full disk) fails its row and nothing else: the next one may fit. A sync
-that failed stops the partition for good: what the file holds is unknown, so nothing more may be
-built on it.
+A write that was refused (a full disk) fails its append and nothing else: the next one may fit. A
+sync that failed stops the partition for good: what the file holds is unknown, so nothing more may
+be built on it.
 
-Where other replicas have rows (`leadership.py`), a row goes to them between its write and its sync.
-What was sent cannot be taken back: when a write or a sync fails, or the leadership ends, the row in
-flight has an unknown outcome, and its publishers hear so.
+Where other replicas have appends (`leadership.py`), an append goes to them between its write and
+its sync. What was sent cannot be taken back: when a write or a sync fails, or the leadership ends,
+the append in flight has an unknown outcome, and its publishers hear so.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
+from penstock.broker.partition.appends import Encode, Gathered, LogAppend, PublishDone, Whole
 from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
 from penstock.broker.partition.gathering import RowGathering
-from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Whole
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
 from penstock.errors import (
@@ -56,8 +56,8 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids", "_is_alone",
-        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_append", "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids",
+        "_is_alone", "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
         "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "state", "stopped", "tail",
@@ -78,14 +78,14 @@ class GroupCommit:
         self.tail = tail
         self.log = log
         self.durability = durability
-        self.held_count = 0  # messages that wait for a row
+        self.held_count = 0  # messages that wait for an append
         tail.waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
         self.reserved_count = 0  # messages of a commit under way
         self.stopped = ""  # the reason
         self.blocked = ""  # why a commit that is decided cannot be finished here
         self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
         self.sealed_base_id = 0  # and its id
-        self.refused_bytes = 0  # length of the row that failed last; 0: none has since
+        self.refused_bytes = 0  # length of the append that failed last; 0: none has since
         self.leadership = leadership
         self.state = CommitState(leadership.machine, leadership.is_alone)
         self._context = context
@@ -105,10 +105,10 @@ class GroupCommit:
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._gathered: deque[Gathered] = deque()
         self._whole: deque[Whole] = deque()
-        self._row = Row(log.written_end, 0)  # in flight, or the last one
+        self._append = LogAppend(log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
         self._gathering = RowGathering(context.gathering, context.clock)
-        self._waits_ns = 0  # since when publishes wait behind the same row
+        self._waits_ns = 0  # since when publishes wait behind the same append
         self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
@@ -207,7 +207,7 @@ class GroupCommit:
             one.append()
             self._open_done.append(one.done)
 
-    # --- rows ---
+    # --- appends ---
 
     def write(self, wall_ns: int) -> None:
         """Write what has gathered. The path of every publish, so nothing slow is here."""
@@ -226,11 +226,11 @@ class GroupCommit:
             except StorageError as error:
                 self._fail_write(self._seal_open(count, wall_ns), error)
                 return
-        row = self._seal_open(count, wall_ns) if count else self._empty_row()
+        append = self._seal_open(count, wall_ns) if count else self._empty_append()
         if self._whole:
-            self._seal_whole(row, wall_ns)
-        self._store(row, wall_ns)
-        if self._whole:  # more than one row holds, or the row was refused
+            self._seal_whole(append, wall_ns)
+        self._store(append, wall_ns)
+        if self._whole:  # more than one append holds, or the append was refused
             self._write_whole(wall_ns)
 
     def _waits_for_more(self, count: int) -> bool:
@@ -255,55 +255,55 @@ class GroupCommit:
         self._writing_whole = True
         try:
             while self._whole and self.state.ready:
-                row = self._empty_row()
+                append = self._empty_append()
                 at_ns = max(wall_ns, self.log.last_timestamp_ns)
-                self._seal_whole(row, at_ns)
-                self._store(row, at_ns)
+                self._seal_whole(append, at_ns)
+                self._store(append, at_ns)
         finally:
             self._writing_whole = False
 
-    def _seal_open(self, count: int, wall_ns: int) -> Row:
-        """A row that begins with the open batch, of `count` messages."""
+    def _seal_open(self, count: int, wall_ns: int) -> LogAppend:
+        """An append that begins with the open batch, of `count` messages."""
         tail = self.tail
         base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
         base_offset = self.sealed_base = tail.written_end
         agreed_end = self.agreed_end
         buffers = tail.seal(base_id, wall_ns, agreed_end, self._epoch)
         length = sum(map(_length_of, buffers))
-        row = Row(base_offset, agreed_end, base_id, count, length, buffers)
+        append = LogAppend(base_offset, agreed_end, base_id, count, length, buffers)
         if self._open_done or self._gathered:
-            self._open_done, row.done = [], self._open_done
+            self._open_done, append.done = [], self._open_done
             self._append_gathered()
-        return row
+        return append
 
-    def _empty_row(self) -> Row:
-        """A row whose batches are still to come."""
-        return Row(self.log.written_end, self.agreed_end)
+    def _empty_append(self) -> LogAppend:
+        """An append whose batches are still to come."""
+        return LogAppend(self.log.written_end, self.agreed_end)
 
-    def _seal_whole(self, row: Row, wall_ns: int) -> None:
-        for _ in range(limits.ROW_BATCHES_MAX):
-            if not self._whole or row.length >= limits.BATCH_BYTES_MAX:
+    def _seal_whole(self, append: LogAppend, wall_ns: int) -> None:
+        for _ in range(limits.APPEND_BATCHES_MAX):
+            if not self._whole or append.length >= limits.BATCH_BYTES_MAX:
                 return
             one = self._whole.popleft()
             self._let_go(one)
             base_id = self._ids.take(one.count, wall_ns)
-            data = one.encode(row.end, base_id, wall_ns, row.agreed_end, self._epoch)
-            row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
-            (row.numbered_done if one.producer_id > 0 else row.done).append(one.done)
+            data = one.encode(append.end, base_id, wall_ns, append.agreed_end, self._epoch)
+            append.add(self.tail.seal_batch(data), len(data), one.count, base_id)
+            (append.numbered_done if one.producer_id > 0 else append.done).append(one.done)
 
-    def _store(self, row: Row, wall_ns: int) -> None:
-        """A sealed row into the log, and on its way to its publishers."""
+    def _store(self, append: LogAppend, wall_ns: int) -> None:
+        """A sealed append into the log, and on its way to its publishers."""
         try:
-            self._put(row, wall_ns)
+            self._put(append, wall_ns)
         except StorageError as error:
-            self._fail_write(row, error)
+            self._fail_write(append, error)
             return
-        self._row = row
-        leadership, end = self.leadership, row.end
+        self._append = append
+        leadership, end = self.leadership, append.end
         if self._takes_time:
             self._gathering.wrote()
         if not self._is_alone:
-            leadership.row = row
+            leadership.in_flight = append
             leadership.wrote(end)
         if self.state.wrote(end):
             self._commit()
@@ -328,54 +328,54 @@ class GroupCommit:
             self.write(self._context.clock.wall_ns())
         self._pass_gate()
 
-    def _put(self, row: Row, wall_ns: int) -> None:
+    def _put(self, append: LogAppend, wall_ns: int) -> None:
         """The only code that writes to the log. Raises StorageError, and then it is as before."""
         self._touched[self._topic] = None
         self.log.write(
-            row.buffers, row.length, row.base_offset, row.count, row.base_id, self._ids.last_id,
-            wall_ns, row.inner or (), self._epoch, row.agreed_end,
+            append.buffers, append.length, append.base_offset, append.count, append.base_id,
+            self._ids.last_id, wall_ns, append.inner or (), self._epoch, append.agreed_end,
         )  # fmt: skip
-        self._context.headroom_bytes -= row.length
+        self._context.headroom_bytes -= append.length
 
     @property
     def _takes_time(self) -> bool:
-        """A row waits for its sync, or for other replicas."""
+        """An append waits for its sync, or for other replicas."""
         return self._rule.waits or not self._is_alone
 
     def _commit(self) -> None:
-        tail, row = self.tail, self._row
+        tail, append = self.tail, self._append
         if not self._is_alone:
             self.leadership.let_go()
         if self._takes_time:
-            self._gathering.committed(row.count, row.length, tail.open_count)
+            self._gathering.committed(append.count, append.length, tail.open_count)
         tail.commit_to(tail.written_end)
         if self.refused_bytes:
             self.note_writable()
-        if row.done or row.numbered_done:
-            row.answer(None)
+        if append.done or append.numbered_done:
+            append.answer(None)
 
     def note_writable(self) -> None:
         self.refused_bytes = 0
         self._context.health.clear(self._label, Trouble.WRITE)
 
-    def _fail_write(self, row: Row, error: StorageError) -> None:
-        """This row was not stored; its publishers hear so. The next one is tried."""
-        self.refused_bytes = row.length
+    def _fail_write(self, append: LogAppend, error: StorageError) -> None:
+        """This append was not stored; its publishers hear so. The next one is tried."""
+        self.refused_bytes = append.length
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
         if self.leadership.is_shared:  # a part of it may stand in the file, and come back
-            self._row = row
+            self._append = append
             self.leadership.failed(f"a write failed: {error.reason}")
             self.leave(error.reason)
             return
-        self.tail.fail_from(row.base_offset)
+        self.tail.fail_from(append.base_offset)
         if self.log.stopped is not None:
             self.stop(error.reason)
-        row.answer(error)
+        append.answer(error)
 
     # --- syncs ---
 
     def set_durability(self, durability: Durability) -> None:
-        """From the next row on. A change to `disk` also syncs what was acknowledged before."""
+        """From the next append on. A change to `disk` also syncs what was acknowledged before."""
         if durability == self.durability:
             return
         self.durability = durability
@@ -396,7 +396,7 @@ class GroupCommit:
         self._pass_gate()
 
     def _go_on(self) -> None:
-        """Commit the row in flight, and write what has gathered behind it."""
+        """Commit the append in flight, and write what has gathered behind it."""
         state, rule = self.state, self._rule
         awaited = state.in_flight_end != NONE
         if rule.waits:
@@ -407,28 +407,28 @@ class GroupCommit:
             self._commit()
         elif awaited:
             if rule.own < state.in_flight_end:
-                self.sync()  # that sync began before the row was written
+                self.sync()  # that sync began before the append was written
             return
         if awaited or rule.waits:
             self.write(self._context.clock.wall_ns())
 
     def _fail_sync(self, error: StorageError) -> None:
-        row = self._row
+        append = self._append
         if self.leadership.is_shared:
             self.leadership.failed(error.reason)
             self.leave(error.reason)
             return
         if self.state.in_flight_end != NONE:
-            self.tail.fail_from(row.base_offset)
+            self.tail.fail_from(append.base_offset)
             self.state.failed()
         self.stop(error.reason)
-        row.answer(error)
+        append.answer(error)
 
     def leave(self, reason: str) -> None:
-        """The leadership is over. The next leader gets what gathered, and may commit the row."""
+        """The leadership is over. The next leader gets what gathered, and may commit the append."""
         if self.stopped:
             return
-        row, tail = self._row, self.tail
+        append, tail = self._append, self.tail
         self.leadership.let_go()
         self.state.move(CommitMove.STOP)
         self.state.failed()
@@ -438,12 +438,13 @@ class GroupCommit:
         self._on_trouble()
         self._hand_on()
         self._fail_open(LeadershipEnded(self._label, reason))
-        row.answer(PublishUnknown(self._label, reason))
+        append.answer(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
-        """What has waited too long behind one row is refused, however many rows came before, and
-        the row's own publishers hear that it is in doubt: it may be committed yet. A producer that
-        numbers its messages goes on waiting, for its repeat would wait for the same row."""
+        """What has waited too long behind one append is refused, however many appends came before,
+        and the append's own publishers hear that it is in doubt: it may be committed yet. A
+        producer that numbers its messages goes on waiting, for its repeat would wait for the same
+        append."""
         waits = self.uncommitted and not self.state.ready and self._gate is None
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
@@ -451,7 +452,7 @@ class GroupCommit:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self._fail_open(WriteRefused(self._label, reason))
             self.tail.doubt()
-            self._row.answer_unnumbered(PublishUnknown(self._label, reason))
+            self._append.answer_unnumbered(PublishUnknown(self._label, reason))
 
     def _hand_on(self) -> None:
         host, tail = self._context.replica_host, self.tail
@@ -481,18 +482,18 @@ class GroupCommit:
         self._gate()
 
     def store(self, batches: Sequence[tuple[bytearray, int]]) -> None:
-        """Sound batches with the counts of their messages, as one row that is not seen before
+        """Sound batches with the counts of their messages, as one append that is not seen before
         `release`. Raises StorageError, and then the log is as before."""
         log, ids = self.log, self._ids
         log.check_writable()
         wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
-        row = self._empty_row()
+        append = self._empty_append()
         for batch, count in batches:
             base_id = ids.take(count, wall_ns)
-            put_in_place(batch, row.end, base_id, wall_ns, row.agreed_end, self._epoch)
-            row.add([batch], len(batch), count, base_id)
-        self._put(row, wall_ns)
-        self.leadership.wrote(row.end)
+            put_in_place(batch, append.end, base_id, wall_ns, append.agreed_end, self._epoch)
+            append.add([batch], len(batch), count, base_id)
+        self._put(append, wall_ns)
+        self.leadership.wrote(append.end)
         for batch, _ in batches:
             self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 
@@ -553,11 +554,11 @@ class GroupCommit:
         tail = self.tail
         if tail.sealed_count:
             tail.commit_to(tail.written_end)
-            self._row.answer(None)
+            self._append.answer(None)
         while tail.open_count:
-            row = self._seal_open(tail.open_count, self._context.clock.wall_ns())
+            append = self._seal_open(tail.open_count, self._context.clock.wall_ns())
             tail.commit_to(tail.written_end)
-            row.answer(None)
+            append.answer(None)
         whole, self._whole = self._whole, deque()
         self.held_count = self.tail.waiting_bytes = 0
         for one in whole:
@@ -565,7 +566,7 @@ class GroupCommit:
         self._pass_gate()
 
     def close(self) -> None:
-        """Write and sync what is there. Raises nothing: why a last row failed went to its
+        """Write and sync what is there. Raises nothing: why a last append failed went to its
         publishers and to health."""
         self._syncs.wait_for(lambda: self.busy)
         while self.state.ready and (self.tail.open_count or self._whole):
@@ -576,9 +577,9 @@ class GroupCommit:
         self.tail.validate()
         self.state.validate()
         if self._rule.own < self.state.in_flight_end and not self.busy:
-            raise RuntimeError(f"{self._label}: a row in flight waits for no sync")
+            raise RuntimeError(f"{self._label}: an append in flight waits for no sync")
         if (self.state.in_flight_end != NONE) != (self.tail.sealed_count > 0):
-            raise RuntimeError(f"{self._label}: sealed batches are not the row in flight")
+            raise RuntimeError(f"{self._label}: sealed batches are not the append in flight")
         if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
             raise RuntimeError(
                 f"{self._label}: the tail ends at {self.tail.written_end}, the log at "

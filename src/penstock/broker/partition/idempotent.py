@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.partition.rows import Encode, Sections, Stored
+from penstock.broker.partition.appends import Encode, Sections, Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
 from penstock.replication.producers import Known, Newest, SequenceVerdict, judge
@@ -163,9 +163,9 @@ class StampedPublishes:
     def _ended(self, pending: _Pending, error: PenstockError | None) -> None:
         """The batch is as safe as the topic's durability says, or was not stored."""
         producer_id = pending.stamp.producer_id
-        row = self._pending[producer_id]
-        row.remove(pending)
-        if not row:
+        append = self._pending[producer_id]
+        append.remove(pending)
+        if not append:
             del self._pending[producer_id]
         if error is None:
             producer_id, epoch, sequence = pending.stamp

@@ -51,8 +51,8 @@ from penstock.log.damage import describe, joined, outside
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
     from penstock.broker.context import Context
+    from penstock.broker.partition.appends import PublishDone
     from penstock.broker.partition.replica import Replica
-    from penstock.broker.partition.rows import PublishDone
     from penstock.broker.replicas.replicated_journal import JournalSender
     from penstock.errors import PenstockError
     from penstock.log.fold import ChannelState
@@ -171,7 +171,7 @@ class Leader:
 
     @property
     def failure(self) -> str:
-        """Why the row that just failed was not stored; empty when none has."""
+        """Why the append that just failed was not stored; empty when none has."""
         reason = self._context.health.reason(self.replica.label, Trouble.WRITE)
         return self.topic.refusal or self.refusal or reason
 

@@ -257,7 +257,7 @@ class ProducerTable:
     def leave_leadership(self, committed_end: int, noted_end: int) -> None:
         """Of a leader that was: what its log has above the committed end may be cut. Only what lies
         below `noted_end` was noted: a leadership can end at once with the commit of its last
-        row."""
+        append."""
         self.pending = ()
         self._machine.committed(noted_end)
         self._read_end = noted_end

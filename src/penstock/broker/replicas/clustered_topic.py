@@ -18,8 +18,8 @@ from penstock.broker.topics.settings import sample_below
 from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
+    from penstock.broker.partition.appends import PublishDone
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.partition.rows import PublishDone
     from penstock.broker.topics.topic import Topic
     from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
     from penstock.errors import PenstockError

@@ -13,7 +13,7 @@ leader's log.
 
 | a replica that | |
 |---|---|
-| has a slot | keeps it until it receives new rows, or its session or the leadership ends |
+| has a slot | keeps it until it receives new appends, or its session or the leadership ends |
 | waits | queues by fewest members of its partition above the minimum, then by the least lack |
 | acknowledges nothing for CATCH_UP_STALL_NS | gives its slot to the next, and waits behind all |
 | is a member | needs none: commits wait for it |

@@ -1,14 +1,14 @@
 """A leader's shell: the machine of `replication/leader.py` over a partition's real log.
 
-It sends what the machine requests, and reports what arrives. The writer of rows (`group_commit.py`)
-calls `wrote` when a row is in the log, and `synced` when more of it is on the disk; the machine
-computes the committed end. A partition on one node has a leadership as well, with no other node to
-send to.
+It sends what the machine requests, and reports what arrives. The writer of appends
+(`group_commit.py`) calls `wrote` when an append is in the log, and `synced` when more of it is on
+the disk; the machine computes the committed end. A partition on one node has a leadership as well,
+with no other node to send to.
 
-A row is sent from memory while it is in flight; a replica that needs more is fed from the log, a
-bounded piece at a time, on a separate lane. A committed end is sent with the next row. If none
+An append is sent from memory while it is in flight; a replica that needs more is fed from the log,
+a bounded chunk at a time, on a separate lane. A committed end is sent with the next append. If none
 follows, the next tick sends it: it changes nothing that followers do, and a frame for each commit
-would cost as much as the row.
+would cost as much as the append.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
 from penstock.log.scan import headers_of
-from penstock.replication.chunks import Payload, of_row
+from penstock.replication.chunks import Payload, of_append
 from penstock.replication.effects import (
     Acknowledge,
     Authority,
@@ -39,14 +39,14 @@ from penstock.replication.effects import (
     Refuse,
     ReportExtent,
 )
-from penstock.replication.frames import Frame, RowFrame, Target, encode
+from penstock.replication.frames import AppendFrame, Frame, Target, encode
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain
 from penstock.replication.peer import UNMATCHED
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 if TYPE_CHECKING:
-    from penstock.broker.partition.rows import Row
+    from penstock.broker.partition.appends import LogAppend
     from penstock.log.partition import PartitionLog
 
 
@@ -71,7 +71,7 @@ class _NextBatches(NamedTuple):
 
     previous: Chain | None
     batches: bytes  # from the log
-    payload: Payload | None  # of a row in flight
+    payload: Payload | None  # of an append in flight
 
 
 _ALONE = LeaderId(0, 0, 0)
@@ -97,13 +97,13 @@ class Leadership:
         "_in_turn",
         "_live",
         "_ports",
+        "in_flight",
         "is_alone",
         "log",
         "machine",
         "on_change",
         "on_over",
         "reason",
-        "row",
     )
 
     def __init__(
@@ -115,8 +115,8 @@ class Leadership:
         self.on_over: Callable[[], None] = _nothing
         self.reason = ""  # why it is over
         self.is_alone = ports is None
-        self.row: Row | None = None  # in flight: its buffers are valid
-        self._live: _NextBatches | None = None  # of the row
+        self.in_flight: LogAppend | None = None  # in flight: its buffers are valid
+        self._live: _NextBatches | None = None  # of the append
         self._ports = ports
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
@@ -134,7 +134,7 @@ class Leadership:
 
     @property
     def is_shared(self) -> bool:
-        """Others have rows of it, or should have."""
+        """Others have appends of it, or should have."""
         machine = self.machine
         return (
             bool(machine.peers) or len(machine.record.members) > 1 or len(machine.possible_sets) > 1
@@ -148,7 +148,7 @@ class Leadership:
     # --- what happens here ---
 
     def wrote(self, end: int) -> None:
-        """A row stands in the log: it goes out before its sync begins."""
+        """An append stands in the log: it goes out before its sync begins."""
         machine = self.machine
         machine.wrote(end)
         if machine.out:
@@ -169,8 +169,8 @@ class Leadership:
         self.work()
 
     def let_go(self) -> None:
-        """The row is no longer in flight: its buffers belong to others."""
-        self.row = self._live = None
+        """The append is no longer in flight: its buffers belong to others."""
+        self.in_flight = self._live = None
 
     def linked(self, node: int) -> None:
         self.machine.linked(node)
@@ -207,7 +207,7 @@ class Leadership:
         self.moved()
 
     def acknowledged(self, node: int, frame: Acknowledge) -> None:
-        """Two or more come for each row: what is not due is not asked for."""
+        """Two or more come for each append: what is not due is not asked for."""
         machine = self.machine
         try:
             machine.acknowledged(node, *frame)
@@ -222,7 +222,7 @@ class Leadership:
         if self._ports is None:
             return
         if has_all:
-            self._leave_bulk(node)  # it takes part in rows as they come
+            self._leave_bulk(node)  # it takes part in appends as they come
             self._has_news = True
         else:
             self._ports.catch_up.progressed(node, self._ports.target)
@@ -263,7 +263,7 @@ class Leadership:
                 self._has_news = True
             case Hello() | MatchAt() | BeginAt():
                 ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
-            case Authority():  # `PartitionLeader.permits` says it: rows that gathered may go now
+            case Authority():  # `PartitionLeader.permits` says it: appends that gathered may go now
                 self.on_change()
             case Propose():
                 ports.records.propose(ports.target, effect)
@@ -291,45 +291,45 @@ class Leadership:
             if peer.sent == UNMATCHED or node in self._bulk:
                 continue
             if self._announced.get(node) == (peer.session, machine.committed):
-                continue  # the row that went out meanwhile has said it
+                continue  # the append that went out meanwhile has said it
             previous = machine.log.chain_before(peer.sent)
             if previous is not None:
-                row = RowFrame(
+                append = AppendFrame(
                     peer.session, machine.record.epoch, previous, peer.sent, b"", machine.committed
                 )
                 self._announced[node] = peer.session, machine.committed
-                ports.peers.send(node, PeerLane.LIVE, encode(ports.target, row))
+                ports.peers.send(node, PeerLane.LIVE, encode(ports.target, append))
 
     def _feed(self, ports: LeadershipPorts, effect: Feed) -> None:
         node, session, start, committed = effect
-        machine, row = self.machine, self.row
-        if row is not None and not self._is_live(row, node, start):
-            row = None
-        if row is None and not self._has_slot(ports, node, start):
+        machine, append = self.machine, self.in_flight
+        if append is not None and not self._is_live(append, node, start):
+            append = None
+        if append is None and not self._has_slot(ports, node, start):
             machine.fed(node, start)
             return
         try:
-            part = self._from_log(node, start) if row is None else self._in_flight(row)
-        except StorageError:  # the next row tries again
+            part = self._from_log(node, start) if append is None else self._in_flight(append)
+        except StorageError:  # the next append tries again
             machine.fed(node, start)
             return
         if part.previous is None:
             machine.linked(node)
             return
-        frame = RowFrame(
+        frame = AppendFrame(
             session, machine.record.epoch, part.previous, start, part.batches, committed
         )
-        lane = PeerLane.BULK if row is None else PeerLane.LIVE
+        lane = PeerLane.BULK if append is None else PeerLane.LIVE
         ports.peers.send(node, lane, encode(ports.target, frame, part.payload))
-        if row is not None:
+        if append is not None:
             self._announced[node] = session, committed
-        machine.fed(node, end_of(part.batches) if row is None else row.end)
+        machine.fed(node, end_of(part.batches) if append is None else append.end)
 
-    def _in_flight(self, row: Row) -> _NextBatches:
+    def _in_flight(self, append: LogAppend) -> _NextBatches:
         """From memory, and prepared once for all."""
         if self._live is None:
-            previous = self.machine.log.chain_before(row.base_offset)
-            self._live = _NextBatches(previous, b"", of_row(row.buffers, row.length))
+            previous = self.machine.log.chain_before(append.base_offset)
+            self._live = _NextBatches(previous, b"", of_append(append.buffers, append.length))
         return self._live
 
     def _from_log(self, node: int, start: int) -> _NextBatches:
@@ -340,11 +340,11 @@ class Leadership:
             return _NextBatches(previous, b"", None)
         return _NextBatches(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
 
-    def _is_live(self, row: Row, node: int, start: int) -> bool:
-        """It can be sent the row in flight, from memory."""
-        if row.base_offset != start or node in self._bulk:
+    def _is_live(self, append: LogAppend, node: int, start: int) -> bool:
+        """It can be sent the append in flight, from memory."""
+        if append.base_offset != start or node in self._bulk:
             return False
-        return row.length <= limits.FEED_ROW_BYTES_MAX
+        return append.length <= limits.FEED_APPEND_BYTES_MAX
 
     def _has_slot(self, ports: LeadershipPorts, node: int, start: int) -> bool:
         """Commits wait for a member; a learner is fed from the log in its turn."""

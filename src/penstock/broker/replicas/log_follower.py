@@ -8,10 +8,10 @@ wait, so that nothing is sent before what it promises is durable:
 | EPOCH | a promise is not on the disk yet | frames wait |
 | SYNC | a truncation must not run beside a sync job, which has the log's files | frames wait |
 | STATE | the replica's own file does not say yet that it is copied | frames wait |
-| ROOM | the disk refused something; `settle` retries | rows are dropped; a hello starts again |
+| ROOM | the disk refused something; `settle` retries | appends are dropped; a hello starts again |
 
 A follower that waits for space acknowledges nothing, so its leader drops it after a while. When
-there is space again, it asks to be matched again for the rows it has dropped.
+there is space again, it asks to be matched again for the appends it has dropped.
 
 The replica's own file says whether the headers in its log can be trusted (`log/replica_file.py`).
 It is marked in sync when the record lists it and all of its log is synced. The mark is revoked
@@ -52,7 +52,7 @@ from penstock.replication.effects import (
     Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.frames import Frame, RowFrame, encode
+from penstock.replication.frames import AppendFrame, Frame, encode
 from penstock.replication.matching import NO_BATCH, Chain
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 NO_NODE = -1
-_OF_LEADERS = (RowFrame, Hello, MatchAt, BeginAt)
+_OF_LEADERS = (AppendFrame, Hello, MatchAt, BeginAt)
 
 
 class Awaited(IntEnum):
@@ -88,7 +88,7 @@ class Files(NamedTuple):
 class LogWatch(NamedTuple):
     """Who keeps something beside the log, and has to know what happens to that."""
 
-    appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of a row
+    appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of an append
     cut: Callable[[Removed], None]
 
 
@@ -118,7 +118,7 @@ class LogFollower:
         self._health = health
         self._on_stop = on_stop
         self._sync_wanted = False
-        self._previous: Chain = NO_BATCH  # of the row that is being taken
+        self._previous: Chain = NO_BATCH  # of the append that is being taken
         self.awaited = Awaited.NOTHING
         self._working = False
         self._ended = self._missed = False  # missed: frames of the leader, for want of room
@@ -155,7 +155,7 @@ class LogFollower:
             self._effects.clear()
             self.awaited = Awaited.NOTHING
         waits = self._working or self.awaited is not Awaited.NOTHING
-        if isinstance(frame, RowFrame) and (waits or self._events or self._effects):
+        if isinstance(frame, AppendFrame) and (waits or self._events or self._effects):
             frame = _kept(frame)
         self._take(partial(self._receive, node, frame))
         for index, (one, effect) in enumerate(self._effects):
@@ -239,9 +239,9 @@ class LogFollower:
             self._on_hello(node, frame)
         elif node == self.leader:
             match frame:
-                case RowFrame():
+                case AppendFrame():
                     self._previous = frame.previous
-                    self.machine.row(*frame)
+                    self.machine.append(*frame)
                 case MatchAt():
                     self.machine.match_at(frame.session, frame.end, frame.chain)
                 case BeginAt():
@@ -319,7 +319,7 @@ class LogFollower:
         if believes and _promised_end(batches) > log.synced_end and not self._copies():
             return
         try:
-            headers = log.append_row((batches,), BatchName(*self._previous))
+            headers = log.append_batches((batches,), BatchName(*self._previous))
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
             self.machine.unlinked()
@@ -421,13 +421,13 @@ class LogFollower:
 def _kept(one: Any) -> Any:
     """With batches of its own, if it has any: the buffer of the link that brought them is used
     again."""
-    if isinstance(one, RowFrame | Append) and isinstance(one.batches, memoryview):
+    if isinstance(one, AppendFrame | Append) and isinstance(one.batches, memoryview):
         return one._replace(batches=bytes(one.batches))
     return one
 
 
 def _promised_end(batches: Buffer) -> int:
-    """What the headers of a row say that every member has synced. What is no batch promises
+    """What the headers of an append say that every member has synced. What is no batch promises
     nothing: the log refuses it."""
     promised = position = 0
     length = memoryview(batches).nbytes

@@ -1,9 +1,9 @@
 """Publishes to a partition that another node leads: they gather here and are sent to it in batches.
 
-To the kernel an outbox is like a leader, a tail that publishers append to. Its row goes to the
+To the kernel an outbox is like a leader, a tail that publishers append to. Its append goes to the
 leader's node instead of into a log (`forwarding.py`), and the answer settles it:
 
-| answer | the publishers of the row receive |
+| answer | the publishers of the append receive |
 |---|---|
 | stored | OK |
 | refused | the leader's reason: nothing is stored |
@@ -12,7 +12,7 @@ leader's node instead of into a log (`forwarding.py`), and the answer settles it
 | no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
 | none yet, and the topic leaves this node | that it is not known |
 
-One row is in flight at a time, and messages that arrive meanwhile form the next. When this node
+One append is in flight at a time, and messages that arrive meanwhile form the next. When this node
 itself begins to lead the partition, the outbox is retired: it accepts nothing more, and its
 messages go to the new leader, here.
 """
@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
+from penstock.broker.partition.appends import PublishDone
 from penstock.broker.partition.gathering import RowGathering
-from penstock.broker.partition.rows import PublishDone
 from penstock.broker.ports import Led
 from penstock.broker.replicas.forwarding import ForwardAnswer
 from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
@@ -55,8 +55,8 @@ class Outbox:
         self.topic = topic
         self.number = number
         self.group = self
-        self.failure = ""  # why the last row that failed was not stored
-        self.sealed_base = self.sealed_base_id = 0  # of the row that was answered last
+        self.failure = ""  # why the last append that failed was not stored
+        self.sealed_base = self.sealed_base_id = 0  # of the append that was answered last
         self._context = context
         self._forwarding = forwarding
         self._name = topic.name.encode()
@@ -65,12 +65,12 @@ class Outbox:
         self.tail.sealed_max = 1
         self.tail.waiting_bytes_max = context.options.waiting_bytes_max
         self._open_done: list[PublishDone] = []
-        self._row_done: list[PublishDone] = []
-        self._row = b""  # sealed, and not answered; empty: there is none
+        self._append_done: list[PublishDone] = []
+        self._append = b""  # sealed, and not answered; empty: there is none
         self._is_sent = False
         self._since_ns = 0  # since when something waits for a leader; 0: nothing does
         self._gathering = RowGathering(context.gathering, context.clock)
-        self._row_count = 0  # messages
+        self._append_count = 0  # messages
 
     cursors = None  # of channels: they are where the partition is led
 
@@ -85,17 +85,17 @@ class Outbox:
         self._open_done.append(done)
 
     def check_waiting(self, length: int) -> None:
-        waiting, most = self.tail.open_bytes + len(self._row), self.tail.waiting_bytes_max
+        waiting, most = self.tail.open_bytes + len(self._append), self.tail.waiting_bytes_max
         if waiting and 0 < most < waiting + length:
             raise TooMuchWaiting(waiting + length, most)
 
     check_append = check_waiting
 
-    # --- rows ---
+    # --- appends ---
 
     @property
     def is_empty(self) -> bool:
-        return not (self._row or self.tail.open_count)
+        return not (self._append or self.tail.open_count)
 
     def write(self, wall_ns: int) -> None:
         """Send what has gathered, or what was not stored where it was sent first."""
@@ -105,14 +105,14 @@ class Outbox:
         if led is None:
             self._wait()
             return
-        if not self._row:
+        if not self._append:
             count, gathering = self.tail.open_count, self._gathering
             if gathering.due_ns and gathering.waits(self, count, self.tail.open_bytes):
                 return
             gathering.wrote()
-            self._row_count = count
-            self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, may_be_short=False))
-            self._open_done, self._row_done = [], self._open_done
+            self._append_count = count
+            self._append = b"".join(self.tail.seal(0, wall_ns, 0, 0, may_be_short=False))
+            self._open_done, self._append_done = [], self._open_done
         self._send(led)
 
     def stay(self) -> list[tuple[Any, ...]]:
@@ -122,28 +122,28 @@ class Outbox:
     def _send(self, led: Led) -> None:
         self._is_sent, self._since_ns = True, 0
         try:
-            self._forwarding.send(led, self._row, self._answered)
+            self._forwarding.send(led, self._append, self._answered)
         except Refused as error:
             self._answered(ForwardAnswer(Ending.REFUSED, reason=str(error)))
 
     def _answered(self, answer: ForwardAnswer) -> None:
         self._is_sent = False
-        if not self._row:
+        if not self._append:
             return  # it was closed meanwhile, and its publishers have heard
         if answer.ending is Ending.NOT_LED:
             self._wait()
             return
-        row, self._row = self._row, b""
+        append, self._append = self._append, b""
         error = answer.error(self.topic.name)
         if error is None:
             self.sealed_base, self.sealed_base_id = answer.offset, answer.id
-            self._gathering.committed(self._row_count, len(row), self.tail.open_count)
+            self._gathering.committed(self._append_count, len(append), self.tail.open_count)
             self.tail.commit_to(self.tail.written_end)
         else:
             self.failure = answer.reason
             unknown = answer.ending is Ending.UNKNOWN
             self.tail.fail_from(self.tail.committed_end, unknown)
-        waiting, self._row_done = self._row_done, []
+        waiting, self._append_done = self._append_done, []
         for done in waiting:
             done(error)
         self.write(self._context.clock.wall_ns())
@@ -161,15 +161,16 @@ class Outbox:
             self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
 
     def _fail(self, reason: str) -> None:
-        """A row that is on its way may be stored; nothing else is."""
+        """An append that is on its way may be stored; nothing else is."""
         error: PenstockError = Refused(reason)
         if self._is_sent:
             error = PublishUnknown(f"topic {self.topic.name}", reason)
-        self.failure, self._row = reason, b""
+        self.failure, self._append = reason, b""
         self.tail.fail_from(self.tail.committed_end, self._is_sent)
         self.tail.drop_open()
-        row, opened, self._row_done, self._open_done = self._row_done, self._open_done, [], []
-        for done in row:
+        appended, self._append_done = self._append_done, []
+        opened, self._open_done = self._open_done, []
+        for done in appended:
             done(error)
         for done in opened:
             done(Refused(reason))

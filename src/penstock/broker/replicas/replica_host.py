@@ -47,7 +47,7 @@ from penstock.limits import ASIDE_KEPT_NS, AUTHORITY_NS
 from penstock.log import names
 from penstock.log.replica_file import ReplicaFile, State, encode_replica, replica_id
 from penstock.replication.effects import Acknowledge
-from penstock.replication.frames import RowFrame, Target
+from penstock.replication.frames import AppendFrame, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from penstock.replication.leader import PartitionLeader
     from penstock.replication.record import PartitionRecord
 
-STEADY_FRAMES = (RowFrame, Acknowledge)  # of publishes, where nothing else changes
+STEADY_FRAMES = (AppendFrame, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
 Owns = Mapping[int, ReplicaFileStore]
@@ -437,7 +437,7 @@ class ReplicaHost:
         self.announce_committed()
 
     def announce_committed(self) -> None:
-        """Followers hear how far all is committed where no row has said it."""
+        """Followers hear how far all is committed where no append has said it."""
         for replicated in self._awake:
             if replicated.leadership is not None:
                 replicated.leadership.announce_committed()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.log.truncation import Removed
-    from penstock.replication.frames import Frame, RowFrame
+    from penstock.replication.frames import AppendFrame, Frame
     from penstock.replication.record import PartitionRecord
 
 
@@ -300,7 +300,7 @@ class ReplicatedPartition:
             led.receive(node, frame)
             led.settle()
 
-    def receive_steady(self, node: int, frame: RowFrame | Acknowledge) -> bool:
+    def receive_steady(self, node: int, frame: AppendFrame | Acknowledge) -> bool:
         """True: this has changed nothing that `refresh` looks at but what a leader is permitted,
         which is renewed."""
         role = self.assignment.role

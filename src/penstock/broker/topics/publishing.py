@@ -23,9 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.partition.idempotent import Stamp, StampedDone
-from penstock.broker.partition.leader import Leader
-from penstock.broker.partition.rows import (
+from penstock.broker.partition.appends import (
     Content,
     MessagePosition,
     PositionDone,
@@ -35,6 +33,8 @@ from penstock.broker.partition.rows import (
     TracedDone,
     publish_located,
 )
+from penstock.broker.partition.idempotent import Stamp, StampedDone
+from penstock.broker.partition.leader import Leader
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
     PartitionElsewhere,

@@ -205,7 +205,7 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
         return BatchCheck.BAD_CRC, length
     if sum(body_lengths(batch, header)) != header.bodies_length or not _trailer_fits(batch, header):
         return BatchCheck.BAD_FIELDS, length
-    return BatchCheck.SOUND, length
+    return BatchCheck.INTACT, length
 
 
 def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tuple[int, int, int]:
@@ -216,7 +216,7 @@ def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tupl
     position = claimed = 0
     while position < len(view) and expected != limit:
         status, length = check_batch(view, position)
-        if status != BatchCheck.SOUND:
+        if status != BatchCheck.INTACT:
             claimed = length if status == BatchCheck.SHORT else 0
             break
         _, _, base_offset, count = head_at(view, position)

@@ -51,7 +51,7 @@ def decode_columns(data: Buffer, sections: Sequence[int] = ()) -> Columns:
     count = 0
     while position < len(view):
         check, length = check_batch(view, position)
-        if check != BatchCheck.SOUND:
+        if check != BatchCheck.INTACT:
             raise ValueError(f"batch at {position}: {BatchCheck(check).name}")
         own = decode_sections(view, position)
         for wanted, values in zip(sections, found, strict=True):

@@ -4,8 +4,9 @@ What comes over it is held back until its link is whole (`go_on`): frames on the
 arrive before the other lane is there, and none may be lost or looked at twice. Nothing that came is
 handed out after `close`.
 
-A row of the log goes into the socket from the memory that it lies in: a copy for the event loop,
-which would write later, costs more than the write. Only what the socket does not take is copied.
+An append of the log goes into the socket from the memory that it lies in: a copy for the event
+loop, which would write later, costs more than the write. Only what the socket does not take is
+copied.
 """
 
 from __future__ import annotations

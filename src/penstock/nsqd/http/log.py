@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.channels.reading import Range, TopicReader, find_id, find_value
-from penstock.broker.partition.rows import MessagePosition
+from penstock.broker.partition.appends import MessagePosition
 from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError

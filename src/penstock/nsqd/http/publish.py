@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.broker.partition.rows import Sections, Stored, Traced
+from penstock.broker.partition.appends import Sections, Stored, Traced
 from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap

@@ -25,8 +25,8 @@ import json
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.broker.partition.appends import Sections
 from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
-from penstock.broker.partition.rows import Sections
 from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PartitionUnknown

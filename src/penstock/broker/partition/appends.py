@@ -1,4 +1,4 @@
-"""A row: the batches that one gathered write puts at the log's end, who waits for them, and
+"""An append: the batches that one gathered write puts at the log's end, who waits for them, and
 publishes that tell where their first message came to lie.
 """
 
@@ -54,14 +54,14 @@ class Whole(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """Where a batch stands that is not the first of its row."""
+    """Where a batch stands that is not the first of its append."""
 
     offset: int
-    position: int  # from the beginning of the row
+    position: int  # from the beginning of the append
     id: int
 
 
-class Row:
+class LogAppend:
     __slots__ = (
         "agreed_end",
         "base_id",
