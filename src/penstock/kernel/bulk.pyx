@@ -17,8 +17,8 @@ from posix.unistd cimport pread, read as c_read, write as c_write
 import os
 
 from penstock.kernel._codec cimport (
-    CHECK_SHORT, CHECK_INTACT, SHORT_HEADER_BYTES, batch_header_t, batch_parts_c, check_batch_c, i64,
-    parts_t, u64,
+    CHECK_INTACT, CHECK_SHORT, SHORT_HEADER_BYTES, batch_header_t, batch_parts_c, check_batch_c,
+    i64, parts_t, u64,
 )
 
 from penstock.kernel.types import BulkResult, BulkStatus
