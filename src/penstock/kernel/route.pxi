@@ -2,9 +2,9 @@
 #
 # All publishes of a turn go to one tail, so that they share one batch and one write. When its open
 # batch is sealed the route moves on to the next number, so that appends are spread over the
-# partitions. Large appends stay with a tail for some more of them: a log costs most where one begins
-# with it again, with buffers, pages and syncs that others have pushed out meanwhile. How much that
-# is, and how long, is bounded, so that bytes are spread as well.
+# partitions. Large appends stay with a tail for some more of them: a log costs most where one
+# begins with it again, with buffers, pages and syncs that others have pushed out meanwhile. How
+# much that is, and how long, is bounded, so that bytes are spread as well.
 #
 # A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
 # where all are like that: its open batch would wait for them. When another tail can write before
