@@ -12,7 +12,8 @@ is a `ConfigError` (exit code 1).
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -140,15 +141,9 @@ def resolve(
     from_environment = read_environment(flags, environment)
     config_path = given.get("config", from_environment.get("config", ""))
     from_file = read_file(flags, config_path) if config_path else {}
-    resolved = Resolved()
-    for flag in flags:
-        value = flag.default
-        for source in (given, from_environment, from_file):
-            if flag.name in source:
-                value = resolved.explicit[flag.name] = source[flag.name]
-                break
-        resolved.values[flag.attribute] = value
-    return resolved
+    explicit = ChainMap(given, from_environment, from_file)
+    values = {flag.attribute: explicit.get(flag.name, flag.default) for flag in flags}
+    return Resolved(values, dict(explicit))
 
 
 # --- the command line ---
@@ -331,6 +326,13 @@ def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError("config", path, f"failed to load the file: {error}") from error
     _check_keys(flags, path, document)
+    return values_of_document(flags, document, f"{path}: ")
+
+
+def values_of_document(
+    flags: Iterable[Flag], document: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """By flag, where the document has its key. In an error `where` stands before the key."""
     values = {}
     for flag in flags:
         if flag.file_key in document:
@@ -338,7 +340,7 @@ def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
             try:
                 values[flag.name] = value_from_toml(flag, value)
             except ValueError as error:
-                raise ConfigError(f"{path}: {flag.file_key}", value, str(error)) from error
+                raise ConfigError(f"{where}{flag.file_key}", value, str(error)) from error
     return values
 
 

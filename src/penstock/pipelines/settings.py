@@ -11,6 +11,7 @@ settings of Spark itself. A key that nobody knows is an error that names it.
 from __future__ import annotations
 
 import tomllib
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +26,7 @@ from penstock.command.flags import (
     UsageError,
     parse_command_line,
     read_environment,
-    value_from_toml,
+    values_of_document,
     variable,
 )
 from penstock.errors import ConfigError
@@ -124,18 +125,13 @@ def resolve(
     own = {variable(setting, prefix) for setting in settings}
     tables = [key for key, content in document.items() if isinstance(content, dict)]
     check_table_names(name, tables, own, environment)
-    places = (
+    explicit = ChainMap(
         parse_command_line(settings, arguments),
         read_environment(settings, environment, prefix),
         _from_table(name, settings, document.get(name, {})),
         _from_table("", COMMON, {k: v for k, v in document.items() if not isinstance(v, dict)}),
     )
-    values: dict[str, Any] = {}
-    explicit: set[str] = set()
-    for setting in settings:
-        found = [place[setting.name] for place in places if setting.name in place]
-        values[setting.name] = found[0] if found else setting.default
-        explicit |= {setting.name} if found else set()
+    values = {setting.name: explicit.get(setting.name, setting.default) for setting in settings}
     in_file = []
     for key, value in document.get(CONF_TABLE, {}).items():
         if isinstance(value, dict | list):
@@ -226,20 +222,13 @@ def _from_table(
     table: str, settings: Sequence[Setting], content: Mapping[str, Any]
 ) -> dict[str, Any]:
     by_key = {setting.file_key: setting for setting in settings if setting.name != "config"}
-    values = {}
+    where = f"{table}." if table else ""
     for key, value in content.items():
-        where = f"{table}.{key}" if table else key
-        if key == PIPELINE_KEY and table:
-            continue
-        if key not in by_key:
+        if key not in by_key and not (key == PIPELINE_KEY and table):
             near = nearest(key, by_key)
             meant = f"; is it {near}?" if near else ""
-            raise ConfigError(where, value, _known(by_key.values()) + meant)
-        try:
-            values[by_key[key].name] = value_from_toml(by_key[key], value)
-        except ValueError as error:
-            raise ConfigError(where, value, str(error)) from error
-    return values
+            raise ConfigError(f"{where}{key}", value, _known(by_key.values()) + meant)
+    return values_of_document(by_key.values(), content, where)
 
 
 def _known(settings: Iterable[Setting]) -> str:
