@@ -213,24 +213,19 @@ class _Source:
 
     def _conditions(self) -> list[Condition]:
         settings = self.settings
-        found: list[Condition] = []
-        if settings.texts("topics"):
-            found.append(Among("topic", settings.texts("topics")))
-        if settings.text("broker"):
-            found.append(Among("broker", (settings.text("broker"),)))
-        if settings.number("partition") != _NONE:
-            found.append(Among("partition", (settings.number("partition"),)))
-        bounds = [
-            read_moment(which, settings.text(which), self.now) for which in ("since", "until")
-        ]
-        if bounds != [None, None]:
-            found.append(ColumnSpan("timestamp", *bounds))
-        offsets = [settings.number(name) for name in _OFFSETS]
-        if offsets != [_NONE, _NONE]:
-            found.append(ColumnSpan("offset", *(None if n == _NONE else n for n in offsets)))
-        if settings.texts("ids"):
-            found.append(Among("id", [each.lower() for each in settings.texts("ids")]))
-        return found
+        broker, partition = settings.text("broker"), settings.number("partition")
+        among: dict[str, Sequence[Any]] = {
+            "topic": settings.texts("topics"),
+            "broker": (broker,) if broker else (),
+            "partition": () if partition == _NONE else (partition,),
+            "id": [each.lower() for each in settings.texts("ids")],
+        }
+        spans: dict[str, list[Any]] = {
+            "timestamp": [read_moment(n, settings.text(n), self.now) for n in ("since", "until")],
+            "offset": [None if n == _NONE else n for n in map(settings.number, _OFFSETS)],
+        }
+        found: list[Condition] = [Among(name, each) for name, each in among.items() if each]
+        return found + [ColumnSpan(n, *each) for n, each in spans.items() if each != [None, None]]
 
     def _of_table(
         self, table: LakeTable, chunk: tuple[Bucket, ...], columns: Sequence[str] | None
