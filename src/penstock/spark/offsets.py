@@ -234,18 +234,6 @@ def available(start: Mapping[Log, int], end: Mapping[Log, int], known: Logs) -> 
     return ranges
 
 
-def rate_limited(ranges: list[Range], offsets_max: int) -> Offsets:
-    """Where a batch of about `offsets_max` ends: each log gets its share, at least one message."""
-    total = sum(range_.size for range_ in ranges)
-    if total <= offsets_max:
-        return {range_.log: range_.end for range_ in ranges}
-    limited = {}
-    for range_ in ranges:
-        share = max(range_.size * offsets_max // total, 1)
-        limited[range_.log] = min(range_.start + share, range_.end)
-    return limited
-
-
 def byte_limited(
     ranges: list[Range],
     bytes_from: Mapping[Log, int],
@@ -264,6 +252,12 @@ def byte_limited(
             end = min(end, max(offset_after(log, range_.start, share), range_.start + 1))
         limited[log] = end
     return limited
+
+
+def rate_limited(ranges: list[Range], offsets_max: int) -> Offsets:
+    """The same with messages in the place of bytes."""
+    sizes = {range_.log: range_.size for range_ in ranges}
+    return byte_limited(ranges, sizes, offsets_max, lambda _, start, share: start + share)
 
 
 def next_end(
