@@ -20,6 +20,7 @@ from typing import Any
 from deltalake import write_deltalake
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock import limits
 from penstock.command.flags import Kind
@@ -140,7 +141,8 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
         .options(**{name: value for name, value in options.items() if value})
         .load()
     )
-    return bodies.mapInArrow(trace_table.decode_bodies, trace_table.DDL)
+    schema = from_arrow_schema(trace_table.SCHEMA, prefer_timestamp_ntz=False)
+    return bodies.mapInArrow(trace_table.decode_bodies, schema)
 
 
 # --- the report ---

@@ -21,26 +21,25 @@ from penstock.trace.events import KIND_LABELS, decode_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-# (name, Arrow type, Spark's name of it); `date` is the partition column.
-COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
-    ("date", pa.date32(), "date"),
-    ("event", pa.string(), "string"),
-    ("time", _TIME, "timestamp"),
-    ("topic", pa.string(), "string"),
-    ("channel", pa.string(), "string"),
-    ("partition", pa.int32(), "int"),
-    ("offset", pa.int64(), "bigint"),
-    ("messages", pa.int64(), "bigint"),
-    ("message_id", pa.string(), "string"),
-    ("trace_id", pa.int64(), "bigint"),
-    ("attempts", pa.int16(), "smallint"),
-    ("client", pa.string(), "string"),
-    ("trace_partition", pa.int32(), "int"),
-    ("trace_offset", pa.int64(), "bigint"),
-    ("trace_index", pa.int32(), "int"),
+SCHEMA = pa.schema(
+    [
+        ("date", pa.date32()),  # the partition column
+        ("event", pa.string()),
+        ("time", _TIME),
+        ("topic", pa.string()),
+        ("channel", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("messages", pa.int64()),
+        ("message_id", pa.string()),
+        ("trace_id", pa.int64()),
+        ("attempts", pa.int16()),
+        ("client", pa.string()),
+        ("trace_partition", pa.int32()),
+        ("trace_offset", pa.int64()),
+        ("trace_index", pa.int32()),
+    ]
 )
-SCHEMA = pa.schema([(name, kind) for name, kind, _ in COLUMNS])
-DDL = ", ".join(f"{name} {sql}" for name, _, sql in COLUMNS)
 _ATTEMPTS_MAX = 0x7FFF
 _BATCH_ROWS = 20_000
 _BATCH_BODIES = 500
