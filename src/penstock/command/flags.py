@@ -321,12 +321,16 @@ def variable(flag: Flag, prefix: str = PREFIX) -> str:
 
 
 def read_file(flags: Sequence[Flag], path: str) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError("config", path, f"failed to load the file: {error}") from error
+    document = read_document(path)
     _check_keys(flags, path, document)
     return values_of_document(flags, document, f"{path}: ")
+
+
+def read_document(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("config", path, f"failed to load the file: {error}") from error
 
 
 def values_of_document(

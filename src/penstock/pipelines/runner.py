@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.command.flags import HelpWanted, UsageError, usage
+from penstock.command.flags import HelpWanted, UsageError, read_document, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
@@ -136,7 +136,8 @@ def run_by_name(
     places = os.environ if environment is None else environment
     pipeline: Pipeline | None = None
     try:
-        document = settings.read_document(settings.config_path(name, arguments, places))
+        path = settings.config_path(name, arguments, places)
+        document = read_document(path) if path else {}
         chosen = settings.choose(name, document, registry.PIPELINES)
         pipeline = registry.load(chosen)
         found = settings.resolve(name, pipeline.settings, arguments, places, document)

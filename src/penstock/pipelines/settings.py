@@ -10,7 +10,6 @@ settings of Spark itself. A key that nobody knows is an error that names it.
 
 from __future__ import annotations
 
-import tomllib
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,15 +186,6 @@ def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, s
         if word.startswith("-") and flag == "config":
             path = text if equals else following
     return path
-
-
-def read_document(path: str) -> dict[str, Any]:
-    if not path:
-        return {}
-    try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError("config", path, f"failed to load the file: {error}") from error
 
 
 def choose(name: str, document: Mapping[str, Any], pipelines: Iterable[str]) -> str:
