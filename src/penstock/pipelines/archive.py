@@ -14,11 +14,10 @@ topics with few messages share files.
 import json
 import re
 from collections.abc import Collection
-from dataclasses import replace
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -116,7 +115,8 @@ def check(settings: Settings) -> None:
     place = place_of(settings)
     table = place.open()
     if table is not None and not settings.text("schema"):
-        check_fits(place, table, _shape_there(settings, None, table))
+        shape = shape_of(settings, chosen_columns(settings, table), None, table)
+        check_fits(place, table, shape, _addable(settings))
     present_logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
@@ -146,21 +146,10 @@ def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, .
     return tuple(name for name in _OPTIONAL if name in chosen)
 
 
-def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTable) -> Shape:
-    """What the table has to have now, before columns are added to it."""
-    shape = shape_of(settings, chosen_columns(settings, table), value, table)
-    addable = {BROKER, KEY}
-    if settings.flag("add-columns"):
-        addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
-    there = pa.schema(table.schema().to_arrow())
-    kept = [
-        field.with_type(json_values.narrowed(field.type, there.field(VALUE).type))
-        if field.name == VALUE and VALUE in addable and VALUE in there.names
-        else field
-        for field in shape.schema
-        if field.name in there.names or field.name not in addable
-    ]
-    return replace(shape, schema=pa.schema(kept))
+def _addable(settings: Settings) -> set[str]:
+    """Columns that a table gets when it lacks them."""
+    more = {*_OPTIONAL, *DECODED, _rescue_column(settings)}
+    return {BROKER, KEY} | (more if settings.flag("add-columns") else set())
 
 
 def shape_of(
@@ -216,7 +205,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     value = json_values.value_type(session, ddl) if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
-        check_fits(place, table, _shape_there(settings, value, table))
+        check_fits(place, table, shape, _addable(settings))
         place.add_columns(list(shape.schema))
         check_fits(place, place.open() or table, shape)
     checkpoint = checkpoint_of(settings)
@@ -246,7 +235,7 @@ def _begin(
     for topic in sorted(set(topics) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
     begin = beginning.of_checkpoint(record.starting, checkpoint.has_batches())
-    return _start(session, settings, changed(record, starting=begin), ddl, shape)
+    return _start(session, settings, replace(record, starting=begin), ddl, shape)
 
 
 def _new_record(
@@ -258,7 +247,7 @@ def _new_record(
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
         topic_logs.claim(place, application, names, takes_over=True)
-    record = changed(wanted, application=application, starting=beginning.starting())
+    record = replace(wanted, application=application, starting=beginning.starting())
     topic_logs.claimed(topic_logs.known(place), application, names)
     checkpoint.make(record)
     try:

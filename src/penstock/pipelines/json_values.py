@@ -70,20 +70,6 @@ def ordered(ddl: StructType, there: pa.DataType) -> StructType:
     )
 
 
-def narrowed(wanted: pa.DataType, there: pa.DataType) -> pa.DataType:
-    """Without what the type of a table's column lacks."""
-    if not (pa.types.is_struct(wanted) and pa.types.is_struct(there)):
-        return wanted
-    has = {field.name: field.type for field in there}
-    return pa.struct(
-        [
-            field.with_type(narrowed(field.type, has[field.name]))
-            for field in wanted
-            if field.name in has
-        ]
-    )
-
-
 def value_type(session: SparkSession, ddl: str) -> pa.DataType:
     return to_arrow_type(parsed_schema(session, ddl), timezone="UTC")
 

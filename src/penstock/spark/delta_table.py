@@ -22,7 +22,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -219,30 +219,49 @@ def _changed(known: Properties, wanted: Properties) -> Properties:
 # --- does a table fit ---
 
 
-def check_fits(place: TableLocation, table: DeltaTable, shape: Shape) -> None:
-    """SchemaMismatch names the first column that is not as wanted."""
-    wrong = misfit(pa.schema(table.schema().to_arrow()), table.metadata().partition_columns, shape)
+def check_fits(
+    place: TableLocation, table: DeltaTable, shape: Shape, addable: Collection[str] = ()
+) -> None:
+    """SchemaMismatch names the first column that is not as wanted. Those that are `addable`, and
+    what is in them, may be missing."""
+    there, partition_by = pa.schema(table.schema().to_arrow()), table.metadata().partition_columns
+    wrong = misfit(there, partition_by, shape, addable)
     if wrong:
         raise SchemaMismatch(place.uri, wrong)
 
 
-def misfit(there: pa.Schema, partition_by: Sequence[str], shape: Shape) -> str:
+def misfit(
+    there: pa.Schema, partition_by: Sequence[str], shape: Shape, addable: Collection[str] = ()
+) -> str:
     """What does not fit, "" when all does."""
     if tuple(partition_by) != shape.partition_by:
         has, wanted = ", ".join(partition_by) or "nothing", ", ".join(shape.partition_by)
         return f"it is partitioned by {has}, not by {wanted}"
     for field in shape.schema:
+        is_addable = field.name in addable
         if field.name not in there.names:
+            if is_addable:
+                continue
             return f"it has no column {field.name} ({field.type})"
         has = there.field(field.name).type
-        if _plain(has) != _plain(field.type):
-            return f"its column {field.name} is {has}, not {field.type}"
+        needed = _narrowed(field.type, has) if is_addable else field.type
+        if _plain(has) != _plain(needed):
+            return f"its column {field.name} is {has}, not {needed}"
     for field in there:
         if field.name not in shape.schema.names and not field.nullable:
             return f"its column {field.name} must not be null, and is not written"
         if field.name not in shape.schema.names:
             return f"it has a column {field.name}, which would not be written"
     return ""
+
+
+def _narrowed(wanted: pa.DataType, there: pa.DataType) -> pa.DataType:
+    """Without what the type of a table's column lacks."""
+    if not (pa.types.is_struct(wanted) and pa.types.is_struct(there)):
+        return wanted
+    has = {field.name: field.type for field in there}
+    kept = [field for field in wanted if field.name in has]
+    return pa.struct([field.with_type(_narrowed(field.type, has[field.name])) for field in kept])
 
 
 def _plain(kind: pa.DataType) -> str:
