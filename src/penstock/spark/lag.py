@@ -6,6 +6,7 @@ between has not been read yet.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,9 +14,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.errors import ConfigError
+from penstock.spark.offsets import from_document
+
 logger = logging.getLogger(__name__)
 
 Log = tuple[str, int]  # topic and partition
+_ENDS = ("endOffset", "latestOffset")
 
 
 class QueryLag(NamedTuple):
@@ -83,8 +88,7 @@ class LagListener(StreamingQueryListener, Collector):
 def lag_rows(sources: list[Any]) -> int | None:
     """Rows that the logs had when the batch was planned, and that no batch has read yet. None: no
     source is ours."""
-    names = ("endOffset", "latestOffset")
-    ours = [one for one in sources if None not in [_positions(one[name]) for name in names]]
+    ours = [one for one in sources if None not in [_positions(one[name]) for name in _ENDS]]
     return sum(end - at for one in ours for at, end in logs_of([one]).values()) if ours else None
 
 
@@ -93,25 +97,23 @@ def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
     has met yet is read to 0: what is behind it adds up to `lag_rows`."""
     found: dict[Log, tuple[int, int]] = {}
     for source in sources:
-        reached, latest = _positions(source["endOffset"]), _positions(source["latestOffset"]) or {}
+        reached, latest = (_positions(source[name]) for name in _ENDS)
         if reached is None:
             continue
-        for topic, partition in {**reached, **latest}:
-            at = reached.get((topic, partition), 0)
-            end = latest.get((topic, partition), at)
-            found[topic, int(partition)] = (at, max(at, end))
+        latest = latest or reached
+        for log in {**reached, **latest}:
+            at = reached[log]
+            found[log] = (at, max(at, latest.get(log, at)))
     return found
 
 
-def _positions(offset: Any) -> dict[tuple[str, str], int] | None:
-    """Offsets of the source "penstock" by (topic, partition), summed over its nsqds; None for
-    those of other sources."""
-    document = json.loads(offset) if isinstance(offset, str) and offset else offset
-    if not isinstance(document, dict) or not {"topics", "brokers"} & document.keys():
+def _positions(offset: Any) -> Counter[Log] | None:
+    """Offsets of the source "penstock", summed over its nsqds; None for those of other sources."""
+    try:
+        known = from_document(json.loads(offset) if isinstance(offset, str) else offset)
+    except (ConfigError, ValueError):
         return None
-    found: dict[tuple[str, str], int] = {}
-    for part in document.get("brokers", {"": document}).values():
-        for topic, entry in part["topics"].items():
-            for partition, at in entry["partitions"].items():
-                found[topic, partition] = found.get((topic, partition), 0) + int(at)
+    found: Counter[Log] = Counter()
+    for log, at in known.items():
+        found[log.topic, log.partition] += at
     return found
