@@ -9,6 +9,7 @@ column that no message has a value for is made of nulls, which costs next to not
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,21 +90,17 @@ def _pieces(
         first = high
 
 
+@dataclass(eq=False)
 class _Rows:
     """The columns of one fetch, cut out by rows."""
 
-    def __init__(
-        self,
-        columns: Columns,
-        texts: dict[str, Values | None],
-        alike: dict[str, str],
-        partition: int,
-    ) -> None:
-        self._columns = columns
-        self._texts = texts
-        self._alike = alike  # what is the same text in each row
-        self._partition = partition
-        self.body_offsets = np.frombuffer(columns.body_offsets, np.int64)
+    _columns: Columns
+    _texts: dict[str, Values | None]
+    _alike: dict[str, str]  # what is the same text in each row
+    _partition: int
+
+    def __post_init__(self) -> None:
+        self.body_offsets = np.frombuffer(self._columns.body_offsets, np.int64)
 
     def column(self, name: str, low: int, high: int) -> pa.Array:
         columns, count = self._columns, high - low
