@@ -5,8 +5,9 @@ from pyspark.sql import SparkSession
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline
+from penstock.pipelines.runs import Report
 from penstock.pipelines.settings import Setting, Settings
 
 NAME = "sample"

@@ -18,8 +18,9 @@ from penstock.errors import (
     SchemaMismatch,
 )
 from penstock.pipelines.outages import Outages, cause_line, is_crash, outage_of
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import end_late_workers
+from penstock.pipelines.runs import Report
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
 CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")
@@ -161,7 +162,7 @@ def test_rows_are_counted_over_all_attempts() -> None:
         return 0
 
     assert Outages(progress, None).ride_out(attempt, 1) == 0
-    assert (progress.state.report.rows, progress.state.report.total) == (8, 15)
+    assert (progress.state.rows, progress.state.total) == (8, 15)
     assert not progress.state.waiting
 
 

@@ -8,7 +8,8 @@ from cases import each
 from command.test_terminal import Tty
 from penstock.errors import FetchFailed
 from penstock.pipelines.outages import cause_line, is_crash
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.runs import Report
 from penstock.pipelines.streams import Watch
 from penstock.spark.lag import lag_rows
 

@@ -66,13 +66,13 @@ def test_each_keeps_its_number(spark: SparkSession, node: Filled, tmp_path: Path
     given: dict[str, Any] = {"to": "same", "name": "same", "topics": ("orders",), "chunk": 100}
     replays.run(stop_after=3, **given)
     assert 0 < sum(map(len, bodies_of(node.url, "same"))) < sum(COUNTS)
-    assert replays.state.report.what == "1 of 4 partitions"
+    assert replays.state.what == "1 of 4 partitions"
     assert replays.state.logs["orders", 0] == (30, 30)
     read_to, end = replays.state.logs["orders", 1]
     assert (0 < read_to < 540, end) == (True, 540)
     replays.run(**given)
-    assert replays.state.report.what == "4 of 4 partitions"
-    assert replays.state.report.left_seconds == 0
+    assert replays.state.what == "4 of 4 partitions"
+    assert replays.state.left_seconds == 0
     assert bodies_of(node.url, "same") == [*(source(number) for number in range(4)), [], []]
 
 

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError
 from penstock.pipelines import reporter
 from penstock.pipelines.archive import SETTINGS
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.reporter import (
     Outlet,
     RunMetrics,
@@ -26,7 +26,7 @@ from penstock.pipelines.reporter import (
     served,
 )
 from penstock.pipelines.runner import Pipeline, Run
-from penstock.pipelines.runs import LogPlace, Part, RunStatus, decode
+from penstock.pipelines.runs import LogPlace, Part, Report, RunStatus, decode
 from penstock.pipelines.settings import COMMON, Settings, defaults
 
 from . import sample

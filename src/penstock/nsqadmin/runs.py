@@ -35,8 +35,7 @@ from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Errand, Listeners, Watch
 from penstock.pipelines import runs as messages
-from penstock.pipelines.progress import ENDED
-from penstock.pipelines.runs import Part, RunMessageInvalid, RunStatus, decode
+from penstock.pipelines.runs import ENDED, Part, RunMessageInvalid, RunStatus, decode
 
 VANISHED = "vanished"
 _INTERVAL_S = 2.0  # the shortest that a point of a chart stands for

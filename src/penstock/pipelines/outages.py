@@ -62,7 +62,7 @@ class Outages:
         is_outage, now_s = bool(outage_of(error)), time.monotonic()
         if not is_outage and not is_crash(error):
             return None
-        rows = self._progress.state.report.rows
+        rows = self._progress.state.rows
         if not self._failures or rows != self._rows:
             self._failures, self._rows, self._began_s = 0, rows, now_s
         self._failures += 1

@@ -1,7 +1,7 @@
-"""How far a pipeline is: the state of a run, and how it is shown where the run was started.
+"""How far a pipeline is, and how it is shown where the run was started.
 
-Whoever works changes the state (`Progress`). Three read it: the `Console` here, and in `reporter`
-the messages for nsqadmin and the figures for Prometheus.
+Whoever works changes the state of the run (`runs.RunState`) by its `Progress`. Three read it: the
+`Console` here, and in `reporter` the messages for nsqadmin and the figures for Prometheus.
 
 On a terminal one line on stderr is written anew; elsewhere a plain line now and then; with
 `--json` each report is a JSON object on a line of stdout, and nothing else is there.
@@ -11,64 +11,14 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
-from penstock.command.terminal import is_watched, short, span
+from msgspec.structs import asdict, replace
+
+from penstock.command.terminal import is_watched
+from penstock.pipelines.runs import Phase, Report, RunState
 
 _WATCHED_EVERY_S = 0.1
-
-Log = tuple[str, int]  # topic and partition
-Form = Literal["html", "json"]
-Phase = Literal["started", "running", "finished", "stopped", "failed"]
-ENDED = frozenset(("finished", "stopped", "failed"))
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """None is what nobody knows."""
-
-    rows: int  # of this run so far
-    rows_per_second: float = 0.0
-    total: int | None = None  # rows that this run will have done
-    lag_rows: int | None = None  # what the log has and the target has not
-    lag_seconds: float | None = None  # the target has everything up to so long ago
-    left_seconds: float | None = None  # until it is done, or has caught up
-    what: str = ""  # what it is at, when rows alone do not say it
-
-    def line(self) -> str:
-        of = f" of {self.total:,}" if self.total is not None else ""
-        parts = [self.what] if self.what else []
-        parts += [f"{self.rows:,}{of} rows", f"{short(self.rows_per_second)} rows/s"]
-        if self.lag_rows is not None:
-            parts.append(f"{self.lag_rows:,} behind" if self.lag_rows else "up to date")
-        if self.lag_seconds is not None:
-            parts.append(f"lag {self.lag_seconds:.1f} s")
-        if self.left_seconds is not None:
-            parts.append(f"{span(self.left_seconds)} left")
-        return ", ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """All that is known of a run. None is what nobody knows."""
-
-    report: Report = Report(0)  # the last one, with the rows of attempts that an outage ended
-    phase: Phase = "started"  # "running" as soon as Spark is up
-    code: int | None = None  # the exit code
-    reason: str = ""  # why it failed
-    said: str = ""  # the last line that it wrote
-    outages: int = 0  # attempts that ended by one
-    waiting: bool = False  # for the next attempt
-    table: str = ""
-    version_of: Callable[[], int | None] | None = None  # of the table; asked in another thread
-    checkpoint: str = ""
-    batch: int | None = None  # the last one that was committed
-    committed_s: float | None = None  # when that was, since 1970
-    logs: Mapping[Log, tuple[int, int]] = field(default_factory=dict)  # (read to, end of the log)
-    outcome: str = ""  # what came of it
-    pages: tuple[tuple[Form, str], ...] = ()  # what it has made to be looked at
 
 
 class Progress:
@@ -112,13 +62,13 @@ class Progress:
         if self._rows_before:
             total = None if report.total is None else report.total + self._rows_before
             report = replace(report, rows=report.rows + self._rows_before, total=total)
-        self.note(report=report)
+        self.note(**asdict(report))
         self.console.report(report, final)
 
     def begin_again(self) -> None:
         """The next report counts from 0, after an attempt that an outage ended."""
         self.note(waiting=False)
-        self._rows_before = self.state.report.rows
+        self._rows_before = self.state.rows
 
     def end(self, phase: Phase, code: int, reason: str = "") -> None:
         self.note(phase=phase, code=code, reason=reason)

@@ -32,7 +32,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi import calls
 from penstock.pipelines.delta_frames import frame_of, require_one_broker
 from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, LakeTable
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.replay_plan import (
     Bucket,
     Cut,
@@ -44,6 +44,7 @@ from penstock.pipelines.replay_plan import (
     target_partition,
 )
 from penstock.pipelines.runner import DONE, Pipeline
+from penstock.pipelines.runs import Report
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark import register

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -33,9 +32,9 @@ from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockErr
 from penstock.net.listener import parse_address
 from penstock.nsqdapi import calls
 from penstock.pipelines import runs
-from penstock.pipelines.progress import ENDED, Log, Progress, Report, RunState
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline, under_spark_submit
-from penstock.pipelines.runs import LogPlace, Option, RunStatus, cut
+from penstock.pipelines.runs import ENDED, Log, LogPlace, Option, RunState, RunStatus, Told, cut
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
 
@@ -192,25 +191,17 @@ class Teller:
             self._pages_told += 1
 
     def _state(self, now: RunState) -> RunStatus:
-        shown, numbers = self._screen.text, numbers_of(now.report)
-        if now.phase in ENDED:
-            numbers["left_seconds"] = None
+        told = {name: getattr(now, name) for name in Told.__struct_fields__} | measured(now)
+        told["outcome"] = "; ".join(filter(None, (now.outcome, self._remark)))
+        texts = {n: self._screen.text(text) for n, text in told.items() if isinstance(text, str)}
         return msgspec.structs.replace(
             self._told,
             seq=self._told.seq + 1,
             time_s=time.time(),
             state=now.phase,
-            said=shown(now.said),
-            table=shown(now.table),
             table_version=self._table_version(now),
-            checkpoint=shown(now.checkpoint),
-            batch=now.batch,
-            committed_s=now.committed_s,
             logs=furthest_behind(now.logs),
-            outcome=shown("; ".join(filter(None, (now.outcome, self._remark)))),
-            reason=shown(now.reason),
-            code=now.code,
-            **numbers,
+            **told | texts,
         )
 
     def _table_version(self, now: RunState) -> int | None:
@@ -225,16 +216,14 @@ class Teller:
         return self._version[0]
 
 
-def numbers_of(report: Report) -> dict[str, Any]:
-    """As `RunStatus` has them: what was measured badly is not told."""
-    left_s, lag_s = report.left_seconds, report.lag_seconds
+def measured(now: RunState) -> dict[str, Any]:
+    """Within the bounds of `RunStatus`: what was measured badly is not told."""
+    lag_s, left_s = now.lag_seconds, None if now.phase in ENDED else now.left_seconds
     return {
-        **asdict(report),
-        "rows": max(report.rows, 0),
-        "rows_per_second": min(max(report.rows_per_second, 0.0), 1e15),
+        "rows": max(now.rows, 0),
+        "rows_per_second": min(max(now.rows_per_second, 0.0), 1e15),
         "lag_seconds": None if lag_s is None else max(lag_s, 0.0),
         "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
-        "what": runs.cut(report.what),
     }
 
 
@@ -257,16 +246,15 @@ class RunMetrics(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         state = self._progress.state
-        report = state.report
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         for kind, name, text, value in (
             (gauge, "up", "1 when Spark has started.", int(state.phase != "started")),
             (gauge, "waiting", "1 while an outage is waited out.", int(state.waiting)),
             (counter, "outages", "Attempts that ended by an outage.", state.outages),
-            (counter, "rows", "Rows done by this run.", report.rows),
-            (gauge, "rows_per_second", "Rows a second, lately.", report.rows_per_second),
-            (gauge, "lag_rows", "Rows that the logs have, the target not.", report.lag_rows),
-            (gauge, "lag_seconds", "The target has all up to so long ago.", report.lag_seconds),
+            (counter, "rows", "Rows done by this run.", state.rows),
+            (gauge, "rows_per_second", "Rows a second, lately.", state.rows_per_second),
+            (gauge, "lag_rows", "Rows that the logs have, the target not.", state.lag_rows),
+            (gauge, "lag_seconds", "The target has all up to so long ago.", state.lag_seconds),
             (gauge, "batch", "Number of the last batch that was committed.", state.batch),
             (gauge, "last_commit_timestamp_seconds", "When that was.", state.committed_s),
         ):

@@ -1,4 +1,5 @@
-"""What a run of a pipeline says of itself: messages of the internal topic `_pipelines`.
+"""What is known of a run of a pipeline, and what of that it says: messages of the internal topic
+`_pipelines`.
 
 A run publishes to the nsqd that its setting `url` names, over the HTTP API that it uses anyway. So
 nothing new has to be installed, and it works from any driver that can reach nsqd. nsqadmin reads
@@ -23,15 +24,15 @@ Spark's own settings, user names and queries in URLs.
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from penstock import limits
+from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
-from penstock.pipelines.progress import Phase
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
@@ -42,12 +43,65 @@ RunId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 PipelineName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}\Z")]
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}\Z")]
 Option = bool | int | Line | Annotated[list[Line], Meta(max_length=limits.RUN_OPTIONS_MAX)]
+Form = Literal["html", "json"]
 HTML, JSON = "html", "json"
+Phase = Literal["started", "running", "finished", "stopped", "failed"]
+ENDED = frozenset(("finished", "stopped", "failed"))
+Log = tuple[str, int]  # topic and partition
 PARTS_MAX = -(-limits.RUN_PAGE_CHARS // limits.RUN_PART_CHARS)
 
 
 class RunMessageInvalid(PenstockError):
     """A message of `_pipelines` that no run has made."""
+
+
+class Report(msgspec.Struct, omit_defaults=True, frozen=True):
+    """How far a run is. None is what nobody knows."""
+
+    rows: Count = 0  # of this run so far
+    rows_per_second: Rate = 0.0
+    total: Count | None = None  # rows that this run will have done
+    lag_rows: Count | None = None  # what the log has and the target has not
+    lag_seconds: Seconds | None = None  # the target has everything up to so long ago
+    left_seconds: Rate | None = None  # until it is done, or has caught up
+    what: Line = ""  # what it is at, when rows alone do not say it
+
+    def line(self) -> str:
+        of = f" of {self.total:,}" if self.total is not None else ""
+        parts = [self.what] if self.what else []
+        parts += [f"{self.rows:,}{of} rows", f"{short(self.rows_per_second)} rows/s"]
+        if self.lag_rows is not None:
+            parts.append(f"{self.lag_rows:,} behind" if self.lag_rows else "up to date")
+        if self.lag_seconds is not None:
+            parts.append(f"lag {self.lag_seconds:.1f} s")
+        if self.left_seconds is not None:
+            parts.append(f"{span(self.left_seconds)} left")
+        return ", ".join(parts)
+
+
+class Told(Report, omit_defaults=True, frozen=True):
+    """And what else is known of it, which is told as it is, without secrets."""
+
+    said: Line = ""  # the last line that it wrote
+    table: Line = ""
+    checkpoint: Line = ""
+    batch: Count | None = None  # the last one that was committed
+    committed_s: Seconds | None = None  # when that was, since 1970
+    reason: Line = ""  # why it failed
+    outcome: Line = ""  # what came of it, in a few words
+    code: Annotated[int, Meta(ge=-255, le=255)] | None = None  # the exit code
+
+
+class RunState(Told, frozen=True):
+    """All that is known of a run where it runs; the figures with the rows of attempts that an
+    outage ended."""
+
+    phase: Phase = "started"  # "running" as soon as Spark is up
+    outages: int = 0  # attempts that ended by one
+    waiting: bool = False  # for the next attempt
+    version_of: Callable[[], int | None] | None = None  # of the table; asked in another thread
+    logs: Mapping[Log, tuple[int, int]] = {}  # (read to, end of the log)
+    pages: tuple[tuple[Form, str], ...] = ()  # what it has made to be looked at
 
 
 class LogPlace(msgspec.Struct, array_like=True, frozen=True):
@@ -59,8 +113,8 @@ class LogPlace(msgspec.Struct, array_like=True, frozen=True):
     end: Count  # of the log, when that was looked at last
 
 
-class RunStatus(msgspec.Struct, tag="state", tag_field="kind", omit_defaults=True, frozen=True):
-    """Times are seconds since 1970, by the clock of the driver. None is what nobody knows."""
+class RunStatus(Told, tag="state", tag_field="kind", omit_defaults=True, frozen=True, kw_only=True):
+    """Times are seconds since 1970, by the clock of the driver."""
 
     run: RunId
     seq: Count
@@ -74,28 +128,13 @@ class RunStatus(msgspec.Struct, tag="state", tag_field="kind", omit_defaults=Tru
     version: Word = ""  # of Penstock
     submitted: bool = False  # by spark-submit
     options: Annotated[dict[OptionName, Option], Meta(max_length=limits.RUN_OPTIONS_MAX)] = {}
-    rows: Count = 0  # of this run so far
-    rows_per_second: Rate = 0.0
-    total: Count | None = None  # rows that this run will have done
-    lag_rows: Count | None = None
-    lag_seconds: Seconds | None = None
-    left_seconds: Rate | None = None
-    what: Line = ""  # what it is at
-    said: Line = ""  # the last line that it wrote
     logs: Annotated[list[LogPlace], Meta(max_length=limits.RUN_LOGS_MAX)] = []
-    table: Line = ""
     table_version: Count | None = None
-    checkpoint: Line = ""
-    batch: Count | None = None  # the last one that was committed
-    committed_s: Seconds | None = None
-    reason: Line = ""  # why it failed
-    outcome: Line = ""  # what came of it, in a few words
-    code: Annotated[int, Meta(ge=-255, le=255)] | None = None  # the exit code
 
 
 class Part(msgspec.Struct, tag="part", tag_field="kind", frozen=True):
     run: RunId
-    form: Literal["html", "json"]
+    form: Form
     part: Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
     parts: Annotated[int, Meta(ge=1, le=PARTS_MAX)]
     text: Annotated[str, Meta(max_length=limits.RUN_PART_CHARS)]
@@ -122,7 +161,7 @@ def new_run_id(pipeline: str, now_s: float) -> str:
     return f"{moment}-{pipeline}-{secrets.token_hex(4)}"
 
 
-def parts_of(run: str, form: Literal["html", "json"], text: str) -> Iterator[Part]:
+def parts_of(run: str, form: Form, text: str) -> Iterator[Part]:
     """A page in messages. Nothing when it is too long: half a page is none."""
     if len(text) > limits.RUN_PAGE_CHARS:
         return

@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.runs import Report
 from penstock.spark.lag import Log, lag_rows, logs_of
 
 _POLL_S = 0.2

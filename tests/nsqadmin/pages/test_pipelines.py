@@ -11,8 +11,9 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from penstock.pipelines import archive
-from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.progress import Progress
 from penstock.pipelines.reporter import reported
+from penstock.pipelines.runs import Report
 from penstock.pipelines.settings import defaults
 
 from ..conftest import Installation
