@@ -66,8 +66,8 @@ class LifeTable:
         trace = LakeTable(self._trace, options=self._options)
         app = f"penstock-lives-{trace.identity}"
         self.place.create(SHAPE, {})
-        there, events = self._there(), 0
-        if there.delta.transaction_version(app) is None and there.files():
+        table, events = self._there(), 0
+        if table.delta.transaction_version(app) is None and table.files():
             rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
             raise ConfigError("lifecycles", self.place.uri, rule)
         while True:
@@ -95,8 +95,7 @@ class LifeTable:
             (row,) = engine.rows(f"SELECT count(*) AS count FROM batch WHERE {OF_MESSAGES}")
             for topic in engine.rows("SELECT DISTINCT topic FROM batch ORDER BY topic"):
                 name = topic["topic"]
-                there = [file for file in table.files() if file.partition["topic"] == name]
-                parts, gone = self._merge(name, state, engine, there)
+                parts, gone = self._merge(name, state, engine, table)
                 added += parts
                 removed += [
                     RemoveAction(file.path, True, now_ms, file.size_bytes, {"topic": name})
@@ -109,7 +108,7 @@ class LifeTable:
         return 0  # somebody else was faster
 
     def _merge(
-        self, topic: str, state: LifecycleState, engine: Engine, files: list[LakeFile]
+        self, topic: str, state: LifecycleState, engine: Engine, table: LakeTable
     ) -> tuple[list[Staged], list[LakeFile]]:
         """Files of the topic that are new, and those that they replace."""
         engine.run(
@@ -121,7 +120,8 @@ class LifeTable:
         firsts = [{"channel": n, "place": at} for n, at in state.channels[topic].items()]
         engine.view("firsts", pa.Table.from_pylist(firsts, _FIRSTS_SCHEMA))
         view_islands(engine, "ended", state.spans(topic))
-        files = sorted(files, key=lambda file: int(file.least["offset"]))
+        there = (file for file in table.files() if file.partition["topic"] == topic)
+        files = sorted(there, key=lambda file: int(file.least["offset"]))
         touched = {
             number
             for number, file in enumerate(files)
@@ -137,7 +137,7 @@ class LifeTable:
                 continue
             replaced = files[number : number + 1]
             gone += replaced
-            engine.view("old", self._there().with_files(replaced))
+            engine.view("old", table.with_files(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
                 added += write(self.place, SHAPE, part.combine_chunks().to_batches())
