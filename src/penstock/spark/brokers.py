@@ -26,7 +26,7 @@ import msgspec
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Ends, LogSpan, Positions
+from penstock.nsqdapi.calls import Call, Ends, LogSpan, Positions
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
 from penstock.spark.options import Options
@@ -79,6 +79,17 @@ class Brokers:
             url = self._urls.get(broker, f"http://{broker}") if broker else self._options.urls[0]
             self._apis[broker] = self._stack.enter_context(self._opened(url))
         return self._apis[broker]
+
+    def offset_at(self, log: Log, timestamp_ms: int) -> int:
+        """The first offset at or after that time."""
+        return self._ask(log, calls.offset_at(log.topic, timestamp_ms, log.partition))
+
+    def offset_after(self, log: Log, offset: int, length: int) -> int:
+        """How far so many bytes of the log reach from an offset on."""
+        return self._ask(log, calls.offset_after(log.topic, offset, length, log.partition))
+
+    def _ask(self, log: Log, call: Call[int]) -> int:
+        return self.api(log.broker).at(log.topic, log.partition).ask(call)
 
     def label(self, broker: str) -> str:
         """As the column `broker` has it."""

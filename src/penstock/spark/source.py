@@ -36,12 +36,11 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
-from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Ends
 from penstock.spark import offsets
 from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.offsets import Log, Logs, Offsets, Range
-from penstock.spark.options import EARLIEST, LATEST, Bound, Options, SourceOptions, read_options
+from penstock.spark.options import LATEST, Options, SourceOptions, read_options
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.wire.names import is_ephemeral
 
@@ -100,21 +99,7 @@ class _Log:
     def _begins(self, brokers: Brokers, have: Logs, may_be_few: bool = False) -> Offsets:
         bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
         offsets.check_named("startingOffsets", bound, have, may_be_few)
-        return self._resolve(brokers, bound, have, falls_to_latest)
-
-    def _resolve(
-        self,
-        brokers: Brokers,
-        bound: Bound,
-        have: Logs,
-        falls_to_latest: bool,
-        unnamed: str = EARLIEST,
-    ) -> Offsets:
-        def offset_at(log: Log, timestamp_ms: int) -> int:
-            call = calls.offset_at(log.topic, timestamp_ms, log.partition)
-            return brokers.api(log.broker).at(log.topic, log.partition).ask(call)
-
-        return offsets.resolve(bound, have, offset_at, falls_to_latest, unnamed)
+        return offsets.resolve(bound, have, brokers.offset_at, falls_to_latest)
 
     def _on_loss(self, lost: DataLost) -> None:
         if self._options.fail_on_data_loss:
@@ -218,7 +203,7 @@ class BatchReader(_Log, DataSourceReader):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
             start = self._begins(brokers, found.have)
             offsets.check_named("endingOffsets", options.ending, found.have, False)
-            end = self._resolve(brokers, options.ending, found.have, True, LATEST)
+            end = offsets.resolve(options.ending, found.have, brokers.offset_at, True, LATEST)
         have = found.have
         return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
 
@@ -325,10 +310,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:
-    def offset_after(log: Log, offset: int, length: int) -> int:
-        call = calls.offset_after(log.topic, offset, length, log.partition)
-        return brokers.api(log.broker).at(log.topic, log.partition).ask(call)
-
     begun: dict[str, dict[str, dict[int, int]]] = {}
     for log, start in ((range_.log, range_.start) for range_ in ranges if range_.size):
         begun.setdefault(log.broker, {}).setdefault(log.topic, {})[log.partition] = start
@@ -336,7 +317,7 @@ def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offs
     for broker, froms in begun.items():
         found = offsets.spans(brokers.api(broker).positions(froms, froms=froms).topics, broker)
         bytes_from |= {log: span.bytes_from for log, span in found.items()}
-    return offsets.byte_limited(ranges, bytes_from, bytes_max, offset_after)
+    return offsets.byte_limited(ranges, bytes_from, bytes_max, brokers.offset_after)
 
 
 def _named(logs: Collection[Log], with_partitions: bool) -> str:
