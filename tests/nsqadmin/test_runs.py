@@ -10,7 +10,14 @@ from cases import each, seeds
 from penstock import limits
 from penstock.nsqadmin import runs as under_test
 from penstock.nsqadmin.runs import VANISHED, Point, Run, RunOffset, Runs, Track, command, done_share
-from penstock.pipelines.runs import LogPlace, RunMessageInvalid, RunStatus, decode, encode, parts_of
+from penstock.pipelines.runs import (
+    LogOffsets,
+    RunMessageInvalid,
+    RunStatus,
+    decode,
+    encode,
+    parts_of,
+)
 
 NODE = "127.0.0.1:4151"
 
@@ -170,7 +177,7 @@ def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: i
         (state(rows=30, total=20), 1.0),
         (state(rows=0, lag_rows=0), 1.0),
         (state(rows=30, lag_rows=10), 0.75),
-        (state(logs=[LogPlace("a", 0, 5, 10), LogPlace("b", 0, 90, 90)]), 0.95),
+        (state(logs=[LogOffsets("a", 0, 5, 10), LogOffsets("b", 0, 90, 90)]), 0.95),
     ],
 )
 def test_how_much_is_done(told: RunStatus, share: float | None) -> None:

@@ -142,7 +142,7 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
 
     def by_spark() -> list[Any]:
         table = LakeTable(str(made.table))
-        frame = frame_of(spark, table.place, table.dataset()).select(*names)
+        frame = frame_of(spark, table.location, table.dataset()).select(*names)
         return [tuple(row) for row in frame.orderBy("offset").collect()]
 
     def by_delta() -> list[Any]:

@@ -32,7 +32,7 @@ class DyingWriter(LakeWriter):
     """Its process dies at the step that a file beside the table names, once."""
 
     def _dies_at(self, step: str) -> None:
-        orders = Path(self._target.place.uri + ".dies")
+        orders = Path(self._target.location.uri + ".dies")
         if orders.exists() and orders.read_text() == step:
             orders.unlink()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -120,7 +120,7 @@ def test_a_filter_of_spark_finds_what_is_there(
     path = tables["old and compacted"]
     table = LakeTable(str(path))
     data, asked = table.dataset(), list(truths(path))
-    whole = frame_of(spark, table.place, data)
+    whole = frame_of(spark, table.location, data)
     counts = [
         F.count_if(F.col(f"`{name}`").isNull() if value is None else F.col(f"`{name}`") == value)
         for name, value, _ in asked
@@ -128,7 +128,7 @@ def test_a_filter_of_spark_finds_what_is_there(
     assert list(whole.agg(*counts).collect()[0]) == [there for _, _, there in asked]
     for name, value, there in asked:
         if value is not None and name in ("topic", "offset", "message_id", "timestamp"):
-            found = frame_of(spark, table.place, data, [Among(name, [value])])
+            found = frame_of(spark, table.location, data, [Among(name, [value])])
             assert found.count() == there, name
 
 

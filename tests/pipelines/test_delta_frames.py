@@ -76,7 +76,7 @@ def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
 
 def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
     table = LakeTable(made(bucket, "plans", rows("a", 0, 2)), bucket.options)
-    frame = frame_of(spark, table.place, table.dataset())
+    frame = frame_of(spark, table.location, table.dataset())
     assert frame.count() == 2
     plan = frame._jdf.queryExecution().toString()
     assert "mapinarrow" in plan.lower()

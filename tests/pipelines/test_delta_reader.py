@@ -129,7 +129,7 @@ def test_files_that_can_not_hold_such_rows_are_skipped(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", *(rows("orders", n * 5, day=20 + n) for n in range(4)))
 
     def opened(*conditions: Condition) -> list[int]:
-        firsts = {table.place.full(file.path): file.least["offset"] for file in table.files()}
+        firsts = {table.location.full(file.path): file.least["offset"] for file in table.files()}
         return sorted(firsts[path] for path in pruned(table.dataset(), conditions).files)
 
     assert opened() == [0, 5, 10, 15]

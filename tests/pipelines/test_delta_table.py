@@ -313,4 +313,4 @@ def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> No
     sink = sink_to(Target(TableLocation("s3://lake", known), SHAPE, "app"))
     bound = cloudpickle.loads(cloudpickle.dumps(sink))
     writer = cloudpickle.loads(cloudpickle.dumps(bound({}).streamWriter(StructType(), False)))
-    assert writer._target.place.options == known
+    assert writer._target.location.options == known

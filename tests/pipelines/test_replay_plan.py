@@ -8,9 +8,11 @@ import pytest
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.pipelines.replay_plan import Bucket, Kept, Plan, Wish, chunks_of, cuts_of
+from penstock.pipelines.replay_plan import Bucket, Kept, Plan, ReplayRequest, chunks_of, cuts_of
 
-WISH = Wish("topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep")
+REQUEST = ReplayRequest(
+    "topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep"
+)
 
 
 def test_buckets_become_chunks_in_order() -> None:
@@ -55,34 +57,36 @@ def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) 
 
 def test_a_plan_is_kept(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path / "deep"), "again")
-    assert kept.read(WISH) is None
+    assert kept.read(REQUEST) is None
     chunks = chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3)
-    plan = Plan(WISH, {"orders": "x"}, "", chunks, made_ns=1_795_240_800_000_000_001)
+    plan = Plan(REQUEST, {"orders": "x"}, "", chunks, made_ns=1_795_240_800_000_000_001)
     kept.write(plan)
-    assert kept.read(WISH) == plan
+    assert kept.read(REQUEST) == plan
     assert (plan.messages, plan.done_by(None), plan.done_by(0), plan.done_by(1)) == (6, 0, 3, 6)
     assert kept.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_plan_is_for_one_wish(tmp_path: Path) -> None:
+def test_a_plan_is_for_one_request(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path), "again")
-    several = Plan(msgspec.structs.replace(WISH, partition=3), {}, "", (), 4)
+    several = Plan(msgspec.structs.replace(REQUEST, partition=3), {}, "", (), 4)
     kept.write(several)
-    assert kept.read(several.wish) == several
+    assert kept.read(several.request) == several
     with pytest.raises(ConfigError, match="partition was 3"):
-        kept.read(WISH)
+        kept.read(REQUEST)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 3}', '{"version": 1, "wish": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"version": 3}', '{"version": 1, "request": 3}']
+)
 def test_a_damaged_plan_is_no_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "again.json").write_text(text)
     with pytest.raises(ConfigError, match="damaged"):
-        Kept(str(tmp_path), "again").read(WISH)
+        Kept(str(tmp_path), "again").read(REQUEST)
 
 
 def test_a_replay_that_nsqd_has_forgotten_does_not_begin_anew(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path), "again")
-    plan = Plan(WISH, {}, "", chunks_of([Bucket("orders", 0, n, n + 1, 1) for n in range(3)], 1))
+    plan = Plan(REQUEST, {}, "", chunks_of([Bucket("orders", 0, n, n + 1, 1) for n in range(3)], 1))
     assert (kept.last(plan, None), kept.last(plan, 1)) == (None, 1)
     kept.note(1)
     assert (kept.last(plan, 1), kept.last(plan, 2)) == (1, 2)

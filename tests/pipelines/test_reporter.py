@@ -26,7 +26,7 @@ from penstock.pipelines.reporter import (
     served,
 )
 from penstock.pipelines.runner import Pipeline, Run
-from penstock.pipelines.runs import LogPlace, Part, Report, RunStatus, decode
+from penstock.pipelines.runs import LogOffsets, Part, Report, RunStatus, decode
 from penstock.pipelines.settings import COMMON, Settings, defaults
 
 from . import sample
@@ -89,7 +89,7 @@ def test_a_run_from_its_start_to_its_end() -> None:
     now = world.look()
     assert (now.state, now.rows, now.rows_per_second, now.lag_rows) == ("running", 7, 2.5, 5)
     assert (now.table, now.table_version, now.batch, now.said) == ("/lake", 12, 3, "hello")
-    assert now.logs == [LogPlace("t", 0, 4, 9)]
+    assert now.logs == [LogOffsets("t", 0, 4, 9)]
     world.progress.end("finished", 0)
     world.teller.start()
     world.teller.end()

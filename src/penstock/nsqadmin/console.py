@@ -303,7 +303,7 @@ def answer(question: Question) -> Reply:
         except ConfigError as error:
             missing = f"; {error}"  # it may not be there yet, and topics are
     for name, path in question.tables.items():
-        tables[name] = LakeTable(path).place.root
+        tables[name] = LakeTable(path).location.root
     source = Source(question.nodes, tables, newest=limits.ADMIN_SQL_MESSAGES,
                     ca_file=question.ca_file, missing=missing)  # fmt: skip
     query = Query(source, _BOUNDS)

@@ -31,7 +31,7 @@ from penstock.pipelines.checkpoints import (
     Record,
     Starting,
     checkpoint_of,
-    place_of,
+    location_of,
     wanted_record,
 )
 from penstock.pipelines.delta_sink import Target, started
@@ -112,11 +112,11 @@ def check(settings: Settings) -> None:
     json_values.read_schema(settings.text("schema"))
     _check_rescue(settings)
     read_options(subscription(settings), streaming=True)
-    place = place_of(settings)
-    table = place.open()
+    location = location_of(settings)
+    table = location.open()
     if table is not None and not settings.text("schema"):
         shape = shape_of(settings, chosen_columns(settings, table), None, table)
-        check_fits(place, table, shape, _addable(settings))
+        check_fits(location, table, shape, _addable(settings))
     present_logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
@@ -195,9 +195,9 @@ def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    place = place_of(settings)
+    location = location_of(settings)
     ddl = json_values.read_schema(settings.text("schema"))
-    table = place.open()
+    table = location.open()
     columns = pa.schema(table.schema().to_arrow()) if table is not None else pa.schema([])
     if ddl and VALUE in columns.names:
         wanted = json_values.parsed_schema(session, ddl)
@@ -205,16 +205,16 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     value = json_values.value_type(session, ddl) if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
-        check_fits(place, table, shape, _addable(settings))
-        place.add_columns(list(shape.schema))
-        check_fits(place, place.open() or table, shape)
+        check_fits(location, table, shape, _addable(settings))
+        location.add_columns(list(shape.schema))
+        check_fits(location, location.open() or table, shape)
     checkpoint = checkpoint_of(settings)
-    progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
+    progress.note(table=location.uri, version_of=location.version, checkpoint=checkpoint)
     if table is None and shape.partition_by == SHARED and not settings.flag("share-files"):
         progress.say(
             "there are many topics, so they share files (--share-files=false: they do not)"
         )
-    with Care(place, settings, progress) as care:
+    with Care(location, settings, progress) as care:
         query = _begin(session, settings, shape, ddl, progress)
         follow(query, progress, each=care.after_batches)
     return DONE
@@ -223,15 +223,15 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
-    place, checkpoint = place_of(settings), Checkpoint(session, checkpoint_of(settings))
+    location, checkpoint = location_of(settings), Checkpoint(session, checkpoint_of(settings))
     topics, pattern = settings.texts("topics"), settings.text("pattern")
     wanted = wanted_record(settings.text("table"), topics, pattern)
-    record = checkpoint.load(wanted, place)
-    place.create(shape, configuration(settings))
-    beginning = Beginning(settings, place, progress, record is not None)
+    record = checkpoint.load(wanted, location)
+    location.create(shape, configuration(settings))
+    beginning = Beginning(settings, location, progress, record is not None)
     if record is None:
         record = _new_record(checkpoint, wanted, settings, beginning)
-    topic_logs.claim(place, record.application, beginning.owned)
+    topic_logs.claim(location, record.application, beginning.owned)
     for topic in sorted(set(topics) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
     begin = beginning.of_checkpoint(record.starting, checkpoint.has_batches())
@@ -243,15 +243,15 @@ def _new_record(
 ) -> Record:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
-    place, names = place_of(settings), beginning.owned
+    location, names = location_of(settings), beginning.owned
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
-        topic_logs.claim(place, application, names, takes_over=True)
+        topic_logs.claim(location, application, names, takes_over=True)
     record = replace(wanted, application=application, starting=beginning.starting())
-    topic_logs.claimed(topic_logs.known(place), application, names)
+    topic_logs.claimed(topic_logs.known(location), application, names)
     checkpoint.make(record)
     try:
-        topic_logs.claim(place, application, names)
+        topic_logs.claim(location, application, names)
     except ConfigError:
         checkpoint.forget()
         raise
@@ -271,7 +271,7 @@ def _start(
     ignores = settings.text("on-topic-deleted") == "ignore"
     lets_in = is_of_several(settings) or ignores or not settings.flag("fail-on-data-loss")
     target = Target(
-        place_of(settings),
+        location_of(settings),
         shape,
         record.application,
         LOG,

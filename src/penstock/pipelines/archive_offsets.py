@@ -60,14 +60,14 @@ class Beginning:
     """What there is to archive, what the table has of it, and where that leads to."""
 
     def __init__(
-        self, settings: Settings, place: TableLocation, progress: Progress, has_checkpoint: bool
+        self, settings: Settings, location: TableLocation, progress: Progress, has_checkpoint: bool
     ) -> None:
         self._settings = settings
-        self._place = place
+        self._location = location
         self._progress = progress
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
-        self._known = topic_logs.known(place)
+        self._known = topic_logs.known(location)
         self.logs = present_logs(settings)
         self.topics = {log.topic for log in self.logs}
         self.owned = self.topics | self._named
@@ -93,7 +93,9 @@ class Beginning:
     def starting(self) -> Starting:
         """A topic that is not there yet is not in it: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
-        highest = checkpoints.highest_offsets(self._place, self.owned, self._several and recovers)
+        highest = checkpoints.highest_offsets(
+            self._location, self.owned, self._several and recovers
+        )
         if highest and not recovers:
             names = ", ".join(sorted({topic for topic, _, _ in highest}))
             rule = (
@@ -237,7 +239,7 @@ def following(
     behind its last one. `gone` are nsqds that are given up, `ended` says where logs of deleted
     topics ended. DataLost where it is not certain."""
     by_identity = {log.id: log for log in present}
-    places = {(log.topic, log.broker) for log in present}
+    present_in = {(log.topic, log.broker) for log in present}
     found: dict[Log, int] = {}
     deleted: dict[tuple[str, str], dict[int, int]] = {}
     for (topic, broker, partition), offset in sorted(reached.items()):
@@ -248,11 +250,11 @@ def following(
             found[log] = max(offset + 1, found.get(log, 0))
         elif {broker, *noted.brokers(identity)} & set(gone):
             continue
-        elif identity in ended.get(topic, {}) and (topic, broker) not in places:
+        elif identity in ended.get(topic, {}) and (topic, broker) not in present_in:
             parts = deleted.setdefault((topic, identity), {})
             parts[partition] = max(offset, parts.get(partition, -1))
         else:
-            is_back = (topic, broker) in places
+            is_back = (topic, broker) in present_in
             away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
             raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
     for (topic, identity), parts in deleted.items():

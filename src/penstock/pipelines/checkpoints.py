@@ -46,13 +46,13 @@ def wanted_record(table: str, topics: tuple[str, ...], pattern: str) -> Record:
     return Record(_VERSION, table, topics, pattern, "", {})
 
 
-def place_of(settings: Settings) -> TableLocation:
+def location_of(settings: Settings) -> TableLocation:
     return TableLocation(settings.text("table"), storage_options(settings))
 
 
 def checkpoint_of(settings: Settings, name: str = "") -> str:
     """`name` is its default below the table; an archive's is by its own name."""
-    given, path = settings.text("checkpoint"), place_of(settings).local_path
+    given, path = settings.text("checkpoint"), location_of(settings).local_path
     if not given and path is None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
@@ -70,7 +70,7 @@ class Checkpoint:
         self._configuration = session.sparkContext._jsc.hadoopConfiguration()
         self._path = path
 
-    def load(self, wanted: Record, place: TableLocation) -> Record | None:
+    def load(self, wanted: Record, location: TableLocation) -> Record | None:
         """None when there is none. ConfigError when it is of another table or of other topics. A
         checkpoint is made when its table is there: where the table is away, as a rule a disk is not
         mounted, and a new table in its place would lack all that was written before."""
@@ -85,12 +85,12 @@ class Checkpoint:
         finally:
             stream.close()
         record = read_record(self._path, text, wanted)
-        if place.open() is None:
+        if location.open() is None:
             rule = (
                 f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
                 "To begin again with a new table, name another checkpoint"
             )
-            raise TableAway(place.uri, rule)
+            raise TableAway(location.uri, rule)
         return record
 
     def make(self, record: Record) -> None:
@@ -147,13 +147,13 @@ def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
 
 
 def highest_offsets(
-    place: TableLocation, topics: Collection[str], by_broker: bool = False
+    location: TableLocation, topics: Collection[str], by_broker: bool = False
 ) -> dict[tuple[str, str, int], int]:
     """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
     broker is "" in rows that name none, and in all unless it is asked for."""
-    if place.open() is None:
+    if location.open() is None:
         return {}
-    table = LakeTable(place.uri, options=place.options)
+    table = LakeTable(location.uri, options=location.options)
     by_broker = by_broker and "broker" in table.columns
     found: dict[tuple[str, str, int], int] = {}
     unsure: list[LakeFile] = []

@@ -43,7 +43,7 @@ BROKER = "broker"
 
 def frame_of(
     spark: SparkSession,
-    place: TableLocation,
+    location: TableLocation,
     data: ds.Dataset,
     conditions: Sequence[Condition] = (),
     columns: Collection[str] | None = None,
@@ -66,23 +66,23 @@ def frame_of(
         fragment.path: ds.get_partition_keys(fragment.partition_expression)
         for fragment in data.get_fragments(expression(told))
     }
-    named = [path for path, partition in files.items() if _is_named(place, path, partition)]
+    named = [path for path, partition in files.items() if _is_named(location, path, partition)]
     others = [(path, pickle.dumps(files[path])) for path in files.keys() - named]
     frames = []
     if named:
         met = [condition.met(F.col(f"`{condition.column}`")) for condition in conditions]
-        frames.append(reduce(DataFrame.where, met, _read(spark, place, schema, named)))
+        frames.append(reduce(DataFrame.where, met, _read(spark, location, schema, named)))
     if others:
-        reading = Reading(place, scanned, tuple(types.names), expression(conditions))
+        reading = Reading(location, scanned, tuple(types.names), expression(conditions))
         listed = spark.sparkContext.parallelize(others, min(len(others), limits.LAKE_READ_TASKS))
         paths = spark.createDataFrame(listed, "path string, partition binary")
         frames.append(paths.mapInArrow(reading, schema))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
 
 
-def _is_named(place: TableLocation, path: str, partition: Mapping[str, Any]) -> bool:
+def _is_named(location: TableLocation, path: str, partition: Mapping[str, Any]) -> bool:
     """Whether Spark finds the file, and its partition values in the names of its directories."""
-    root = place.local_path
+    root = location.local_path
     if root is None or not Path(path).is_relative_to(root):
         return False
     texts = {name: partition_text(value) for name, value in partition.items()}
@@ -93,11 +93,11 @@ def _is_named(place: TableLocation, path: str, partition: Mapping[str, Any]) -> 
 
 
 def _read(
-    spark: SparkSession, place: TableLocation, schema: StructType, paths: Sequence[str]
+    spark: SparkSession, location: TableLocation, schema: StructType, paths: Sequence[str]
 ) -> DataFrame:
     reader = spark.read.schema(schema).options(**_AS_IT_IS)
-    if paths != [place.root]:
-        reader = reader.option("basePath", place.root)
+    if paths != [location.root]:
+        reader = reader.option("basePath", location.root)
     return reader.parquet(*paths).select(*(f"`{name}`" for name in schema.names))
 
 
@@ -108,7 +108,7 @@ def _read(
 class Reading:
     """Names of files in, their rows out."""
 
-    place: TableLocation
+    location: TableLocation
     schema: pa.Schema  # of the table
     columns: tuple[str, ...]
     condition: ds.Expression
@@ -120,7 +120,7 @@ class Reading:
 
     def rows(self, path: str, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         common = constants(partition, self.schema)
-        fragment = _PARQUET.make_fragment(path, self.place.files(), partition_expression=common)
+        fragment = _PARQUET.make_fragment(path, self.location.files(), partition_expression=common)
         groups = map(fragment.metadata.row_group, range(fragment.metadata.num_row_groups))
         # Bodies may be large: a piece is bounded by bytes.
         row_bytes = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)

@@ -94,8 +94,8 @@ class LakeTable:
         path: str,
         options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
     ) -> None:
-        self.place = TableLocation(path, dict(options or {}))
-        found = self.place.open()
+        self.location = TableLocation(path, dict(options or {}))
+        found = self.location.open()
         if found is None:
             raise TableUnreadable(path, "it is no Delta table")
         self.delta = found
@@ -140,10 +140,10 @@ class LakeTable:
 
     def with_files(self, files: Sequence[LakeFile]) -> ds.Dataset:
         """A dataset of these alone."""
-        whole, system = self.delta.to_pyarrow_dataset(), self.place.files()
+        whole, system = self.delta.to_pyarrow_dataset(), self.location.files()
         fragments = [
             whole.format.make_fragment(
-                self.place.full(file.path),
+                self.location.full(file.path),
                 filesystem=system,
                 partition_expression=_common(file, whole.schema),
             )
@@ -153,11 +153,11 @@ class LakeTable:
 
 
 def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
-    place = local_path(path)
-    if os.path.isfile(place):
+    location = local_path(path)
+    if os.path.isfile(location):
         return False
     try:
-        return bool(DeltaTable.is_deltatable(place, dict(options or {}) or None))
+        return bool(DeltaTable.is_deltatable(location, dict(options or {}) or None))
     except OSError as error:
         raise cannot_open(path, error) from error
 
@@ -169,11 +169,11 @@ def dataset_of(
     directory (or file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
         return pruned(LakeTable(path, options).dataset(), conditions)
-    place = local_path(path)
-    if "://" in place:
+    location = local_path(path)
+    if "://" in location:
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     try:
-        return ds.dataset(place, format="parquet", partitioning="hive")
+        return ds.dataset(location, format="parquet", partitioning="hive")
     except (OSError, ValueError) as error:
         raise TableUnreadable(path, str(error)) from error
 

@@ -33,7 +33,7 @@ class Target:
     """`log` is a column with the identity of the log that a row's topic has; it is not written, but
     noted in the table (`topic_logs`), with the nsqd of the row where the column `broker` has it."""
 
-    place: TableLocation
+    location: TableLocation
     shape: Shape  # the columns are those of the frame
     application: str  # the batches are counted under this name
     log: str = ""
@@ -75,17 +75,19 @@ class LakeWriter(DataSourceStreamArrowWriter):
                 logs.update(_logs_of(batch, self._target))
                 yield batch
 
-        return Files(write(self._target.place, self._shape, seen()), logs)
+        return Files(write(self._target.location, self._shape, seen()), logs)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         done = [message for message in messages if isinstance(message, Files)]
         staged = [file for message in done for file in message.staged]
         logs = {log for message in done for log in message.logs}
         target = self._target
-        prepared = partial(note, target.place, target.application, logs, only_one=target.only_one)
+        prepared = partial(
+            note, target.location, target.application, logs, only_one=target.only_one
+        )
         if staged:
             app = target.application
-            commit(target.place, self._shape, app, batchId, staged, prepared=prepared)
+            commit(target.location, self._shape, app, batchId, staged, prepared=prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Spark calls this after a commit that failed, too, and that one may be in the table."""

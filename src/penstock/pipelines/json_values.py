@@ -112,7 +112,7 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
 # schema (a variant), and what of it is not found in the first one's columns is what was dropped:
 # a member without a column; a value whose column is null although the value is not. Inside
 # structs only the members that are concerned are kept, arrays and maps are kept whole, so that
-# the places of their elements are not lost.
+# the positions of their elements are not lost.
 #
 # All of it is Spark's own expressions: no Python runs for a row.
 

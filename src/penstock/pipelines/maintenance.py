@@ -64,11 +64,11 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
-def compact(place: TableLocation, count_min: int) -> int:
+def compact(location: TableLocation, count_min: int) -> int:
     """Rewrites the files of partitions that have so many small ones. How many were replaced."""
     replaced = 0
     for size in _STEPS_BYTES:
-        table = LakeTable(place.uri, options=place.options)
+        table = LakeTable(location.uri, options=location.options)
         small = Counter(
             tuple((name, "=", str(value)) for name, value in file.partition.items())
             for file in table.files()
@@ -85,21 +85,21 @@ def compact(place: TableLocation, count_min: int) -> int:
     return replaced
 
 
-def vacuum(place: TableLocation, retain_s: float) -> int:
+def vacuum(location: TableLocation, retain_s: float) -> int:
     """How many files were removed: replaced ones, and ones that no transaction has named."""
-    table = place.open()
+    table = location.open()
     if table is None:
         return 0
     hours = max(1, int(retain_s // _HOUR_S))
     removed = table.vacuum(
         retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
     )
-    return len(removed) + topic_logs.remove_replaced(place, hours * _HOUR_S)
+    return len(removed) + topic_logs.remove_replaced(location, hours * _HOUR_S)
 
 
-def retain_log(place: TableLocation, wanted_s: float) -> float:
+def retain_log(location: TableLocation, wanted_s: float) -> float:
     """How long the versions are kept from now on: as wanted, or as long as the newest ones took."""
-    found = place.files().get_file_info(FileSelector(place.full("_delta_log")))
+    found = location.files().get_file_info(FileSelector(location.full("_delta_log")))
     versions = sorted(
         (info.base_name, info.mtime) for info in found if info.base_name.endswith(".json")
     )
@@ -113,7 +113,7 @@ def retain_log(place: TableLocation, wanted_s: float) -> float:
         is_near = kept_s * 0.8 < now_s < kept_s * 1.25
         return {} if is_near else {_LOG_RETENTION: _interval(kept_s)}
 
-    place.set_properties(changed)
+    location.set_properties(changed)
     return kept_s
 
 
@@ -163,9 +163,9 @@ class Beside:
 
 
 class Care(Beside):
-    def __init__(self, place: TableLocation, settings: Settings, progress: Progress) -> None:
+    def __init__(self, location: TableLocation, settings: Settings, progress: Progress) -> None:
         super().__init__(progress, "files were not compacted or removed")
-        self._place = place
+        self._location = location
         self._settings = settings
         self._count_min = settings.number("compact-after")
         self._every_s = settings.seconds("vacuum-every")
@@ -185,16 +185,16 @@ class Care(Beside):
         return partial(self._work, compacts, vacuums) if compacts or vacuums else None
 
     def _work(self, compacts: bool, vacuums: bool) -> None:
-        replaced = compact(self._place, self._count_min) if compacts else 0
+        replaced = compact(self._location, self._count_min) if compacts else 0
         if replaced:
             self._progress.say(f"compacted {replaced} files")
         if not vacuums:
             return
-        removed = vacuum(self._place, self._settings.seconds("retain"))
+        removed = vacuum(self._location, self._settings.seconds("retain"))
         if removed:
             self._progress.say(f"removed {removed} old files")
         wanted_s = self._settings.seconds("retain-log")
-        log_s = retain_log(self._place, wanted_s)
+        log_s = retain_log(self._location, wanted_s)
         if log_s < wanted_s:
             kept = format_duration(int(log_s) * limits.SECOND)
             self._progress.say(

@@ -48,7 +48,7 @@ class Progress:
         self._stop.set()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, but not beyond the wish for an end. True when there is one."""
+        """Sleep, but not beyond the request to end. True when there is one."""
         return self._stop.wait(seconds)
 
     # --- what changes ---

@@ -38,7 +38,7 @@ from penstock.pipelines.replay_plan import (
     Cut,
     Kept,
     Plan,
-    Wish,
+    ReplayRequest,
     chunks_of,
     cuts_of,
     target_partition,
@@ -136,7 +136,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     with nsqd_of(settings) as api:
         committed = api.ask(calls.last_version(application(settings)))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
-    plan = kept.read(source.wish())
+    plan = kept.read(source.request())
     if plan is not None and plan.made_ns:
         source.now = at(plan.made_ns // 1000)
     say_moments(progress, settings, source.now, "since", "until")
@@ -168,12 +168,12 @@ class _Source:
         self.now = datetime.now(UTC)  # of a plan that is there, when it was made
         self.table = _table(settings) if settings.text("table") else None
 
-    def wish(self) -> Wish:
+    def request(self) -> ReplayRequest:
         settings, path = self.settings, self.settings.text("table")
         texts = ("url", "to", "since", "until", "where", "timestamps", "broker")
         same: dict[str, Any] = {name: settings.text(name) for name in texts}
         same |= {n.replace("-", "_"): settings.number(n) for n in (*_OFFSETS, "partition")}
-        return Wish(
+        return ReplayRequest(
             source=f"table {local_path(path)}" if path else "topics",
             topics=tuple(sorted(settings.texts("topics"))),
             ids=tuple(sorted(each.lower() for each in settings.texts("ids"))),
@@ -237,7 +237,7 @@ class _Source:
                 Among("topic", sorted({bucket.topic for bucket in chunk})),
                 ColumnSpan("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
-        return frame_of(self.session, table.place, table.dataset(), conditions, columns)
+        return frame_of(self.session, table.location, table.dataset(), conditions, columns)
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
@@ -287,7 +287,7 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
         with nsqd_of(source.settings) as api:
             partitions = api.shape(source.settings.text("to")).partitions  # made when not there
     made_ns = micros(source.now) * 1000
-    plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
+    plan = Plan(source.request(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)
     return plan
 
@@ -322,7 +322,7 @@ def _check_unchanged(source: _Source, plan: Plan) -> None:
             rule = f"{what} was deleted and made again since this replay began"
             raise ConfigError("name", source.settings.text("name"), rule)
     if plan.target and source.target() != plan.target:
-        rule = f"topic {plan.wish.to} was deleted or made again since this replay began"
+        rule = f"topic {plan.request.to} was deleted or made again since this replay began"
         raise ConfigError("name", source.settings.text("name"), rule)
 
 
@@ -354,7 +354,7 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
         where = source.settings.text("rejected-table")
         progress.say(f"{rejected:,} of {done:,} messages were refused, they are in {where}")
     elif done == plan.messages:
-        progress.say(f"{plan.wish.to} has all {done:,} messages of this replay")
+        progress.say(f"{plan.request.to} has all {done:,} messages of this replay")
 
 
 def _rejected(settings: Settings) -> int:

@@ -36,8 +36,8 @@ class Bucket(NamedTuple):
     messages: int
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What somebody asked for: a plan is good for the same wish only."""
+class ReplayRequest(msgspec.Struct, frozen=True):
+    """What somebody asked for: a plan is good for the same request only."""
 
     source: str  # "table PATH" or "topics of URL"
     url: str
@@ -55,12 +55,12 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    wish: Wish
+    request: ReplayRequest
     logs: dict[str, str]  # the identity of the source: of each topic, or of the table
     target: str  # the identity of the target topic; "" when it was not there
     chunks: tuple[tuple[Bucket, ...], ...]
     partitions: int = 1  # of the target
-    made_ns: int = 0  # when; a time of the wish such as 24h counts from then
+    made_ns: int = 0  # when; a time of the request such as 24h counts from then
     version: Annotated[int, msgspec.Meta(ge=1, le=_VERSION)] = _VERSION
 
     @property
@@ -127,7 +127,7 @@ class Kept:
     def __init__(self, directory: str, name: str) -> None:
         self.path = Path(directory) / f"{name}.json"
 
-    def read(self, wish: Wish) -> Plan | None:
+    def read(self, request: ReplayRequest) -> Plan | None:
         """None when there is none. ConfigError when the name stands for another replay."""
         try:
             plan = msgspec.json.decode(self.path.read_bytes(), type=Plan)
@@ -135,7 +135,7 @@ class Kept:
             return None
         except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError("name", str(self.path), f"the plan is damaged: {error}") from error
-        before, now = (msgspec.structs.asdict(each) for each in (plan.wish, wish))
+        before, now = (msgspec.structs.asdict(each) for each in (plan.request, request))
         changed = [f"{n.replace('_', '-')} was {before[n]!r}" for n in now if before[n] != now[n]]
         if changed:
             rule = f"a replay of this name has begun with other settings: {', '.join(changed)}"

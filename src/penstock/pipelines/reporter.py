@@ -34,7 +34,16 @@ from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline, under_spark_submit
-from penstock.pipelines.runs import ENDED, Log, LogPlace, Option, RunState, RunStatus, Told, cut
+from penstock.pipelines.runs import (
+    ENDED,
+    Log,
+    LogOffsets,
+    Option,
+    RunFacts,
+    RunState,
+    RunStatus,
+    cut,
+)
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
 
@@ -191,7 +200,7 @@ class Teller:
             self._pages_told += 1
 
     def _state(self, now: RunState) -> RunStatus:
-        told = {name: getattr(now, name) for name in Told.__struct_fields__} | measured(now)
+        told = {name: getattr(now, name) for name in RunFacts.__struct_fields__} | measured(now)
         told["outcome"] = "; ".join(filter(None, (now.outcome, self._remark)))
         texts = {n: self._screen.text(text) for n, text in told.items() if isinstance(text, str)}
         return msgspec.structs.replace(
@@ -227,11 +236,11 @@ def measured(now: RunState) -> dict[str, Any]:
     }
 
 
-def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogPlace]:
-    places = [LogPlace(*log, at, end) for log, (at, end) in logs.items()]
-    if len(places) > limits.RUN_LOGS_MAX:
-        places.sort(key=lambda one: one.at - one.end)
-    return sorted(places[: limits.RUN_LOGS_MAX], key=lambda one: (one.topic, one.partition))
+def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogOffsets]:
+    log_offsets = [LogOffsets(*log, at, end) for log, (at, end) in logs.items()]
+    if len(log_offsets) > limits.RUN_LOGS_MAX:
+        log_offsets.sort(key=lambda one: one.at - one.end)
+    return sorted(log_offsets[: limits.RUN_LOGS_MAX], key=lambda one: (one.topic, one.partition))
 
 
 # --- for Prometheus ---

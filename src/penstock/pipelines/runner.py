@@ -129,21 +129,21 @@ def run_by_name(
     name: str,
     arguments: Sequence[str],
     environment: Mapping[str, str] | None = None,
-    place: Callable[[frozenset[str]], list[str]] = lambda explicit: [],
+    address_flags: Callable[[frozenset[str]], list[str]] = lambda explicit: [],
 ) -> int:
-    """`penstock pipeline run NAME ...`. Returns the exit code. `place` gives arguments that say
-    where it reads, when it is known which settings somebody has set."""
-    places = os.environ if environment is None else environment
+    """`penstock pipeline run NAME ...`. Returns the exit code. `address_flags` gives arguments that
+    say where it reads, when it is known which settings somebody has set."""
+    variables = os.environ if environment is None else environment
     pipeline: Pipeline | None = None
     try:
-        path = settings.config_path(name, arguments, places)
+        path = settings.config_path(name, arguments, variables)
         document = read_document(path) if path else {}
         chosen = settings.choose(name, document, registry.PIPELINES)
         pipeline = registry.load(chosen)
-        found = settings.resolve(name, pipeline.settings, arguments, places, document)
-        if more := place(found.explicit):
+        found = settings.resolve(name, pipeline.settings, arguments, variables, document)
+        if more := address_flags(found.explicit):
             arguments = [*more, *arguments]
-            found = settings.resolve(name, pipeline.settings, arguments, places, document)
+            found = settings.resolve(name, pipeline.settings, arguments, variables, document)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE

@@ -79,7 +79,7 @@ class Report(msgspec.Struct, omit_defaults=True, frozen=True):
         return ", ".join(parts)
 
 
-class Told(Report, omit_defaults=True, frozen=True):
+class RunFacts(Report, omit_defaults=True, frozen=True):
     """And what else is known of it, which is told as it is, without secrets."""
 
     said: Line = ""  # the last line that it wrote
@@ -92,7 +92,7 @@ class Told(Report, omit_defaults=True, frozen=True):
     code: Annotated[int, Meta(ge=-255, le=255)] | None = None  # the exit code
 
 
-class RunState(Told, frozen=True):
+class RunState(RunFacts, frozen=True):
     """All that is known of a run where it runs; the figures with the rows of attempts that an
     outage ended."""
 
@@ -104,7 +104,7 @@ class RunState(Told, frozen=True):
     pages: tuple[tuple[Form, str], ...] = ()  # what it has made to be looked at
 
 
-class LogPlace(msgspec.Struct, array_like=True, frozen=True):
+class LogOffsets(msgspec.Struct, array_like=True, frozen=True):
     """How far a run is in one log."""
 
     topic: Word
@@ -113,7 +113,9 @@ class LogPlace(msgspec.Struct, array_like=True, frozen=True):
     end: Count  # of the log, when that was looked at last
 
 
-class RunStatus(Told, tag="state", tag_field="kind", omit_defaults=True, frozen=True, kw_only=True):
+class RunStatus(
+    RunFacts, tag="state", tag_field="kind", omit_defaults=True, frozen=True, kw_only=True
+):
     """Times are seconds since 1970, by the clock of the driver."""
 
     run: RunId
@@ -128,7 +130,7 @@ class RunStatus(Told, tag="state", tag_field="kind", omit_defaults=True, frozen=
     version: Word = ""  # of Penstock
     submitted: bool = False  # by spark-submit
     options: Annotated[dict[OptionName, Option], Meta(max_length=limits.RUN_OPTIONS_MAX)] = {}
-    logs: Annotated[list[LogPlace], Meta(max_length=limits.RUN_LOGS_MAX)] = []
+    logs: Annotated[list[LogOffsets], Meta(max_length=limits.RUN_LOGS_MAX)] = []
     table_version: Count | None = None
 
 

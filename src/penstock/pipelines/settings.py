@@ -1,6 +1,6 @@
 """The settings of a pipeline: one table for the command line, the environment and the TOML file.
 
-The first place that has a value wins: command line, environment (`PENSTOCK_ARCHIVE_TABLE`), the
+The first source that has a value wins: command line, environment (`PENSTOCK_ARCHIVE_TABLE`), the
 pipeline's table in the file (`[archive]`), the top of the file (common settings only), default.
 
 A file may hold several pipelines, each in a table of its own name. A table with another name says

@@ -94,22 +94,22 @@ def noted_as(identity: str, broker: str | None) -> str:
 # --- the file ---
 
 
-def known(place: TableLocation) -> Topics:
+def known(location: TableLocation) -> Topics:
     """By topic; none where there is no table."""
-    return _known(place, place.properties())
+    return _known(location, location.properties())
 
 
-def _known(place: TableLocation, properties: Properties) -> Topics:
+def _known(location: TableLocation, properties: Properties) -> Topics:
     name = properties.get(_NAMED)
-    return _read(place.uri, tuple(place.options.items()), name) if name else {}
+    return _read(location.uri, tuple(location.options.items()), name) if name else {}
 
 
 @lru_cache(maxsize=4)  # a name has one content for ever, and each batch asks for it
 def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
-    place = TableLocation(uri, dict(options))
-    path = place.full(f"{_FOLDER}/{name}")
+    location = TableLocation(uri, dict(options))
+    path = location.full(f"{_FOLDER}/{name}")
     try:
-        with place.files().open_input_file(path) as file:
+        with location.files().open_input_file(path) as file:
             rows = pq.read_table(file).to_pylist()
     except (OSError, pa.ArrowInvalid) as error:
         rule = (
@@ -120,43 +120,43 @@ def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
     return {row["topic"]: TopicLog(tuple(row["logs"]), row["owner"]) for row in rows}
 
 
-def _change(place: TableLocation, wanted: Callable[[Topics], Topics]) -> None:
+def _change(location: TableLocation, wanted: Callable[[Topics], Topics]) -> None:
     """What `wanted` gives for the topics that are known, in one step: when somebody else changes
     them meanwhile, it is asked again."""
 
     def named(properties: Properties) -> Properties:
-        there = _known(place, properties)
+        there = _known(location, properties)
         fresh = wanted(there)
         if not fresh:
             return {}
         name = f"{_number(properties.get(_NAMED, '0')) + 1}-{uuid.uuid4()}.parquet"
-        _write(place, name, {**there, **fresh})
+        _write(location, name, {**there, **fresh})
         return {_NAMED: name}
 
-    place.set_properties(named)
+    location.set_properties(named)
 
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _write(place: TableLocation, name: str, topics: Topics) -> None:
+def _write(location: TableLocation, name: str, topics: Topics) -> None:
     rows = [
         {"topic": topic, "logs": list(log.noted), "owner": log.owner}
         for topic, log in sorted(topics.items())
     ]
     content = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), content, compression="zstd")
-    store(place, f"{_FOLDER}/{name}", content.getvalue())
+    store(location, f"{_FOLDER}/{name}", content.getvalue())
 
 
-def remove_replaced(place: TableLocation, retain_s: float) -> int:
+def remove_replaced(location: TableLocation, retain_s: float) -> int:
     """Files that were replaced, or lost a race, so long ago. How many."""
-    named = place.properties().get(_NAMED, "0")
-    files = place.files()
+    named = location.properties().get(_NAMED, "0")
+    files = location.files()
     old = [
         info.path
-        for info in files.get_file_info(FileSelector(place.full(_FOLDER), allow_not_found=True))
+        for info in files.get_file_info(FileSelector(location.full(_FOLDER), allow_not_found=True))
         if info.base_name.endswith(".parquet") and info.base_name != named
         if _number(info.base_name) <= _number(named)
         if info.mtime.timestamp() < time.time() - retain_s
@@ -190,16 +190,16 @@ def claimed(
 
 
 def claim(
-    place: TableLocation, owner: str, topics: Collection[str], takes_over: bool = False
+    location: TableLocation, owner: str, topics: Collection[str], takes_over: bool = False
 ) -> None:
-    _change(place, lambda known: claimed(known, owner, topics, takes_over))
+    _change(location, lambda known: claimed(known, owner, topics, takes_over))
 
 
 # --- which log it is ---
 
 
 def note(
-    place: TableLocation,
+    location: TableLocation,
     owner: str,
     logs: Collection[tuple[str, str]],
     properties: Properties,
@@ -211,9 +211,9 @@ def note(
     def wanted(known: Topics) -> Topics:
         return noted(known, owner, logs, only_one)
 
-    is_missing = bool(wanted(_known(place, properties)))
+    is_missing = bool(wanted(_known(location, properties)))
     if is_missing:
-        _change(place, wanted)
+        _change(location, wanted)
     return is_missing
 
 

@@ -27,7 +27,7 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import Checkpoint, checkpoint_of, place_of, wanted_record
+from penstock.pipelines.checkpoints import Checkpoint, checkpoint_of, location_of, wanted_record
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.lifecycles.engine import Engine
@@ -72,31 +72,31 @@ def check(settings: Settings) -> None:
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    place = place_of(settings)
-    there = place.open()
+    location = location_of(settings)
+    there = location.open()
     if there is not None:
-        check_fits(place, there, SHAPE)
+        check_fits(location, there, SHAPE)
     with nsqd_of(settings) as api:
         if TOPIC not in api.positions([TOPIC]).topics:
             rule = f"nothing was ever traced there: it has no topic {TOPIC}"
             raise ConfigError("url", settings.text("url"), rule)
     path = checkpoint_of(settings, "trace")
     checkpoint = Checkpoint(session, path)
-    wanted = wanted_record(place.root, (TOPIC,), "")
-    record = checkpoint.load(wanted, place)
+    wanted = wanted_record(location.root, (TOPIC,), "")
+    record = checkpoint.load(wanted, location)
     if record is None and there is not None and there.file_uris():
         rule = (
             f"there is no checkpoint in {path}, but the table has events, which "
             "would come again: name the checkpoint, or another table"
         )
         raise ConfigError("table", settings.text("table"), rule)
-    place.create(SHAPE, configuration(settings))
+    location.create(SHAPE, configuration(settings))
     made = record or replace(wanted, application=checkpoints.new_application("trace"))
-    topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
+    topic_logs.claim(location, made.application, [TOPIC])  # of two that begin at once one goes on
     if record is None:
         checkpoint.make(made)
-    progress.note(table=place.uri, version_of=place.version, checkpoint=path)
-    beside: list[Beside] = [Care(place, settings, progress)]
+    progress.note(table=location.uri, version_of=location.version, checkpoint=path)
+    beside: list[Beside] = [Care(location, settings, progress)]
     lives = _lifecycles(settings)
     if lives:
         table = LifeTable(settings.text("table"), lives, storage_options(settings))
@@ -110,7 +110,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     with ExitStack() as stack:
         for one in beside:
             stack.enter_context(one)
-        target = Target(place, SHAPE, made.application)
+        target = Target(location, SHAPE, made.application)
         query = started(_events(session, settings), settings, "trace", target, path)
         follow(query, progress, each=after_batches)
     if settings.flag("report"):

@@ -1,7 +1,7 @@
 """The trace table: one row an event, made of the bodies of `_trace`.
 
 A body becomes columns without an object for an event: the format's strided views go into numpy, and
-names are taken from the body's own table of names. The place of an event (`trace_partition`,
+names are taken from the body's own table of names. The position of an event (`trace_partition`,
 `trace_offset`, `trace_index`) tells it from all others and orders those of one microsecond, so a
 reader can see that the table has every event once.
 

@@ -60,7 +60,7 @@ def _checked(
     data: bytes, span: tuple[int, int] | None, sections: Sequence[Section]
 ) -> tuple[Columns, np.ndarray[Any, Any]]:
     """Each batch has its crc checked. That they are the right ones, all of them, is seen in their
-    offsets: a batch of another place, a row too few or too many, leaves a step that is not 1 or
+    offsets: a batch from elsewhere, a row too few or too many, leaves a step that is not 1 or
     another span."""
     try:
         columns = decode_columns(data, sections)

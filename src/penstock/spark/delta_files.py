@@ -31,16 +31,16 @@ _ROW = ""  # beside the partition columns; none of these has no name
 class Stager:
     """Writes the rows of one task: a file for each partition value that it meets."""
 
-    def __init__(self, place: TableLocation, shape: Shape) -> None:
-        self._place = place
+    def __init__(self, location: TableLocation, shape: Shape) -> None:
+        self._location = location
         self._shape = shape
-        self._files = place.files()
+        self._files = location.files()
         self._open: dict[tuple[str | None, ...], _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         for values, rows in self._split(batch):
             if values not in self._open:
-                self._open[values] = _File(self._files, self._place, self._shape, values)
+                self._open[values] = _File(self._files, self._location, self._shape, values)
             self._open[values].add(rows)
 
     def finish(self) -> list[Staged]:
@@ -74,9 +74,9 @@ class Stager:
             yield tuple(map(partition_text, key.values())), kept.take(rows.values)
 
 
-def write(place: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+def write(location: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
     """All of these rows, or after an error no file."""
-    stager = Stager(place, shape)
+    stager = Stager(location, shape)
     try:
         for batch in batches:
             stager.add(batch)
@@ -88,7 +88,11 @@ def write(place: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch])
 
 class _File:
     def __init__(
-        self, files: FileSystem, place: TableLocation, shape: Shape, values: tuple[str | None, ...]
+        self,
+        files: FileSystem,
+        location: TableLocation,
+        shape: Shape,
+        values: tuple[str | None, ...],
     ) -> None:
         self._partition = dict(zip(shape.partition_by, values, strict=True))
         folders = [
@@ -96,8 +100,8 @@ class _File:
             for name, value in self._partition.items()
         ]
         self._relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
-        self._files, self._path = files, place.full(self._relative)
-        self._is_local = place.local_path is not None
+        self._files, self._path = files, location.full(self._relative)
+        self._is_local = location.local_path is not None
         self._named = shape.statistics
         self._metadata: list[pq.FileMetaData] = []  # one, when the file is closed
         if self._is_local:
@@ -147,10 +151,10 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def store(place: TableLocation, relative: str, content: bytes) -> None:
+def store(location: TableLocation, relative: str, content: bytes) -> None:
     """A file beside the table, whole or not at all."""
-    path = place.full(relative)
-    if place.local_path is not None:
+    path = location.full(relative)
+    if location.local_path is not None:
         made = [folder for folder in Path(path).parents if not folder.exists()]
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_durably(Path(path), content)
@@ -158,7 +162,9 @@ def store(place: TableLocation, relative: str, content: bytes) -> None:
             _sync(str(folder.parent))
         return
     # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
-    with place.files().open_output_stream(path, buffer_size=limits.LAKE_NOTE_BUFFER_BYTES) as file:
+    with location.files().open_output_stream(
+        path, buffer_size=limits.LAKE_NOTE_BUFFER_BYTES
+    ) as file:
         file.write(content)
 
 

@@ -220,14 +220,14 @@ def _changed(known: Properties, wanted: Properties) -> Properties:
 
 
 def check_fits(
-    place: TableLocation, table: DeltaTable, shape: Shape, addable: Collection[str] = ()
+    location: TableLocation, table: DeltaTable, shape: Shape, addable: Collection[str] = ()
 ) -> None:
     """SchemaMismatch names the first column that is not as wanted. Those that are `addable`, and
     what is in them, may be missing."""
     there, partition_by = pa.schema(table.schema().to_arrow()), table.metadata().partition_columns
     wrong = misfit(there, partition_by, shape, addable)
     if wrong:
-        raise SchemaMismatch(place.uri, wrong)
+        raise SchemaMismatch(location.uri, wrong)
 
 
 def misfit(
@@ -282,7 +282,7 @@ def _plain(kind: pa.DataType) -> str:
 
 
 def commit(
-    place: TableLocation,
+    location: TableLocation,
     shape: Shape,
     application: str,
     version: int,
@@ -310,10 +310,10 @@ def commit(
             return False
         if follows is not None and (last or 0) != follows:
             return False
-        check_fits(place, table, shape)
+        check_fits(location, table, shape)
         known = table.metadata().configuration
         if _changed(known, shape.properties):
-            place.set_properties(lambda known: _changed(known, shape.properties))
+            location.set_properties(lambda known: _changed(known, shape.properties))
             return None
         if prepared is not None and prepared(known):
             return None
@@ -324,4 +324,4 @@ def commit(
         )
         return True
 
-    return place.change(write, "the commit failed")
+    return location.change(write, "the commit failed")

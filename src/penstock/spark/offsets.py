@@ -92,8 +92,8 @@ def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
 
 
 # Spark does not write down where a new query begins: when its first batch fails it asks for that
-# again, and "latest" is another place by then. So the first document is marked, and the end of the
-# first batch, which is written down, carries it along.
+# again, and "latest" is another position by then. So the first document is marked, and the end of
+# the first batch, which is written down, carries it along.
 
 
 def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:

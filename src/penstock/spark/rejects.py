@@ -52,16 +52,16 @@ class RejectedTable:
     store: Mapping[str, str]  # of delta-rs; secret
 
     @property
-    def place(self) -> TableLocation:
+    def location(self) -> TableLocation:
         return TableLocation(self.path, self.store)
 
     def prepare(self) -> None:
         """Made when it is not there. SchemaMismatch when it is another table."""
-        there = self.place.open()
+        there = self.location.open()
         if there is None:
-            self.place.create(_SHAPE, {})
+            self.location.create(_SHAPE, {})
         else:
-            check_fits(self.place, there, _SHAPE)
+            check_fits(self.location, there, _SHAPE)
 
     def rejects(self, app: str, version: int) -> Rejects:
         return Rejects(self, app, version)
@@ -76,7 +76,7 @@ class RejectedTable:
         if rejected:
             self.check(sum(each.rows for each in rejected), rejected[0].reason)
             staged = [file for each in rejected for file in each.files]
-            commit(self.place, _SHAPE, f"penstock-rejected/{app}", version, staged)
+            commit(self.location, _SHAPE, f"penstock-rejected/{app}", version, staged)
 
 
 class Rejected(NamedTuple):
@@ -92,7 +92,7 @@ class Rejects:
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
         self._table, self._app, self._version = table, app, version
-        self._files = Stager(table.place, _SHAPE)
+        self._files = Stager(table.location, _SHAPE)
         self._rows = 0
         self._reason = ""
 

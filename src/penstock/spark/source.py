@@ -279,7 +279,8 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> set[tuple[str, int]]:
         """Partitions of the checkpoint that are there, and that the query does not ask for.
         ConfigError if these are all: then it is the checkpoint of another query, and going on would
-        begin this one at the wrong place. What is deleted is asked for by its name, for its end."""
+        begin this one at the wrong position. What is deleted is asked for by its name, for its
+        end."""
         absent = [log for log in begun if log not in found.have]
         if not absent:
             return set()

@@ -141,14 +141,14 @@ class Stager:
         extended = np.array([self._routing.shape(topic).extended for topic in topics])
         if extended.any():
             rows = with_headers(rows, extended[topic_numbers])
-        places = topic_numbers * NUMBER_MAX + partitions
-        if (places == places[0]).all():
+        numbers = topic_numbers * NUMBER_MAX + partitions
+        if (numbers == numbers[0]).all():
             yield Target(topics[int(topic_numbers[0])], int(partitions[0])), rows
             return
-        order = np.argsort(places, kind="stable")
-        found, starts = np.unique(places[order], return_index=True)
-        for place, indexes in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            target = Target(topics[place // NUMBER_MAX], place % NUMBER_MAX)
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        for number, indexes in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            target = Target(topics[number // NUMBER_MAX], number % NUMBER_MAX)
             yield target, rows.take(pa.array(indexes))
 
     def _topics(self, column: dict[str, pa.Array], count: int) -> tuple[list[str], _Numbers]:

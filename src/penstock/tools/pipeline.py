@@ -36,7 +36,7 @@ def run(
     def address_flags(explicit: frozenset[str]) -> list[str]:
         return [] if "url" in explicit and not context else _address_flags(context)
 
-    return run_by_name(name, rest, place=address_flags)
+    return run_by_name(name, rest, address_flags=address_flags)
 
 
 @verb(app, "pipeline list --json", name="list")

@@ -87,7 +87,7 @@ def test_the_terminal_says_the_same() -> None:
     said = "\n".join(lines(a_report()))
     assert all(kind.title in said for kind in KINDS.values())
     assert "9 of 10 messages are in the trace (90.0%" in said
-    assert said.splitlines()[-1].startswith("28 findings of 14 kinds and places")
+    assert said.splitlines()[-1].startswith("28 findings of 14 kinds and sources")
     assert "\nclean (" in "\n".join(lines(a_report(findings=())))
 
 

@@ -90,8 +90,8 @@ def over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     most = max((slot["messages"] for slot in channel.slots.values()), default=0) or 1
     width, top = _INNER / SLOTS, 30.0
     parts = _scale(["0", short(most)], top)
-    for place, slot in sorted(channel.slots.items()):
-        x, when, count = _LEFT + place * width, slot_names[place], slot["messages"]
+    for index, slot in sorted(channel.slots.items()):
+        x, when, count = _LEFT + index * width, slot_names[index], slot["messages"]
         title = f"{when}: {count:,} published, {slot['finished']:,} of them finished"
         parts.append(_column(x, width, count / most, title, top))
         for kind, y in (("lost", 8), ("stuck", 18)):
@@ -126,9 +126,9 @@ def histogram(channel: ChannelReport) -> str:
 
 def latency_over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     """p50 and p99 of the time from publish to finish, on a logarithmic scale."""
-    known = {place: slot["bars"] for place, slot in sorted(channel.slots.items()) if slot["bars"]}
+    known = {index: slot["bars"] for index, slot in sorted(channel.slots.items()) if slot["bars"]}
     points = {
-        name: [(place, percentile(bars, PERCENTS[name])) for place, bars in known.items()]
+        name: [(index, percentile(bars, PERCENTS[name])) for index, bars in known.items()]
         for name in ("p50", "p99")
     }
     found = [bar for line in points.values() for _, bar in line]
@@ -139,10 +139,10 @@ def latency_over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     parts = _scale([duration(max(us, 0)) for us in ticks])
     for name, line in points.items():
         way, spots = "", ""
-        for place, bar in line:
-            x = _LEFT + (place + 0.5) * _INNER / SLOTS
+        for index, bar in line:
+            x = _LEFT + (index + 0.5) * _INNER / SLOTS
             y = _TOP + _TALL * (high - bar) / (high - low)
-            title = escape(f"{slot_names[place]}: {name} {duration(bar_us(bar))}")
+            title = escape(f"{slot_names[index]}: {name} {duration(bar_us(bar))}")
             way += f"{x:.1f},{y:.1f} "
             spots += f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
             spots += f"<title>{title}</title></circle>"

@@ -59,7 +59,7 @@ _NOTES = {
 @dataclass(frozen=True)
 class Tables:
     """What is audited. `trace` has the trace table as a view of that name; `archive` and `log` have
-    rows (partition, place, id, us) of the span."""
+    rows (partition, position, id, us) of the span."""
 
     trace: Engine | None
     channels: tuple[str, ...] = ()  # of the trace, none: all
@@ -89,10 +89,10 @@ class Audit:
         channels: list[ChannelReport] = []
         if self._tables.trace is not None:
             channels = self._check_trace(self._tables.trace, say)
-        for rows, place in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
+        for rows, source in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
             if rows is not None:
-                say(f"offsets of {place}")
-                self._check_log(place, _by_spark(rows), "repeated_offset", "id_falls", "gap")
+                say(f"offsets of {source}")
+                self._check_log(source, _by_spark(rows), "repeated_offset", "id_falls", "gap")
         rules = self._rules
         return Report(
             self._topic,
@@ -220,18 +220,18 @@ class Audit:
 
     # --- logs ---
 
-    def _check_log(self, place: str, query: Query, *kinds: str) -> None:
-        log = self._logs[place] = checked(query, kinds, self._examples)
+    def _check_log(self, source: str, query: Query, *kinds: str) -> None:
+        log = self._logs[source] = checked(query, kinds, self._examples)
         for kind, (counts, examples) in log.broken.items():
-            self._add(kind, None, place, counts, examples)
+            self._add(kind, None, source, counts, examples)
 
-    def _rows(self, place: str) -> dict[int, int] | None:
+    def _rows(self, source: str) -> dict[int, int] | None:
         """By partition; None: not looked at."""
-        log = self._logs.get(place)
+        log = self._logs.get(source)
         return None if log is None else {number: rows for number, (_, _, rows) in log.spans.items()}
 
     def _partitions(self) -> tuple[PartitionReport, ...]:
-        every = [self._rows(place) for place in (TRACE, ARCHIVE, LOG)]
+        every = [self._rows(source) for source in (TRACE, ARCHIVE, LOG)]
         numbers = sorted({number for rows in every for number in rows or ()})
         return tuple(
             PartitionReport(number, *(None if r is None else r.get(number, 0) for r in every))
@@ -242,9 +242,9 @@ class Audit:
         """What is traced was there, also where it is not to be counted any more."""
         known = sum((self._rows(TRACE) or {}).values())
         counted = [
-            (None if rows is None else sum(rows.values()), f"counted in {place}")
-            for place in (ARCHIVE, LOG)
-            for rows in [self._rows(place)]
+            (None if rows is None else sum(rows.values()), f"counted in {source}")
+            for source in (ARCHIVE, LOG)
+            for rows in [self._rows(source)]
         ]
         for count, basis in [(self._tables.log_messages, "counted by nsqd"), *counted]:
             if count is not None:
@@ -259,13 +259,13 @@ class Audit:
         self,
         kind: str,
         channel: str | None,
-        place: str,
+        source: str,
         counts: Mapping[int, int],
         examples: Sequence[Example],
     ) -> None:
         shown = tuple(examples[: self._examples])
         by_partition = {number: counts[number] for number in sorted(counts)}
-        found = Finding(kind, channel, place, sum(counts.values()), shown, by_partition)
+        found = Finding(kind, channel, source, sum(counts.values()), shown, by_partition)
         self._findings.append(found)
 
 
@@ -296,31 +296,31 @@ def percentiles(counts: Mapping[int, int]) -> Waits:
 # --- whether the rows of a log are in order: offsets, ids, times beside those of the row before ---
 #
 # The same SQL for DuckDB and for Spark, which reads the archive and the log itself. Rows have
-# (partition, place, id, us): `place` is the offset, and ids are texts that sort as their numbers
+# (partition, position, id, us): `position` is the offset; ids are texts that sort as their numbers
 # do. One query counts; what is broken is looked at once more, as that is rare.
 
 # Kind of finding: how much of it a row is, beside the row before.
 _BREAKS = {
-    "repeated_offset": "CASE WHEN place = place_before THEN 1 ELSE 0 END",
-    "id_falls": "CASE WHEN place > place_before AND id < id_before THEN 1 ELSE 0 END",
-    "gap": "CASE WHEN place > place_before + 1 THEN place - place_before - 1 ELSE 0 END",
-    "time_falls": "CASE WHEN place > place_before AND us < us_before THEN 1 ELSE 0 END",
+    "repeated_offset": "CASE WHEN position = position_before THEN 1 ELSE 0 END",
+    "id_falls": "CASE WHEN position > position_before AND id < id_before THEN 1 ELSE 0 END",
+    "gap": "greatest(position - position_before - 1, 0)",
+    "time_falls": "CASE WHEN position > position_before AND us < us_before THEN 1 ELSE 0 END",
 }
-_SAME_ID = "CASE WHEN place > place_before AND id = id_before THEN 1 ELSE 0 END"
+_SAME_ID = "CASE WHEN position > position_before AND id = id_before THEN 1 ELSE 0 END"
 _POINT_TO_IDS = ("repeated_offset", "id_falls", "neighbours")
-_PAIRS = """(SELECT partition, place, id, us, lag(place) OVER log AS place_before,
+_PAIRS = """(SELECT partition, position, id, us, lag(position) OVER log AS position_before,
         lag(id) OVER log AS id_before, lag(us) OVER log AS us_before
-    FROM {rows} WINDOW log AS (PARTITION BY partition ORDER BY place, id))"""
+    FROM {rows} WINDOW log AS (PARTITION BY partition ORDER BY position, id))"""
 _COUNTS = ", ".join(
     f"sum({amount}) AS {kind}" for kind, amount in {**_BREAKS, "neighbours": _SAME_ID}.items()
 )
-# An id in several places: the last of these, with the first.
+# An id in several positions: the last of these, with the first.
 _SAME_IDS = """(SELECT * FROM (
-        SELECT partition, place, id, us, first_value(partition) OVER up AS partition_before,
-            first_value(place) OVER up AS place_before,
-            row_number() OVER (PARTITION BY id ORDER BY partition DESC, place DESC) AS back
-        FROM {rows} WINDOW up AS (PARTITION BY id ORDER BY partition, place)) AS ids
-    WHERE back = 1 AND (partition <> partition_before OR place <> place_before))"""
+        SELECT partition, position, id, us, first_value(partition) OVER up AS partition_before,
+            first_value(position) OVER up AS position_before,
+            row_number() OVER (PARTITION BY id ORDER BY partition DESC, position DESC) AS back
+        FROM {rows} WINDOW up AS (PARTITION BY id ORDER BY partition, position)) AS ids
+    WHERE back = 1 AND (partition <> partition_before OR position <> position_before))"""
 
 
 class Log(NamedTuple):
@@ -331,7 +331,7 @@ class Log(NamedTuple):
 def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
     """`kinds` of breaks; ids that stand twice are found in any case."""
     counts = query(
-        "SELECT partition, count(*) AS amount, min(place) AS least, max(place) AS most,"
+        "SELECT partition, count(*) AS amount, min(position) AS least, max(position) AS most,"
         f" {_COUNTS} FROM {_PAIRS} AS pairs GROUP BY partition ORDER BY partition"
     )
     found = {}
@@ -340,7 +340,7 @@ def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
         if amounts:
             rows = query(
                 f"SELECT *, {_BREAKS[kind]} AS amount FROM {_PAIRS} AS pairs"
-                f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, place LIMIT {shown}"
+                f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, position LIMIT {shown}"
             )
             found[kind] = amounts, [_example(row, kind) for row in rows]
     if any(row[kind] for row in counts for kind in _POINT_TO_IDS):
@@ -348,7 +348,7 @@ def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
             f"SELECT partition, count(*) AS amount FROM {_SAME_IDS} AS ids"
             " GROUP BY partition ORDER BY partition"
         )
-        rows = query(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
+        rows = query(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, position LIMIT {shown}")
         if same:
             amounts = {row["partition"]: row["amount"] for row in same}
             found["same_id"] = amounts, [_example(row, "same_id") for row in rows]
@@ -358,12 +358,12 @@ def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
 
 def _example(row: Row, kind: str) -> Example:
     """The fault between a row and its neighbour, in words."""
-    place, before = int(row["place"]), int(row["place_before"])
+    position, before = int(row["position"]), int(row["position_before"])
     if kind == "repeated_offset":
         is_same = row["id"] == row["id_before"]
         note = "two rows; " + ("the same id" if is_same else f"also the id {row['id_before']}")
     elif kind == "gap":
-        last = f" to {place - 1}" if row["amount"] > 1 else ""
+        last = f" to {position - 1}" if row["amount"] > 1 else ""
         note = f"before it {before + 1}{last} is missing"
     elif kind == "id_falls":
         note = f"offset {before} has the higher id {row['id_before']}"
@@ -373,4 +373,4 @@ def _example(row: Row, kind: str) -> Example:
         note = f"also at {before}"
     else:
         note = f"also at offset {before} of partition {row['partition_before']}"
-    return Example(row["partition"], place, row["id"], at(row["us"]), note)
+    return Example(row["partition"], position, row["id"], at(row["us"]), note)

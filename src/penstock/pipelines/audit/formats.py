@@ -68,7 +68,7 @@ def verdict(report: Report) -> str:
     if report.clean:
         return "clean"
     total = sum(finding.count for finding in report.findings)
-    return f"{total:,} findings of {len(report.findings)} kinds and places"
+    return f"{total:,} findings of {len(report.findings)} kinds and sources"
 
 
 def _coverage(coverage: Coverage) -> str:
@@ -106,15 +106,15 @@ def _partition_rows(report: Report) -> list[list[str]]:
 
 def _finding(finding: Finding, several: bool) -> Part:
     kind = KINDS[finding.kind]
-    place = f"channel {finding.channel}" if finding.channel else finding.place
+    where = f"channel {finding.channel}" if finding.channel else finding.source
     if several and finding.of_topic:
         named = (f"{number} ({count:,})" for number, count in finding.partitions.items())
-        place = f"{place}, partition {', '.join(named)}"
+        where = f"{where}, partition {', '.join(named)}"
     lines = [_example(one, several and finding.of_topic) for one in finding.examples]
     more = finding.count - len(lines)
     if more > 0 and lines:
         lines.append(f"and {more:,} more")
-    head = f"{finding.count:,} {kind.title}, {place}"
+    head = f"{finding.count:,} {kind.title}, {where}"
     return Part("finding", head, kind.meaning, [*lines, kind.advice])
 
 
@@ -149,8 +149,8 @@ def _slot_names(report: Report) -> list[str]:
     fine = step < timedelta(minutes=1)
     pattern = "%H:%M:%S.%f" if fine else "%m-%d %H:%M"
     return [
-        (report.since + place * step).strftime(pattern)[: -4 if fine else None]
-        for place in range(SLOTS)
+        (report.since + index * step).strftime(pattern)[: -4 if fine else None]
+        for index in range(SLOTS)
     ]
 
 

@@ -147,14 +147,14 @@ def _tracing(engine: Engine, topic: str, as_of: datetime) -> Tracing:
     """From all of the table: a rate holds until the next one."""
     rows = engine.rows(
         f"""SELECT {EVENT} FROM whole WHERE event IN ('started', 'switched')
-        AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
+        AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY position"""
     )
     switches = [
         Switch(row["us"], row["channel"], row["messages"])
         for row in rows
         if row["event"] == "switched" and row["topic"] == topic
     ]
-    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
+    return tracing(switches, (row["position"] for row in rows if row["event"] == "started"))
 
 
 # --- tables ---
@@ -168,29 +168,29 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
         engine.view("trace", dataset_of(trace, options, [span]))
     log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
     broker = settings.text("broker")
-    place = TableLocation(archive, options)
-    archived = _archive(session, place, topic, rules, broker) if archive else None
+    location = TableLocation(archive, options)
+    archived = _archive(session, location, topic, rules, broker) if archive else None
     return Tables(engine if trace else None, settings.texts("channels"), archived, log, count)
 
 
-_AS_ROWS = ("partition", "offset AS place", "id", "unix_micros(timestamp) AS us")
+_AS_ROWS = ("partition", "offset AS position", "id", "unix_micros(timestamp) AS us")
 
 
 def _archive(
-    session: SparkSession, place: TableLocation, topic: str, rules: Rules, broker: str
+    session: SparkSession, location: TableLocation, topic: str, rules: Rules, broker: str
 ) -> DataFrame:
-    data = dataset_of(place.uri, place.options)
+    data = dataset_of(location.uri, location.options)
     if broker and "broker" not in data.schema.names:
-        raise ConfigError("broker", broker, f"the archive {place.uri} has no column broker")
+        raise ConfigError("broker", broker, f"the archive {location.uri} has no column broker")
     conditions: list[Condition] = [
         Among("topic", (topic,)),
         ColumnSpan("timestamp", rules.since, rules.until),
     ]
     conditions += [Among("broker", (broker,))] if broker else []
     columns = ("partition", "offset", "id", "timestamp", "topic", "broker")
-    frame = frame_of(session, place, data, conditions, columns)
+    frame = frame_of(session, location, data, conditions, columns)
     if not broker:
-        require_one_broker(place.uri, frame)
+        require_one_broker(location.uri, frame)
     return frame.selectExpr(*_AS_ROWS)
 
 

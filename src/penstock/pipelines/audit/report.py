@@ -121,7 +121,7 @@ class Example:
 class Finding:
     kind: str
     channel: str | None
-    place: str  # the channel again, or TRACE, ARCHIVE, LOG
+    source: str  # the channel again, or TRACE, ARCHIVE, LOG
     count: int
     examples: tuple[Example, ...]
     partitions: dict[int, int]  # the count by partition
@@ -213,8 +213,8 @@ class Report:
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The gravest first."""
-    rank = {kind: place for place, kind in enumerate(KINDS)}
-    return tuple(sorted(findings, key=lambda one: (rank[one.kind], one.channel or "", one.place)))
+    ranks = {kind: rank for rank, kind in enumerate(KINDS)}
+    return tuple(sorted(findings, key=lambda one: (ranks[one.kind], one.channel or "", one.source)))
 
 
 def percentile(bars: Mapping[int, int], share: float) -> int:

@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tracing:
-    """`steps` by channel; None: of a channel without notes of its own. `starts` are places in
+    """`steps` by channel; None: of a channel without notes of its own. `starts` are positions in
     `_trace`."""
 
     steps: Mapping[str | None, tuple[Step, ...]] = field(default_factory=dict)
@@ -196,7 +196,7 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
         CREATE VIEW events AS
         SELECT {EVENT} FROM trace WHERE topic = {text(topic)} AND {span} {chosen};
         CREATE VIEW publishes AS
-        SELECT partition, "offset" AS place, message_id AS id, us
+        SELECT partition, "offset" AS position, message_id AS id, us
         FROM events WHERE event = 'published' AND {_in_span("us", rules)};
         CREATE VIEW of_channels AS SELECT * FROM events WHERE channel IS NOT NULL;
         CREATE TEMP TABLE lives AS {lives_of("of_channels", _SEEN)};
@@ -216,10 +216,10 @@ def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
         view_islands(engine, name, (tuple(row.values()) for row in engine.rows(query)))
         for name, query in (("ended", ENDED_RANGES), ("corrupt", f"{RANGES} AND event = 'corrupt'"))
     )
-    places = f"[{', '.join(map(str, starts))}]::BIGINT[]"
-    engine.run(f"CREATE TEMP TABLE marks AS {_marks(places)}")
+    listed = f"[{', '.join(map(str, starts))}]::BIGINT[]"
+    engine.run(f"CREATE TEMP TABLE marks AS {_marks(listed)}")
     engine.run(f"CREATE TEMP TABLE judged AS {_judged(rules, ended, corrupt)}")
-    engine.run(f"CREATE TEMP TABLE cases AS {_cases(places)}")
+    engine.run(f"CREATE TEMP TABLE cases AS {_cases(listed)}")
 
 
 def _in_span(us: str, rules: Rules) -> str:
@@ -298,7 +298,7 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
 def _cases(starts: str) -> str:
     return f"""
     SELECT CASE fate WHEN 'ended' THEN 'corrupt' ELSE 'lost' END AS kind, {_LIFE},
-        published AS us, sends, 0 AS place, '' AS about FROM judged WHERE lost
+        published AS us, sends, 0 AS position, '' AS about FROM judged WHERE lost
     UNION ALL
     SELECT 'stuck', {_LIFE}, first_sent, sends, 0,
         CASE fate WHEN 'out' THEN 'a consumer has it' ELSE 'it waits to be sent again' END
@@ -306,15 +306,15 @@ def _cases(starts: str) -> str:
     UNION ALL
     SELECT CASE WHEN event = 'finished' THEN 'finished_twice'
             WHEN before = 'finished' THEN 'sent_after_finish' ELSE 'sent_again' END,
-        {_LIFE}, us, sends, place, coalesce(' to ' || client, '')
+        {_LIFE}, us, sends, position, coalesce(' to ' || client, '')
     FROM (
         SELECT events.*, sends, lag(event) OVER life AS before,
-            lag(place) OVER life AS place_before
+            lag(position) OVER life AS position_before
         FROM events JOIN judged USING ({_LIFE}) WHERE repeated AND {STEPS}
-        WINDOW life AS (PARTITION BY {_LIFE} ORDER BY place))
+        WINDOW life AS (PARTITION BY {_LIFE} ORDER BY position))
     WHERE event IN ('sent', 'finished') AND (before = 'finished' OR before = event)
         AND len(list_filter({starts},
-            lambda start: start > place_before AND start < place)) = 0
+            lambda start: start > position_before AND start < position)) = 0
     UNION ALL
     SELECT 'out_of_order', {_LIFE}, first_sent, sends, 0,
         before || strftime(make_timestamp(us_before), ' (at %Y-%m-%dT%H:%M:%S.%fZ)')
@@ -363,8 +363,8 @@ def slots(rules: Rules) -> str:
 def first_cases(shown: int) -> str:
     """Of each kind and channel, in the order of the log."""
     return f"""SELECT * FROM cases QUALIFY row_number() OVER (
-        PARTITION BY kind, channel ORDER BY partition, "offset", message_id, place) <= {shown}
-        ORDER BY kind, channel, partition, "offset", message_id, place"""
+        PARTITION BY kind, channel ORDER BY partition, "offset", message_id, position) <= {shown}
+        ORDER BY kind, channel, partition, "offset", message_id, position"""
 
 
 CASE_COUNTS = """SELECT kind, channel, partition, count(*) AS amount FROM cases

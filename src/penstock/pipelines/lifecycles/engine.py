@@ -14,12 +14,12 @@ import pyarrow.dataset as ds
 from penstock import limits
 
 INDEX_BITS = 20  # a body has fewer events than that: a message has at most some megabytes
-PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index"
-# Times are microseconds, and `place` is that of the event in `_trace` as one number.
+POSITION = f"(trace_offset << {INDEX_BITS}) + trace_index"
+# Times are microseconds, and `position` is that of the event in `_trace` as one number.
 EVENT = f"""event, epoch_us(time) AS us, topic, channel, partition, "offset",
     coalesce(messages, 0) AS messages, message_id, nullif(trace_id, 0) AS trace_id,
     coalesce(attempts, 0) AS attempts, client,
-    {PLACE} AS place"""
+    {POSITION} AS position"""
 
 
 def text(value: str) -> str:

@@ -1,7 +1,7 @@
 """Keeps a table of lifecycles level with a trace table: incrementally, and each event once.
 
-The events of a trace table have their place in `_trace`, and come into the table in that order, so
-one number says how far the lifecycles are: all events below it are in them. It is the version of
+The events of a trace table have their position in `_trace`, and come into the table in that order,
+so one number says how far the lifecycles are: all events below it are in them. It is the version of
 the transaction that brought them in. Whoever dies before the commit has done nothing; whoever dies
 behind it finds the number in the table.
 
@@ -55,21 +55,21 @@ class LifeTable:
     def __init__(self, trace: str, path: str, options: Mapping[str, str] | None = None) -> None:
         self._trace = trace
         self._options = dict(options or {})  # of the store that both tables are in
-        self.place = TableLocation(path, self._options)
-        self._notes = Notes(self.place)
+        self.location = TableLocation(path, self._options)
+        self._notes = Notes(self.location)
 
     def _there(self) -> LakeTable:
-        return LakeTable(self.place.uri, options=self._options)
+        return LakeTable(self.location.uri, options=self._options)
 
     def update(self, events_max: int = limits.LIVES_CHUNK_EVENTS) -> int:
         """All that the trace table has and this one has not. How many events came in."""
         trace = LakeTable(self._trace, options=self._options)
         app = f"penstock-lives-{trace.identity}"
-        self.place.create(SHAPE, {})
+        self.location.create(SHAPE, {})
         table, events = self._there(), 0
         if table.delta.transaction_version(app) is None and table.files():
             rule = f"it has lifecycles of another trace table than {self._trace}: name another one"
-            raise ConfigError("lifecycles", self.place.uri, rule)
+            raise ConfigError("lifecycles", self.location.uri, rule)
         while True:
             version = self._there().delta.transaction_version(app) or 0
             end, files = _next(trace.files(), version, events_max)
@@ -102,7 +102,7 @@ class LifeTable:
                     for file in gone
                 ]
         self._notes.write(end, state)
-        if commit(self.place, SHAPE, app, end, added, removed, follows=version):
+        if commit(self.location, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
             return int(row["count"])
         return 0  # somebody else was faster
@@ -117,7 +117,7 @@ class LifeTable:
         )
         ranges: list[Any] = [tuple(row.values()) for row in engine.rows(ENDED_RANGES)]
         state.add(topic, engine.rows(_FIRSTS), ranges)
-        firsts = [{"channel": n, "place": at} for n, at in state.channels[topic].items()]
+        firsts = [{"channel": n, "position": at} for n, at in state.channels[topic].items()]
         engine.view("firsts", pa.Table.from_pylist(firsts, _FIRSTS_SCHEMA))
         view_islands(engine, "ended", state.spans(topic))
         there = (file for file in table.files() if file.partition["topic"] == topic)
@@ -140,7 +140,7 @@ class LifeTable:
             engine.view("old", table.with_files(replaced))
             rows = rows_of(topic, engine.arrow(brought_up(first, end)))
             for part in cut(rows, limits.LIVES_FILE_ROWS):
-                added += write(self.place, SHAPE, part.combine_chunks().to_batches())
+                added += write(self.location, SHAPE, part.combine_chunks().to_batches())
         return added, gone
 
 
@@ -166,9 +166,9 @@ def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, li
 
 # --- channels and files of a topic ---
 
-_FIRSTS = f"""SELECT channel, min(place) AS place FROM events
-    WHERE channel IS NOT NULL AND {OF_MESSAGES} GROUP BY channel ORDER BY place"""
-_FIRSTS_SCHEMA = pa.schema([("channel", pa.string()), ("place", pa.int64())])
+_FIRSTS = f"""SELECT channel, min(position) AS position FROM events
+    WHERE channel IS NOT NULL AND {OF_MESSAGES} GROUP BY channel ORDER BY position"""
+_FIRSTS_SCHEMA = pa.schema([("channel", pa.string()), ("position", pa.int64())])
 
 
 def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
@@ -206,7 +206,7 @@ class LifeKeeper(Beside):
         self._table.update()
         if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
             self._vacuumed_s = time.monotonic()
-            vacuum(self._table.place, limits.LIVES_RETAIN_S)
+            vacuum(self._table.location, limits.LIVES_RETAIN_S)
 
 
 # --- notes ---
@@ -215,14 +215,14 @@ _FOLDER = "_penstock/lives"
 
 
 class LifecycleState(msgspec.Struct):
-    """`channels`: by topic and channel, the place of its first event. `ranges`: by topic and
+    """`channels`: by topic and channel, the position of its first event. `ranges`: by topic and
     channel, (partition, first, end)."""
 
     channels: dict[str, dict[str, int]] = {}
     ranges: dict[str, dict[str, list[list[int]]]] = {}
 
     def add(self, topic: str, firsts: list[dict[str, Any]], ranges: list[Range]) -> None:
-        fresh = {row["channel"]: row["place"] for row in firsts}
+        fresh = {row["channel"]: row["position"] for row in firsts}
         self.channels[topic] = fresh | self.channels.get(topic, {})
         every = islands([*self.spans(topic), *ranges])
         self.ranges[topic] = {}
@@ -238,26 +238,26 @@ class LifecycleState(msgspec.Struct):
 
 
 class Notes:
-    def __init__(self, place: TableLocation) -> None:
-        self._place = place
+    def __init__(self, location: TableLocation) -> None:
+        self._location = location
 
     def read(self, version: int) -> LifecycleState:
         if version == 0:
             return LifecycleState()
-        path = self._place.full(f"{_FOLDER}/{version}.json")
+        path = self._location.full(f"{_FOLDER}/{version}.json")
         try:
-            with self._place.files().open_input_stream(path) as file:
+            with self._location.files().open_input_stream(path) as file:
                 return msgspec.json.decode(file.read(), type=LifecycleState)
         except (OSError, ValueError) as error:
             rule = f"{path} can't be read ({error}): delete the table, it is made again"
-            raise LakeFailed(self._place.uri, rule) from error
+            raise LakeFailed(self._location.uri, rule) from error
 
     def write(self, version: int, state: LifecycleState) -> None:
-        store(self._place, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
+        store(self._location, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
 
     def forget_all_but(self, version: int) -> None:
-        files = self._place.files()
-        folder = FileSelector(self._place.full(_FOLDER), allow_not_found=True)
+        files = self._location.files()
+        folder = FileSelector(self._location.full(_FOLDER), allow_not_found=True)
         for found in files.get_file_info(folder):
             if found.extension == "json" and found.base_name != f"{version}.json":
                 files.delete_file(found.path)

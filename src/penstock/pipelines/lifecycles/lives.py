@@ -4,9 +4,9 @@ All that is kept of a life is a least, a greatest or a count, so it does not mat
 were cut into parts, nor in which order the parts come. What happens to the topic itself
 (`published`) is the life whose channel is NULL.
 
-`sent_at` is the place of the first delivery in `_trace` as one number: events of one microsecond
-still have an order there. `last_step` is the place of the last step, and what it left the message
-in.
+`sent_at` is the position of the first delivery in `_trace` as one number: events of one microsecond
+still have an order there. `last_step` is the position of the last step, and what it left the
+message in.
 
 What became of a message in a channel is its fate:
 
@@ -57,11 +57,11 @@ _COLUMNS = {
     "first_sent": (f"min(us) FILTER ({_SENT})", "min", "BIGINT"),
     "finished": (f"min(us) FILTER ({_FINISHED})", "min", "BIGINT"),
     "last": ("max(us)", "max", "BIGINT"),
-    "published_at": (f"min(place) FILTER ({_PUBLISHED})", "min", "BIGINT"),
-    "sent_at": (f"min(place) FILTER ({_SENT})", "min", "BIGINT"),
+    "published_at": (f"min(position) FILTER ({_PUBLISHED})", "min", "BIGINT"),
+    "sent_at": (f"min(position) FILTER ({_SENT})", "min", "BIGINT"),
     "first_attempt": (f"min(attempts) FILTER ({_SENT})", "min", "INTEGER"),
     "trace_id": ("max(trace_id)", "max", "BIGINT"),
-    "last_step": (f"max((place << 2) | ({_LEFT_IN}))", "max", "BIGINT"),
+    "last_step": (f"max((position << 2) | ({_LEFT_IN}))", "max", "BIGINT"),
     "attempts": ("max(attempts)", "max", "INTEGER"),
     "sends": (f"count(*) FILTER ({_SENT})", "sum", "INTEGER"),
     "finishes": (f"count(*) FILTER ({_FINISHED})", "sum", "INTEGER"),
@@ -174,8 +174,8 @@ _ROW = ", ".join(
 
 def brought_up(first: float, end: float) -> str:
     """A query for all rows of the offsets [first, end), after more events. `fresh` are the lives of
-    these, `old` the rows that were there, `firsts` says for each channel the place in `_trace` of
-    its first event, `ended` which offsets met one fate at once."""
+    these, `old` the rows that were there, `firsts` says for each channel the position in `_trace`
+    of its first event, `ended` which offsets met one fate at once."""
     return f"""
     WITH parts AS (
         SELECT {KEY}, {", ".join(NAMES)} FROM fresh
@@ -190,7 +190,7 @@ def brought_up(first: float, end: float) -> str:
         UNION ALL BY NAME
         SELECT channel, {_MESSAGE}, 0 AS attempts, 0 AS sends, 0 AS finishes, 0 AS given_back,
             0 AS endings, 0 AS delays, 0 AS releases
-        FROM message JOIN firsts ON published_at >= place),
+        FROM message JOIN firsts ON published_at >= position),
     life AS ({merged("begun")}),
     fated AS (
         SELECT life.*, {fate_of('coalesce(life."offset" < ended."end", false)')} AS fate
