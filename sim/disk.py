@@ -34,6 +34,7 @@ Call = Literal[
     "unlink",
     "mkdir",
     "sync_directory",
+    "free_bytes",
 ]
 
 
@@ -181,6 +182,7 @@ class SimDisk:
         self._directory(path).sync()
 
     def free_bytes(self, path: str) -> int:
+        self.fail_if_told("free_bytes", path)
         self._directory(path)
         if self.capacity_bytes is None:
             return 1 << 50

@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from sim.disk import SimDisk
 from unsynced import unsynced as unsynced
 
 from .replicas.cluster_world import Cluster
-from .staging import empty
-from .world import LIVE, World
+from .staging import empty, on
+from .world import LIVE, Start, World
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,12 @@ def quiet() -> Iterator[None]:
 @pytest.fixture
 def disk() -> SimDisk:
     return empty(SimDisk())
+
+
+@pytest.fixture
+def simulate(disk: SimDisk) -> Start:
+    """Starts a broker on a disk that fails on request."""
+    return partial(on, disk)
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ import pytest
 from penstock import limits
 from penstock.broker.health import Health, Trouble
 from penstock.errors import Refused
+from sim.disk import SimDisk
 
-from .faults import FaultyDisk
 from .world import Outcome, Start, World, bodies
 
 
-def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> None:
-    world = start(disk=FaultyDisk(), disk_free_bytes_min=1000)
+def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(simulate: Start) -> None:
+    world = simulate(disk_free_bytes_min=1000)
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     topic = world.broker.find_topic("news")
-    world.disk.free = 999
+    world.disk.free_bytes = lambda path: 999
     world.pass_ns(limits.SECOND)
     assert topic.leader().tail.refusing
     assert "disk almost full: 999 bytes free" in topic.refusal
@@ -30,33 +30,35 @@ def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(start: Start) -> 
     assert world.broker.topic("other").leader().tail.refusing  # new topics as well
     assert bodies(consumer.take()) == [b"1"]  # consumers go on
 
-    world.disk.free = 1000
+    world.disk.free_bytes = lambda path: 1000
     world.pass_ns(limits.SECOND)
     assert not topic.leader().tail.refusing
     assert world.broker.health == "OK"
     assert world.publish("news", b"2").stored
 
 
-def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: Start) -> None:
-    disk = FaultyDisk()
-    disk.free = 101_000
-    world = start(disk=disk, disk_free_bytes_min=1000)
+def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(
+    simulate: Start, disk: SimDisk
+) -> None:
+    free = [101_000]
+    disk.free_bytes = lambda path: free[0]  # type: ignore[method-assign]
+    world = simulate(disk_free_bytes_min=1000)
     body = b"x" * 10_000
     for _ in range(4):
         assert world.publish("news", body).stored
-        disk.free -= 10_100
+        free[0] -= 10_100
     topic = world.broker.find_topic("news")
     assert not topic.leader().tail.refusing
-    disk.free = 999
+    free[0] = 999
     assert world.publish("news", body).stored  # more than half of the room is written: a look
     assert topic.leader().tail.refusing  # and the clock has not moved
 
 
-def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_journal_that_cannot_be_written_does_not_stop_delivery(simulate: Start) -> None:
+    world = simulate()
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2", b"3")
-    world.disk.fail.add(("write", "channels."))
+    world.fail("write", "channels.")
     consumer.finish(*consumer.take())
     assert "the state of the channels cannot be stored" in world.broker.health
     world.publish("news", b"4")
@@ -64,7 +66,7 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
 
     world.pass_ns(limits.SECOND)
     assert "the state of the channels" in world.broker.health
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)  # without any change in the channel
     assert world.broker.health == "OK"
     world = world.killed()
@@ -72,16 +74,16 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
     assert [(message.body, message.attempts) for message in left] == [(b"4", 2)]
 
 
-def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_journal_whose_sync_fails_begins_a_new_generation(simulate: Start) -> None:
+    world = simulate()
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2")
     got = consumer.take()
     consumer.finish(got[0])
-    world.disk.fail.add(("sync", "channels."))
+    world.fail("sync", "channels.")
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert "the state of the channels" in world.broker.health
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.broker.health == "OK"
@@ -114,18 +116,19 @@ def test_a_stop_waits_for_syncs_and_answers_what_is_open(world: World) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
 
 
-def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_stop_with_a_failing_disk_still_ends(simulate: Start) -> None:
+    world = simulate()
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
     consumer.take()
-    world.disk.fail |= {("write", part) for part in (".log", "mark", "channels")}
-    world.disk.fail.add(("sync", "channels"))
+    for part in (".log", "mark", "channels"):
+        world.fail("write", part)
+    world.fail("sync", "channels")
     outcome = Outcome()
     world.broker.topic("news").publish([b"2"], 0, outcome)
     world.close()
     assert [type(error).__name__ for error in outcome.told] == ["WriteRefused"]
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
@@ -180,16 +183,17 @@ def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> Non
 # --- files that no promise hangs on: what fails is reported, and stops nothing ---
 
 
-def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
-    world = start(disk=FaultyDisk())
+def test_what_cannot_be_removed_does_not_stop_a_start(simulate: Any) -> None:
+    world = simulate()
     world.broker.topic("t").channel("ch")
     assert world.publish("t", b"a").stored
-    partition = world.path / "topics" / "t" / "0"
-    index = next(partition.glob("*.log")).with_suffix(".index").name
-    orphan = index.replace("0" * 8, "9" * 8, 1)
+    partition = "/data/topics/t/0"
+    segment = next(name for name in world.disk.listdir(partition) if name.endswith(".log"))
+    orphan = segment.replace("0" * 8, "9" * 8, 1).replace(".log", ".index")
     for name in ("spare-0.log", orphan):
-        (partition / name).write_bytes(b"old")
-    world.disk.fail |= {("unlink", "spare-0.log"), ("unlink", orphan)}
+        world.disk.create(f"{partition}/{name}").pwritev([b"old"], 0, 3)
+    world.fail("unlink", "spare-0.log")
+    world.fail("unlink", orphan)
     world = world.restart()
     said = world.broker.health
     assert said.startswith("OK - warning: topic t: ")
@@ -197,19 +201,19 @@ def test_what_cannot_be_removed_does_not_stop_a_start(start: Any) -> None:
     assert f"{orphan} cannot be removed: Input/output error" in said
     assert bodies(world.consumer("t", "ch").take()) == [b"a"]
     assert world.publish("t", b"b").stored
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world = world.restart()  # it is tried again
-    assert not (partition / "spare-0.log").exists()
-    assert not (partition / orphan).exists()
+    assert not {"spare-0.log", orphan} & set(world.disk.listdir(partition))
     assert world.broker.health == "OK"
 
 
-def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
-    world = start(disk=FaultyDisk(), segment_bytes_max=4096)
+def test_an_index_that_cannot_be_written_is_reported(simulate: Any) -> None:
+    world = simulate(segment_bytes_max=4096)
     topic = world.broker.topic("t")
     topic.channel("ch")
     log = topic.leader().log
-    world.disk.fail |= {("create", ".index"), ("open", ".index")}
+    world.fail("create", ".index")
+    world.fail("open", ".index")
     while not log.index_failures:
         assert world.publish("t", b"x" * 1000).stored
     world.pass_ns(limits.SECOND)
@@ -217,7 +221,7 @@ def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
     assert said.startswith("OK - warning: topic t: ")
     assert ".index cannot be written: Input/output error" in said
     failures = log.index_failures
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     segments = len(log.segments)
     while len(log.segments) == segments:
         assert world.publish("t", b"x" * 1000).stored

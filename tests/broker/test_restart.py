@@ -12,7 +12,6 @@ from penstock.errors import DirectoryLocked, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.seal import seal, unseal
 
-from .faults import FaultyDisk
 from .world import Start, World, bodies
 
 HOUR_NS = 3600 * limits.SECOND
@@ -195,15 +194,15 @@ def test_the_node_id_may_change(start: Start) -> None:
     assert [int(message.id, 16) >> 12 & 1023 for message in (first, second)] == [7, 3]
 
 
-def test_a_start_that_fails_half_way_holds_nothing(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_start_that_fails_half_way_holds_nothing(simulate: Start) -> None:
+    world = simulate()
     for name in ("a", "b", "c"):
         world.publish(name, b"1")
     world.close()
-    world.disk.fail.add(("open", "topics/b/0/"))
+    world.fail("open", "topics/b/0/")
     with pytest.raises(StorageError):
         world.restart()
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     assert sorted(world.restart().broker.topics) == ["a", "b", "c"]
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from penstock import limits
 
-from .faults import FaultyDisk
 from .world import Start
 
 SECOND = limits.SECOND
@@ -65,14 +64,12 @@ def test_what_is_paused_stays(start: Start) -> None:
     assert set(world.broker.topics["t"].channels) == {"paused"}
 
 
-def test_a_deletion_that_fails_is_tried_again(start: Start) -> None:
-    world = start(
-        disk=FaultyDisk(), idle_topic_delete_ns=10 * SECOND, idle_channel_delete_ns=5 * SECOND
-    )
+def test_a_deletion_that_fails_is_tried_again(simulate: Start) -> None:
+    world = simulate(idle_topic_delete_ns=10 * SECOND, idle_channel_delete_ns=5 * SECOND)
     world.broker.topic("t").channel("c")
-    world.disk.fail.add(("create", "topic.json"))
+    world.fail("create", "topic.json")
     world.pass_seconds(20)
     assert set(world.broker.topics["t"].channels) == {"c"}
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_seconds(14)
     assert not world.broker.topics

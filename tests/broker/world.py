@@ -18,6 +18,7 @@ from sim.brokers.clients import bodies as bodies
 from sim.brokers.clients import messages as messages
 from sim.brokers.process import Process
 from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
 LIVE: list[Process] = []  # of the present test: each engine has descriptors
@@ -89,6 +90,11 @@ class World(Process):
     def consumer(self, topic: str, channel: str, rdy: int = 100) -> Consumer:
         return Consumer(self, self.broker.topic(topic).channel(channel), rdy)
 
+    def fail(self, call: Any, path_part: str) -> Fault:
+        """Each of these calls, until the disk's faults are cleared."""
+        fault: Fault = self.disk.inject(Fault(call, path_part=path_part, times=0))
+        return fault
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
@@ -102,6 +108,11 @@ class World(Process):
 
     def killed(self, **options: Any) -> World:
         """A start on what the files hold at this instant, as after kill -9."""
+        if isinstance(self.disk, SimDisk):
+            disk = self.disk.copy()
+            disk.faults = self.disk.faults
+            self.close()
+            return self._again(self.path, {"disk": disk, **options})
         image = self.path.with_name(self.path.name + "+")
         shutil.copytree(self.path, image)
         self.close()

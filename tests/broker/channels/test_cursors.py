@@ -29,7 +29,6 @@ from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
-from ..faults import FaultyDisk
 from ..following import OWNER, PATH, SETTINGS, batch, new_disk, put
 from ..world import Start, bodies
 
@@ -72,17 +71,17 @@ def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> 
     assert verify(OsDisk(), find(OsDisk(), str(world.path))).findings == []
 
 
-def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
-    world = start(disk=FaultyDisk(), durability="os")
+def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(simulate: Start) -> None:
+    world = simulate(durability="os")
     world.consumer("news", "a")
     world.publish("news", b"1")
     journal = world.broker.find_topic("news").leader().cursors
     assert journal is not None
     journal._journal.close()
-    world.disk.fail.add(("open", "channels."))
+    world.fail("open", "channels.")
     world.pass_seconds(3)
     assert "the state of the channels cannot be stored" in world.broker.health
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_seconds(6)
     assert world.broker.health == "OK"
 
@@ -206,14 +205,14 @@ def test_what_an_elected_replica_inherited_is_said_as_soon_as_the_disk_takes_it(
     assert leader.health.text == "OK"
 
 
-def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_mark_that_cannot_be_written_is_shown_until_it_was(simulate: Start) -> None:
+    world = simulate()
     world.publish("news", b"1")
-    world.disk.fail.add(("write", "/mark"))
+    world.fail("write", "/mark")
     world.pass_seconds(5)
     assert "NOK - topic news: the write failed" in world.broker.health
     assert world.publish("news", b"2").stored  # this heals nothing
     assert "NOK - topic news: the write failed" in world.broker.health
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_seconds(5)
     assert world.broker.health == "OK"

@@ -12,7 +12,6 @@ from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.partition.appends import Stored, publish_located
 from penstock.kernel import Section, Stray
 
-from ..faults import FaultyDisk
 from ..replicas.cluster_world import BILLING, Cluster, Node
 from ..world import Consumer, Message, Outcome, Start, World, bodies
 
@@ -62,18 +61,18 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
 
 
 def test_what_cannot_be_read_just_now_is_tried_again(
-    start: Start, caplog: pytest.LogCaptureFixture
+    simulate: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = start(disk=FaultyDisk(), tail_memory_bytes_max=0)
+    world = simulate(tail_memory_bytes_max=0)
     world.broker.topic("news")
     schedule(world, 10)
     channel = world.broker.find_topic("news").channel("a")
     channel.set_paused(True)
-    world.disk.fail.add(("read", ".log"))
+    world.fail("read", ".log")
     world.pass_seconds(3)
     assert counts(channel) == (19, 1)
     assert caplog.text.count("news: cannot look for delayed messages: the log cannot be read") == 1
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(SECOND)
     assert counts(channel) == (10, 10)
     check_the_rest(world, 10)

@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +9,11 @@ from hypothesis import strategies as st
 
 from cases import examples
 from penstock.broker.partition.journal import Journal
-from penstock.log.disk import OsDisk
 from penstock.log.fold import EntryKind, Group, cursor_entry, generation_of
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.journal_file import NAMES as ALL_NAMES
 from sim.disk import Fault, SimDisk
 
-from ..faults import FaultyDisk
 from ..following import new_disk
 
 NAMES = ALL_NAMES[:2]  # of a node by itself
@@ -26,7 +23,7 @@ BYTES_MAX = 400  # a few records
 class Cursor:
     """One channel whose cursor is a number; it says it to a journal."""
 
-    def __init__(self, disk: OsDisk | SimDisk, directory: str) -> None:
+    def __init__(self, disk: SimDisk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
         self.at = 0
@@ -50,8 +47,8 @@ class Cursor:
 
 
 @pytest.fixture
-def cursor(tmp_path: Path) -> Cursor:
-    return Cursor(FaultyDisk(), str(tmp_path))
+def cursor(disk: SimDisk) -> Cursor:
+    return Cursor(disk, "/data")
 
 
 def reopened(cursor: Cursor) -> int:
@@ -63,13 +60,12 @@ def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(curso
     """After a kill it may be in the system's memory only, and the other file all there is."""
     cursor.move()
     reopened(cursor)
-    cursor.disk.fail.add(("sync", NAMES[0]))
+    cursor.disk.inject(Fault("sync", path_part=NAMES[0]))
     with pytest.raises(OSError, match="Input/output"):
         cursor.journal.begin(cursor.snapshot)
-    assert not (Path(cursor.directory) / NAMES[1]).exists()
-    cursor.disk.fail.clear()
+    assert not cursor.disk.exists(f"/data/{NAMES[1]}")
     cursor.journal.begin(cursor.snapshot)
-    assert (Path(cursor.directory) / NAMES[1]).exists()
+    assert cursor.disk.exists(f"/data/{NAMES[1]}")
     cursor.journal.close()
 
 
@@ -78,13 +74,13 @@ def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) 
     truncation of the file that was begun anew in the same place."""
     cursor.move()
     cursor.move()
-    path = Path(cursor.directory) / NAMES[0]
-    old = path.read_bytes()
-    path.write_bytes(bytes(len(old) // 2) + old[len(old) // 2 :])
+    disk, path = cursor.disk, f"/data/{NAMES[0]}"
+    old = disk.content(path)
+    disk.replace(path, bytes(len(old) // 2) + old[len(old) // 2 :])
     assert reopened(cursor) == 0
     cursor.move()
-    new = path.read_bytes()
-    path.write_bytes(new + old[len(new) :])
+    new = disk.content(path)
+    disk.replace(path, new + old[len(new) :])
     assert reopened(cursor) == 1
     cursor.journal.close()
 

@@ -8,7 +8,6 @@ from penstock.kernel import Event
 from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.head import HEAD_BYTES
 
-from ..faults import FaultyDisk
 from ..world import Outcome, Start, World, bodies
 
 
@@ -42,11 +41,11 @@ def test_durability_os_syncs_by_time(start: Start) -> None:
     assert world.threads.submitted == submitted
 
 
-def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_write_that_fails_fails_its_batch_and_nothing_else(simulate: Start) -> None:
+    world = simulate()
     conn = world.engine.open_detached()
     assert world.publish("news", b"1").stored
-    world.disk.fail.add(("write", ".log"))
+    world.fail("write", ".log")
     conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
     outcome = world.publish("news", b"2")
     (error,) = outcome.told
@@ -57,7 +56,7 @@ def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> No
 
     world.pass_ns(limits.SECOND)
     assert world.broker.health.startswith("NOK - topic news: the write failed")
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"  # though nobody publishes, as behind a load balancer
     assert world.publish("news", b"3").stored
@@ -132,18 +131,18 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(world: World) -> Non
     assert world.publish("other", b"1").stored
 
 
-def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_what_cannot_be_read_just_now_is_tried_again(simulate: Start) -> None:
+    world = simulate()
     world.broker.topic("news").channel("a")
     world.publish("news", b"1", b"2")
     world = world.restart()
-    world.disk.fail.add(("read", ".log"))
+    world.fail("read", ".log")
     consumer = world.consumer("news", "a")
     assert consumer.take() == []
     assert "cannot be read" in world.broker.health
     world.pass_ns(limits.SECOND)
     assert consumer.take() == []
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert bodies(consumer.take()) == [b"1", b"2"]
     assert world.broker.health == "OK"

@@ -30,7 +30,6 @@ from penstock.replication.producers import Known
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
-from ..faults import FaultyDisk
 from ..following import NOW_NS, OWNER, PATH, SETTINGS, new_disk
 from ..staging import empty, on
 from ..tripwire import Tripwire, interrupted, steps_of
@@ -275,18 +274,20 @@ CALLS = ["create", "write", "sync", "rename", "sync_directory"]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start, call: str) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_first_table_that_cannot_be_written_is_named_until_it_is(
+    simulate: Start, call: str
+) -> None:
+    world = simulate()
     world.broker.topic("t")
     world.pass_ns(limits.SECOND)  # nothing else is left to do for the topic
-    world.disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
+    world.fail(call, "producers" if call != "sync_directory" else "topics/t/0")
     with pytest.raises(WriteRefused):
         send(world, 0, b"a")
     for _ in range(3):
         assert "topic t: " in world.broker.health
         assert "the table of producers cannot be written" in world.broker.health
         world.pass_ns(limits.SECOND)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     for _ in range(3):
         world.pass_ns(limits.SECOND)  # though nobody publishes
     assert world.broker.health == "OK"

@@ -8,7 +8,6 @@ from penstock import limits
 from penstock.errors import Refused
 from penstock.kernel import Event
 
-from ..faults import FaultyDisk
 from ..world import Outcome, Start, World
 
 SECOND = limits.SECOND
@@ -114,15 +113,15 @@ def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
 # --- whether there is room for so many bytes, at this moment ---
 
 
-def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:
-    world = start(disk=FaultyDisk())
-    world.disk.fail.add(("free_bytes", ""))
+def test_a_disk_that_cannot_say_what_is_free_takes_nothing(simulate: Start) -> None:
+    world = simulate()
+    world.fail("free_bytes", "")
     words = "cannot determine free disk space: [Errno 5]"
     assert world.broker.context.room_refusal(1).startswith(words)
     world.pass_ns(1_000_000_000)
     assert words in world.broker.health
     assert world.broker.context.room_refusal(1).startswith(words)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(1_000_000_000)
     assert world.broker.health == "OK"
     assert world.broker.context.room_refusal(1) == ""

@@ -10,7 +10,6 @@ from penstock.errors import GrowthRefused, StorageError
 from sim.clock import FakeClock
 from sim.disk import Call, Fault, SimDisk
 
-from ..faults import FaultyDisk
 from ..partition.test_producers import REPEATED, STORED, send
 from ..staging import empty, on
 from ..world import Start, World, bodies
@@ -103,16 +102,16 @@ def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(world: World) -> N
     [("create", "topics/t/3"), ("sync", "topics/t/2"), ("sync_directory", "topics/t"),
      ("write", "topic.json"), ("sync", "topic.json"), ("rename", "topic.json")],
 )  # fmt: skip
-def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str]) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_growth_that_fails_changes_nothing(simulate: Start, fault: tuple[str, str]) -> None:
+    world = simulate()
     topic = several(world, 2)
     consumer = world.consumer("t", "a")
-    world.disk.fail.add(fault)
+    injected = world.fail(*fault)
     with pytest.raises(StorageError):
         grow(world, 4)
-    assert world.disk.failed
+    assert injected.failed
     assert (len(topic.replicas), len(topic.tails)) == (2, 2)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     fill(world, b"0", b"1")
     assert len(consumer.take()) == 2
     world.pass_ns(2 * limits.SECOND)

@@ -11,7 +11,6 @@ from penstock.errors import PartitionMissing, Refused
 from penstock.kernel import decode_bodies
 from penstock.log.seal import unseal
 
-from ..faults import FaultyDisk
 from ..world import Start, World
 
 
@@ -101,12 +100,12 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     assert again.broker.find_topic("t").depth == 0
 
 
-def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
-    world = start(disk=FaultyDisk(), durability="os")
+def test_the_trouble_of_one_is_not_that_of_another(simulate: Start) -> None:
+    world = simulate(durability="os")
     several(world, 2)
-    world.disk.fail.add(("write", "topics/t/1/"))
+    world.fail("write", "topics/t/1/")
     assert [n for n in range(4) if world.publish("t", b"%d" % n).stored] == [0, 2]
     assert "t/1: " in world.broker.health
     world.broker.delete_topic("t")
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     assert world.broker.health == "OK"

@@ -17,9 +17,8 @@ from penstock.errors import (
     WritesDisabled,
 )
 
-from ..faults import FaultyDisk
 from ..replicas.cluster_world import ORDERS, Cluster
-from ..world import Outcome, World
+from ..world import Outcome, Start, World
 
 
 def nothing(*_: Any) -> None:
@@ -75,12 +74,11 @@ class TestOfACluster:
 
 
 @pytest.fixture
-def broken(start: Any) -> World:
+def broken(simulate: Start) -> World:
     """Partition 1 of two has stopped: a sync failed."""
-    disk = FaultyDisk()
-    world: World = start(disk=disk, durability="disk")
+    world = simulate(durability="disk")
     world.broker.topic("t", 2)
-    disk.fail.add(("sync", "topics/t/1/"))
+    world.fail("sync", "topics/t/1/")
     outcomes = [world.publish("t", b"%d" % number).stored for number in range(2)]
     assert outcomes == [True, False]
     return world

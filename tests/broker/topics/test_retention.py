@@ -8,7 +8,6 @@ from penstock.log.disk import OsDisk
 from penstock.log.inspect import find
 from penstock.log.verify import verify
 
-from ..faults import FaultyDisk
 from ..world import Start, World, bodies
 
 SEGMENT = 4096
@@ -104,9 +103,9 @@ def test_a_channel_behind_the_start_of_the_log_goes_on_from_there(start: Start) 
     assert world.broker.health == "OK"  # the channel is past it
 
 
-def test_nothing_goes_that_the_journal_on_the_disk_calls_unfinished(start: Start) -> None:
+def test_nothing_goes_that_the_journal_on_the_disk_calls_unfinished(simulate: Start) -> None:
     """Else a power loss would leave a channel behind the start of the log."""
-    world = start(disk=FaultyDisk(), segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
+    world = simulate(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a")
     fill(world)
     consumer.finish(*consumer.take())
@@ -114,9 +113,7 @@ def test_nothing_goes_that_the_journal_on_the_disk_calls_unfinished(start: Start
     assert stored(world) == 0
     world.pass_seconds(2)
     assert stored(world) > 0
-    world.disk.fail.add(
-        ("write", "channels")
-    )  # as on a full disk: then removing is what makes room
+    world.fail("write", "channels")  # as on a full disk: then removing is what makes room
     fill(world)
     consumer.finish(*consumer.take())
     before = stored(world)

@@ -10,7 +10,6 @@ from penstock.broker.topics.deletions import ENDED_FILE, EndedTopics
 from penstock.errors import NameInvalid, NotFound, Refused
 from penstock.log.disk import OsDisk
 
-from ..faults import FaultyDisk
 from ..world import Start, World, bodies
 
 
@@ -171,15 +170,15 @@ def test_a_deleted_topic_is_known_after_a_restart_and_a_kill(world: World) -> No
         assert again.broker.ended.logs_of(names) == {"orders": {identity: {0: 2}}}
 
 
-def test_a_full_disk_keeps_no_topic_from_being_deleted(start: Callable[..., World]) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_full_disk_keeps_no_topic_from_being_deleted(simulate: Callable[..., World]) -> None:
+    world = simulate()
     for name in ("first", "second", "third"):
         world.publish(name, b"1")
     world.broker.delete_topic("first")
-    world.disk.fail = {("write", ENDED_FILE)}
+    world.fail("write", ENDED_FILE)
     world.broker.delete_topic("second")
     assert "second" not in world.broker.topics
-    world.disk.fail = set()
+    world.disk.faults.clear()
     world.broker.housekeeping()
     world = world.killed()
     assert set(world.broker.ended.logs_of({"first", "second", "third"})) == {"first", "second"}

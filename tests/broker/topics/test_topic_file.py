@@ -25,8 +25,8 @@ from penstock.broker.topics.topic_file import (
 from penstock.errors import StorageError
 from penstock.log.disk import File, OsDisk
 from penstock.log.seal import seal, unseal
+from sim.disk import Fault, SimDisk
 
-from ..faults import FaultyDisk
 from ..world import Start, World, bodies
 
 
@@ -51,14 +51,14 @@ CHANGES: dict[str, Callable[[World], object]] = {
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_refused_change_is_named_until_the_file_is_written(
-    start: Start, change: str, call: str
+    simulate: Start, change: str, call: str
 ) -> None:
-    world = start(disk=FaultyDisk())
+    world = simulate()
     world.broker.topic("t").channel("c")
     world.publish("t", b"1")
     before = state(world)
     assert before == (False, TopicSettings(), "disk", [("c", False, False)])
-    world.disk.fail.add((call, TOPIC_FILE if call != "sync_directory" else "topics/t"))
+    world.fail(call, TOPIC_FILE if call != "sync_directory" else "topics/t")
     with pytest.raises(StorageError):
         CHANGES[change](world)
     assert state(world) == before
@@ -66,7 +66,7 @@ def test_a_refused_change_is_named_until_the_file_is_written(
         assert world.broker.health.startswith("NOK - topic t: ")
         assert TOPIC_FILE in world.broker.health
         world.pass_ns(limits.SECOND)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     world = world.killed()
@@ -74,17 +74,16 @@ def test_a_refused_change_is_named_until_the_file_is_written(
     assert bodies(world.consumer("t", "c").take()) == [b"1"]
 
 
-def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
+def test_what_could_not_be_put_back_is_set_right_later(simulate: Start, disk: SimDisk) -> None:
+    world = simulate()
     topic = world.broker.topic("t")
-    disk.fail.add(("sync_directory", "topics/t"))
+    world.fail("sync_directory", "topics/t")
     create = disk.create
 
     def create_once(path: str) -> File:
         file = create(path)
         if TOPIC_FILE in path:
-            disk.fail.add(("create", TOPIC_FILE))  # so the old content cannot be put back
+            world.fail("create", TOPIC_FILE)  # so the old content cannot be put back
         return file
 
     disk.create = create_once  # type: ignore[method-assign]
@@ -92,7 +91,7 @@ def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
         world.broker.delete_topic("t")
     disk.create = create  # type: ignore[method-assign]
     assert read_topic_file(disk, topic.directory).deleted
-    disk.fail.clear()
+    disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert not read_topic_file(disk, topic.directory).deleted
     assert world.broker.health == "OK"
@@ -193,61 +192,62 @@ def fail_to_make(world: World) -> None:
 
 @pytest.mark.parametrize("fault", CREATION_FAULTS)
 def test_what_is_left_of_it_keeps_no_start_from_working(
-    start: Start, fault: tuple[str, str]
+    simulate: Start, fault: tuple[str, str]
 ) -> None:
-    world = start(disk=FaultyDisk())
-    world.disk.fail |= {fault, ("unlink", "topics/t")}
+    world = simulate()
+    world.fail(*fault)
+    world.fail("unlink", "topics/t")
     fail_to_make(world)
     world.pass_ns(limits.SECOND)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world = world.killed()
     assert world.broker.health == "OK"
     assert world.publish("t", b"1").stored
 
 
-def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
-    world = start(disk=FaultyDisk())
-    world.disk.fail.add(("rename", "topic.json"))
+def test_of_very_many_only_some_are_tried_again(simulate: Start) -> None:
+    world = simulate()
+    fault = world.fail("rename", "topic.json")
     for number in range(limits.TOPICS_RETRIED_MAX + 5):
         with pytest.raises(StorageError):
             world.broker.topic(f"t{number}")
-    world.disk.failed.clear()
+    fault.failed = 0
     world.pass_ns(limits.SECOND)
-    assert len(world.disk.failed) == limits.TOPICS_RETRIED_MAX
-    world.disk.fail.clear()
+    assert fault.failed == limits.TOPICS_RETRIED_MAX
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
-    assert list((world.path / "topics").iterdir()) == []
+    assert world.disk.listdir("/data/topics") == []
 
 
 @pytest.mark.parametrize("fault", [("unlink", "topics/t/0/"), ("unlink", "topic.json")])
 def test_files_of_a_deleted_topic_are_named_until_they_are_gone(
-    start: Start, fault: tuple[str, str]
+    simulate: Start, fault: tuple[str, str]
 ) -> None:
-    world = start(disk=FaultyDisk())
+    world = simulate()
     world.publish("t", b"1")
-    world.disk.fail.add(fault)
+    world.fail(*fault)
     world.broker.delete_topic("t")
     for _ in range(3):
         assert "topic t: files of the deleted topic are left" in world.broker.health
         world.pass_ns(limits.SECOND)
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
-    assert not (world.path / "topics" / "t").exists()
+    assert not world.disk.exists("/data/topics/t")
 
 
-def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
-    world = start(disk=FaultyDisk())
+def test_a_topic_that_is_made_again_keeps_its_files(simulate: Start) -> None:
+    world = simulate()
     world.publish("t", b"old")
-    world.disk.fail.add(("unlink", ".log"))
+    world.fail("unlink", ".log")
     world.broker.delete_topic("t")
     fail_to_make(world)  # its directory cannot be cleared
     world.pass_ns(limits.SECOND)
     world = world.killed()  # the deletion is decided: no start brings it back, or stumbles on it
     assert "files of the deleted topic are left" in world.broker.health
     assert world.broker.topics == {}
-    world.disk.fail.clear()
+    world.disk.faults.clear()
     assert world.publish("t", b"new").stored
     assert world.broker.health == "OK"
     world.pass_ns(limits.SECOND)
@@ -255,16 +255,13 @@ def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
     assert bodies(world.consumer("t", "c").take()) == [b"new"]
 
 
-def test_the_last_file_outlives_an_interrupted_removal(tmp_path: Path) -> None:
-    top = tmp_path / "t"
-    (top / "z" / "deep").mkdir(parents=True)
+def test_the_last_file_outlives_an_interrupted_removal(disk: SimDisk) -> None:
+    disk.mkdir("/data/t/z/deep")
     for name in ("a", "b", "last", "z/c", "z/deep/d"):
-        (top / name).touch()
-    disk = FaultyDisk()
-    disk.fail.add(("unlink", "deep"))
+        disk.create(f"/data/t/{name}")
+    disk.inject(Fault("unlink", path_part="deep"))
     with pytest.raises(OSError, match="Input/output"):
-        remove_tree(disk, str(top), last="last")
-    assert (top / "last").exists()
-    disk.fail.clear()
-    remove_tree(disk, str(top), last="last")
-    assert list(tmp_path.iterdir()) == []
+        remove_tree(disk, "/data/t", last="last")
+    assert disk.exists("/data/t/last")
+    remove_tree(disk, "/data/t", last="last")
+    assert disk.listdir("/data") == []
