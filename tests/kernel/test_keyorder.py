@@ -108,6 +108,24 @@ def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> Non
 # --- after a restart, and when the order is changed ---
 
 
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+def test_what_was_delayed_before_a_restart_stands_behind_the_cursor(
+    side: Side, tail: Any, order: Order
+) -> None:
+    """The order begins after the restart, when nothing before it was sent again."""
+    ids = say(side, side.window(tail), "a1 a2 a3")
+    window = side.window(tail, 0)
+    window.restore(0, 3, [], [(2, ids[2], 1, Stray.DELAYED, side.wall_ns + SECOND, 0)])
+    window.order = order
+    conn = side.consumer(window, rdy=10)
+    assert heard(side, conn) == ""
+    side.pass_time(SECOND)
+    side.tick()
+    assert heard(side, conn) == "a1"
+    assert done(side, conn, ids[0]) == "a2"
+    assert done(side, conn, ids[1]) == "a3"
+
+
 def spent(side: Side, order: Order) -> tuple[Any, ...]:
     """A window whose order begins while `a1` is in flight and `a2` has used its attempts."""
     window = side.window(side.tail())

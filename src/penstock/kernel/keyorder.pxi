@@ -242,6 +242,9 @@ cdef class Ordered(Ring):
         if not (busy.is_crowded or 0 < self._attempts_max <= stray.attempts):
             return False
         if busy.holders == 1:
+            if busy.is_crowded and stray.offset >= self.next:
+                self.look_up_later(stray)  # the cursor has not come to all that stands before it
+                return True
             if busy.first == 0 or stands_before(stray, self.strays.find(busy.first)):
                 return False
         self.go_behind(stray, link.key)
