@@ -216,7 +216,7 @@ cdef class Ordered(Ring):
             return True
         if link.key == 0:
             return False
-        if self.unknown and self.unknown[0][0] == RANK_IN_FLIGHT:
+        if self.unknown and self.unknown[0][0] != RANK_TO_SEND:
             self.look_up_later(stray)
             return True
         if link.holds:
@@ -228,8 +228,8 @@ cdef class Ordered(Ring):
         return False
 
     cdef int look_up_later(self, stray_t* stray) except -1:
-        """Keys of messages in flight are not known yet; one may be the same, so it is sent after
-        them."""
+        """Keys of messages that hold theirs are not known yet; one may be the same, so it is sent
+        after them."""
         cdef link_t* link = self.strays.link(stray)
         self.let_go(stray)
         link.key, link.unknown = 0, True
