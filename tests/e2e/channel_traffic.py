@@ -293,14 +293,14 @@ class Traffic:
 
     def pause_topic(self, name: str, pause: bool) -> None:
         topic, real = self.topics[name], self.w.broker.find_topic(name)
-        (real.pause if pause else real.unpause)()
+        real.set_paused(pause)
         topic.paused = pause
         topic.hand_over(self.wall_ns)
         self.w.settle()
 
     def pause_channel(self, name: str, channel: ChannelModel, pause: bool) -> None:
         real = self.w.broker.find_topic(name).find_channel(channel.name)
-        (real.pause if pause else real.unpause)()
+        real.set_paused(pause)
         channel.paused = pause
         self.w.settle()
 
