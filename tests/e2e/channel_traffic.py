@@ -451,7 +451,7 @@ class Traffic:
         self.start_over(rdy=50)
         for _ in range(DRAIN_STEPS_MAX):
             self.finish_all()
-            if all(not one.channel.copies for one in self.consumers):
+            if all(one.channel.is_done for one in self.consumers):
                 break
             self.pass_time(11_000)
         else:
@@ -469,13 +469,13 @@ class Traffic:
     def check_dead_letters(self) -> None:
         for topic in self.topics.values():
             for channel in topic.channels.values():
-                if channel.dead:
+                if dead := {copy.body for copy in channel.in_state(State.EXHAUSTED)}:
                     real = self.w.broker.find_topic(topic.name).find_channel(channel.name)
                     log = self.w.broker.find_topic(real.dead_letter_topic).leader().log
                     assert real.windows[0].exhausted == 0
                     reader = MessageReader(log)
                     stored = {reader.read(offset).body for offset in range(log.written_end)}
-                    assert channel.dead <= stored, "a dead letter is lost"
+                    assert dead <= stored, "a dead letter is lost"
 
     def start_over(self, rdy: int) -> None:
         """Everybody leaves, and one consumer comes to each channel."""

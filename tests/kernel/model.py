@@ -12,7 +12,7 @@ Random histories hold the kernel against it by itself (`test_model.py`), and who
 (`e2e/test_model.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -24,6 +24,7 @@ class State(Enum):
     WAITING = "waiting"
     DELAYED = "delayed"
     IN_FLIGHT = "in flight"
+    EXHAUSTED = "exhausted"  # it has used its attempts
 
 
 class Answer(Enum):
@@ -54,6 +55,7 @@ class Copy:
     tag: bytes = b""  # whose consumers get it, if there are any
     is_scheduled: bool = False  # it was published with a delay
     has_turn: bool = False  # with an order: it was sent, and nothing else is until it is done
+    is_older: bool = False  # it was here when the order, or the daemon, began
 
 
 @dataclass(slots=True)
@@ -75,7 +77,6 @@ class ChannelModel:
     requeues: int = 0
     timeouts: int = 0
     attempts_max: int = 0  # 0: no bound
-    dead: set[bytes] = field(default_factory=set)  # they have used their attempts
     order: Order = Order.NONE
     passed: tuple[int, int] = (0, 0)  # the instant of the last look at timers: mono, wall
 
@@ -83,6 +84,11 @@ class ChannelModel:
 
     def in_state(self, state: State) -> list[Copy]:
         return [copy for copy in self.copies.values() if copy.state is state]
+
+    @property
+    def is_done(self) -> bool:
+        """Is nothing left but what is exhausted?"""
+        return len(self.copies) == len(self.in_state(State.EXHAUSTED))
 
     def held_by(self, number: int) -> list[Copy]:
         return [copy for copy in self.in_state(State.IN_FLIGHT) if copy.owner == number]
@@ -108,28 +114,49 @@ class ChannelModel:
             copy.due_ns - wall_ns for copy in self.in_state(State.DELAYED)
         ]
 
-    def beside(self, copy: Copy) -> list[Copy]:
+    def beside(self, copy: Copy) -> Iterator[Copy]:
         """The others that the order has something to say about."""
-        if self.order is Order.NONE or (self.order is Order.KEY and not copy.key):
-            return []
-        return [
-            one
-            for one in self.copies.values()
-            if one is not copy and (self.order is Order.STRICT or one.key == copy.key)
-        ]
+        if self.order is Order.STRICT or (self.order is Order.KEY and copy.key):
+            for one in self.copies.values():
+                if one is not copy and (self.order is Order.STRICT or one.key == copy.key):
+                    yield one
 
     def may_go(self, copy: Copy) -> bool:
         """Is it its turn? A message has its turn until it is done, also while it is delayed by a
-        REQ. One that was published with a delay has no place among those that were never sent."""
-        others = self.beside(copy)
-        if copy.has_turn:
-            return not any(one.state is State.IN_FLIGHT for one in others)
-        if any(one.has_turn for one in others):
-            return False
-        return copy.is_scheduled or not any(
-            one.state is State.WAITING and not one.is_scheduled and one.offset < copy.offset
-            for one in others
+        REQ."""
+        return not any(self._goes_before(one, copy) for one in self.beside(copy))
+
+    def must_go(self, copy: Copy) -> bool:
+        """Is it its turn for sure? What is exhausted since before the order may not be found before
+        a copy that was published with a delay is due."""
+        return self.may_go(copy) and not (
+            copy.is_scheduled
+            and any(
+                one.state is State.EXHAUSTED and one.is_older and one.offset < copy.offset
+                for one in self.beside(copy)
+            )
         )
+
+    def _goes_before(self, one: Copy, copy: Copy) -> bool:
+        """Of two that the order holds for. What was published with a delay has no place among those
+        that were never sent. What is exhausted holds up nothing that stands before it."""
+        stands_before = one.offset < copy.offset
+        if one.state is State.EXHAUSTED:
+            return stands_before and not (one.is_older and copy.is_scheduled)
+        if one.has_turn or one.state is not State.WAITING:
+            return one.has_turn
+        return stands_before and not one.is_scheduled and not copy.is_scheduled
+
+    def keep_order(self, order: Order) -> None:
+        if order is not self.order:
+            self.order = order
+            self._begin_order()
+
+    def _begin_order(self) -> None:
+        """Whose turn it is, offsets say, but for what is in flight or delayed by a REQ."""
+        for copy in self.copies.values():
+            copy.is_older = True
+            copy.has_turn &= copy.state in (State.IN_FLIGHT, State.DELAYED)
 
     # --- what happens to copies ---
 
@@ -150,22 +177,20 @@ class ChannelModel:
         )
 
     def wait(self, copy: Copy) -> None:
-        """It is to be sent again, unless it was sent often enough."""
-        if 0 < self.attempts_max <= copy.attempts:
-            del self.copies[copy.body]
-            self.dead.add(copy.body)
-        else:
-            copy.state = State.WAITING
+        """It is to be sent again, unless it was sent often enough. With an order it keeps its turn,
+        but where it was here before that began: then offsets say whose turn it is."""
+        is_exhausted = 0 < self.attempts_max <= copy.attempts
+        copy.state = State.EXHAUSTED if is_exhausted else State.WAITING
+        copy.has_turn &= not is_exhausted and not copy.is_older
 
     def limit_attempts(self, attempts_max: int) -> None:
         self.attempts_max = attempts_max
-        for copy in self.in_state(State.WAITING):
+        for copy in self.in_state(State.WAITING) + self.in_state(State.EXHAUSTED):
             self.wait(copy)
 
     def empty(self) -> None:
         """Also of what is on its way to the dead letters; nobody can say how much that is."""
         self.copies.clear()
-        self.dead.clear()
 
     def pass_time(self, mono_ns: int, wall_ns: int) -> None:
         if self.passed == (mono_ns, wall_ns):
@@ -198,7 +223,7 @@ class ChannelModel:
         if not self.is_for(copy, consumer):
             raise Forbidden(f"{what}: it is for others; {copy}, {consumer}")
         if not self.may_go(copy):
-            raise Forbidden(f"{what}: others come before it; {copy}, {self.beside(copy)}")
+            raise Forbidden(f"{what}: others come before it; {copy}, {[*self.beside(copy)]}")
         copy.state, copy.has_turn = State.IN_FLIGHT, True
         copy.attempts = attempts
         copy.owner = number
@@ -239,14 +264,12 @@ class ChannelModel:
         return answer
 
     def restart(self) -> None:
-        """Consumers are gone and counters begin again; copies and their attempts stay. Whose turn
-        it is, offsets say, but for what is delayed by a REQ."""
+        """Consumers are gone and counters begin again; copies and their attempts stay."""
         self.consumers.clear()
         self.requeues = self.timeouts = 0
-        for copy in self.copies.values():
-            copy.has_turn &= copy.state is State.DELAYED
         for copy in self.in_state(State.IN_FLIGHT):
             self.wait(copy)
+        self._begin_order()
 
 
 @dataclass(slots=True)
