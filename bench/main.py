@@ -147,15 +147,15 @@ def measure_all(options: argparse.Namespace, daemons: list[Contender], data: Pat
                 if row.failure:
                     continue
                 say(f"{name}, {plan.body_bytes} bytes, {daemon.name}, round {number + 1}")
-                place = data / "data"
+                data_path = data / "data"
                 try:
-                    measure = passes.run(scenario, plan, daemon, place)
+                    measure = passes.run(scenario, plan, daemon, data_path)
                     row.measures += [measure] if measure else []
                 except (LoadFailed, DaemonFailed, OSError) as error:
                     row.failure = str(error)
                     say(f"FAILED: {name} on {daemon.name}: {error}")
                 finally:
-                    rmtree(place, ignore_errors=True)
+                    rmtree(data_path, ignore_errors=True)
     return rows
 
 

@@ -133,31 +133,31 @@ class Store:
 
     def entries_of(self, prefix: str, after: str = "", count: int = 1 << 62) -> list[KeyValue]:
         """The entries of a prefix, in the order of their keys, that come after a key."""
-        place = bisect_left(self._keys, max(prefix, after))
+        index = bisect_left(self._keys, max(prefix, after))
         found: list[KeyValue] = []
-        while place < len(self._keys) and len(found) < count:
-            key = self._keys[place]
+        while index < len(self._keys) and len(found) < count:
+            key = self._keys[index]
             if not key.startswith(prefix):
                 break
             if key != after:
                 found.append(self.entries[key])
-            place += 1
+            index += 1
         return found
 
     def events(self, prefix: str, since: int) -> list[KeyEvent] | Compacted:
         """The changes from a revision on, in their order."""
         if since <= self.compacted:
             return Compacted(self.compacted)
-        place = bisect_left(self._events, since, key=_revision_of)
-        return [event for event in self._events[place:] if event.key.startswith(prefix)]
+        index = bisect_left(self._events, since, key=_revision_of)
+        return [event for event in self._events[index:] if event.key.startswith(prefix)]
 
     # --- its own history ---
 
     def compact(self, revision: int) -> None:
         """Forget the changes up to this revision."""
         self.compacted = max(self.compacted, min(revision, self.revision))
-        place = bisect_left(self._events, self.compacted + 1, key=_revision_of)
-        del self._events[:place]
+        index = bisect_left(self._events, self.compacted + 1, key=_revision_of)
+        del self._events[:index]
 
     def backup(self) -> Backup:
         """Leases are no part of it."""

@@ -118,9 +118,9 @@ class Observer:
         received[body] = received.get(body, 0) + 1
 
     def _has_one_id(self, feed: Feed, message: Message) -> None:
-        body, place = message.body, (feed.topic, feed.incarnation, message.id)
-        if self._bodies.setdefault(place, body) != body:
-            raise Breach("I17", f"{message.id!r} is {self._bodies[place]!r} and {body!r}")
+        body, key = message.body, (feed.topic, feed.incarnation, message.id)
+        if self._bodies.setdefault(key, body) != body:
+            raise Breach("I17", f"{message.id!r} is {self._bodies[key]!r} and {body!r}")
         if self._ids.setdefault((feed.topic, body), message.id) != message.id:
             raise Breach("I30", f"{body!r} is stored twice, at least")
 

@@ -74,9 +74,9 @@ class Coordinator:
             for node, generation in transaction.generations
         )
 
-    def apply(self, place: int, answered: bool) -> None:
+    def apply(self, index: int, answered: bool) -> None:
         """One that is pending takes effect, or is refused."""
-        transaction = self.pending.pop(place)
+        transaction = self.pending.pop(index)
         outcome = Outcome.REFUSED
         if self.may_install(transaction):
             outcome = Outcome.DONE
@@ -84,13 +84,13 @@ class Coordinator:
             self.put(transaction.record)
         self._answer(transaction, outcome if answered else Outcome.UNKNOWN)
 
-    def forget(self, place: int) -> None:
+    def forget(self, index: int) -> None:
         """It never arrives, which its sender cannot know."""
-        self._answer(self.pending.pop(place), Outcome.UNKNOWN)
+        self._answer(self.pending.pop(index), Outcome.UNKNOWN)
 
-    def give_up(self, place: int) -> None:
+    def give_up(self, index: int) -> None:
         """Its sender waits no longer; it may still be applied."""
-        self._answer(self.pending[place], Outcome.UNKNOWN)
+        self._answer(self.pending[index], Outcome.UNKNOWN)
 
     def _answer(self, transaction: Transaction, outcome: Outcome) -> None:
         node, incarnation, number = transaction[:3]

@@ -81,7 +81,7 @@ class Node:
         self.is_up = False
         self.active = False  # it may do something: its start is written
         self.incarnation = 0
-        self.place = 0  # in the coordinator's changes
+        self.seen = 0  # in the coordinator's changes
         self.record: PartitionRecord = world.coordinator.record
         self.revision = 0
         self.entry = Entry(0, 0, 0)
@@ -121,7 +121,7 @@ class Node:
             kept.log.restarted()
         self.incarnation += 1
         self.is_up, self.stopped, self.sync_wanted = True, False, False
-        self.place, self.revision, self.incarnations = 0, 0, {}
+        self.seen, self.revision, self.incarnations = 0, 0, {}
         self.record = world.first_record
         self.leadership_epoch = 0
         self.leader = -1
@@ -168,10 +168,10 @@ class Node:
     def look(self, count: int) -> None:
         """Read the next changes of the coordinator."""
         changes = self.world.coordinator.changes
-        if self.place == len(changes):
+        if self.seen == len(changes):
             return
-        for change in changes[self.place : self.place + count]:
-            self.place += 1
+        for change in changes[self.seen : self.seen + count]:
+            self.seen += 1
             if change.entry is not None:
                 self.incarnations[change.node] = change.entry.incarnation
             if change.record is not None:

@@ -111,10 +111,10 @@ class Observer:
             self.promised[number] = effect.epoch
 
     def appended(self, node: Node, start: int, batches: Sequence[Batch]) -> None:
-        for place, batch in enumerate(batches, start):
-            content = self.contents.setdefault((batch.epoch, place), batch.content)
+        for offset, batch in enumerate(batches, start):
+            content = self.contents.setdefault((batch.epoch, offset), batch.content)
             if content != batch.content:
-                self._breach("I1", f"offset {place} of epoch {batch.epoch} is two batches")
+                self._breach("I1", f"offset {offset} of epoch {batch.epoch} is two batches")
 
     def refused(self, batches: Sequence[Batch]) -> None:
         self.never_stored.update(batch.content for batch in batches)

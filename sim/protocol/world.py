@@ -129,17 +129,17 @@ class World:
         """The next frame of one of the links that have any."""
         waiting = self.waiting
         while waiting:
-            place = int(self.throw() * len(waiting))
-            pair = waiting[place]
+            index = int(self.throw() * len(waiting))
+            pair = waiting[index]
             queue = self.links.get(pair)
             if queue:
                 frame = queue.popleft()
                 if not queue:
-                    waiting[place] = waiting[-1]
+                    waiting[index] = waiting[-1]
                     waiting.pop()
                 self.nodes[pair[1]].receive(pair[0], frame)
                 return True
-            waiting[place] = waiting[-1]  # that link has ended meanwhile
+            waiting[index] = waiting[-1]  # that link has ended meanwhile
             waiting.pop()
         return False
 
@@ -268,11 +268,11 @@ def apply_transaction(world: World) -> None:
 def lose_transaction(world: World) -> None:
     pending = world.coordinator.pending
     if pending:
-        place = int(world.throw() * len(pending))
+        index = int(world.throw() * len(pending))
         if world.throw() < 0.7:
-            world.coordinator.give_up(place)
+            world.coordinator.give_up(index)
         else:
-            world.coordinator.forget(place)
+            world.coordinator.forget(index)
 
 
 def answer(world: World) -> None:

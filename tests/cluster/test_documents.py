@@ -182,17 +182,17 @@ def test_whatever_comes_is_read_or_refused() -> None:
         key, form, document = dice.choice(SAMPLES)
         data = bytearray(form.encode(document))
         for _ in range(dice.choice((1, 1, 2, 5))):
-            place = dice.randrange(len(data))
-            end = min(place + dice.randrange(1, 8), len(data))
+            index = dice.randrange(len(data))
+            end = min(index + dice.randrange(1, 8), len(data))
             match dice.randrange(4):
                 case 0:
-                    data[place] = dice.choice(b'0123456789abf"{}[],:-.e \\\xc3')
+                    data[index] = dice.choice(b'0123456789abf"{}[],:-.e \\\xc3')
                 case 1:
-                    del data[place:end]
+                    del data[index:end]
                 case 2:
-                    data[place:place] = data[place:end]
+                    data[index:index] = data[index:end]
                 case _:
-                    data[place] = dice.randrange(256)
+                    data[index] = dice.randrange(256)
             data = data or bytearray(b"{")
         try:
             found = decode(key, bytes(data))

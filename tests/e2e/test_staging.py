@@ -22,17 +22,17 @@ ROUNDS = 6
 APPS = 3
 ANSWER_S_MAX = 40.0
 DROPPED = 0.1  # of the connections, before the answer comes
-Place = tuple[str, int]  # topic, partition
-TOPICS: tuple[Place, ...] = (("t", 0), ("u", 0))
-PARTITIONS: tuple[Place, ...] = (("t", 0), ("t", 1), ("t", 2), ("t", 3))
+Target = tuple[str, int]  # topic, partition
+TOPICS: tuple[Target, ...] = (("t", 0), ("u", 0))
+PARTITIONS: tuple[Target, ...] = (("t", 0), ("t", 1), ("t", 2), ("t", 3))
 
 
 class Committer(threading.Thread):
-    """Stages for all places and commits, one version after another, over connections that break. It
+    """Stages for all targets and commits, one version after another, over connections that break. It
     asks for the same again until it is answered, and stops after a whole version."""
 
     def __init__(
-        self, daemon: Daemon, number: int, places: tuple[Place, ...], rng: random.Random
+        self, daemon: Daemon, number: int, targets: tuple[Target, ...], rng: random.Random
     ) -> None:
         super().__init__(daemon=True)
         self.app = f"app {number}"
@@ -41,7 +41,7 @@ class Committer(threading.Thread):
         self.repeats = 0
         self.quit = threading.Event()
         self.failure: BaseException | None = None
-        self._nsqd, self._places, self._rng = daemon, places, rng
+        self._nsqd, self._targets, self._rng = daemon, targets, rng
 
     def run(self) -> None:
         try:
@@ -50,18 +50,18 @@ class Committer(threading.Thread):
         except BaseException as error:
             self.failure = error
 
-    def said(self, place: Place, version: int) -> list[bytes]:
+    def said(self, target: Target, version: int) -> list[bytes]:
         """The last one has most."""
-        topic, partition = place
-        count = 27 if place == PARTITIONS[-1] else 5
+        topic, partition = target
+        count = 27 if target == PARTITIONS[-1] else 5
         where = b"%d-%s%d-%d" % (self.number, topic.encode(), partition, version)
         return [b"%s-%d" % (where, n) for n in range(count)]
 
     def _commit(self) -> None:
         named, count = [], 0
-        for place in self._places:
-            topic, partition = place
-            said = self.said(place, self.version)
+        for target in self._targets:
+            topic, partition = target
+            said = self.said(target, self.version)
             count += len(said)
             for part in range(2):
                 name = f"{self.app}/{self.version}/{part}"
@@ -134,35 +134,35 @@ def in_the_log(data_path: Path, topic: str, partition: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("durability", "places"),
+    ("durability", "targets"),
     [("os", TOPICS), ("disk", PARTITIONS), pytest.param("disk", TOPICS, marks=pytest.mark.long)],
 )
 def test_commits_under_load_and_kills(
-    tmp_path: Path, durability: str, places: tuple[Place, ...]
+    tmp_path: Path, durability: str, targets: tuple[Target, ...]
 ) -> None:
     seed = fresh_seed()
     print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails
     rng = random.Random(f"{seed} {durability}")
     data_path = tmp_path / "data"
     with Daemon(data_path, f"--durability={durability}") as daemon:
-        if places == PARTITIONS:
+        if targets == PARTITIONS:
             daemon.post(f"/topic/create?topic=t&partition_num={len(PARTITIONS)}")
         dice = [random.Random(rng.random()) for _ in range(APPS)]
-        committers = [Committer(daemon, n, places, dice[n]) for n in range(APPS)]
+        committers = [Committer(daemon, n, targets, dice[n]) for n in range(APPS)]
         commit_through_kills(daemon, committers, rng)
         modes = {path.stat().st_mode & 0o777 for path in (data_path / "commits").glob("*.json")}
         assert modes == {0o600}
         assert (data_path / "stages").stat().st_mode & 0o777 == 0o700
         assert daemon.stop() == 0
-    for place in places:
-        found = in_the_log(data_path, *place)
+    for target in targets:
+        found = in_the_log(data_path, *target)
         for committer in committers:
             mine = [one for one in found if one.startswith(b"%d-" % committer.number)]
             wanted = []
             for version in range(committer.version):
-                said = committer.said(place, version)
+                said = committer.said(target, version)
                 wanted += said[0::2] + said[1::2]
             assert mine == wanted
             assert committer.version > 0
-        each = len(committers[0].said(place, 0))
+        each = len(committers[0].said(target, 0))
         assert len(found) == each * sum(committer.version for committer in committers)

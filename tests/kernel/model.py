@@ -412,5 +412,5 @@ class TailModel:
         self._give(channel, offset - self.start, self.handed, wall_ns)
 
     def _give(self, channel: ChannelModel, first: int, end: int, wall_ns: int) -> None:
-        for place, (body, due_ns, key, tag) in enumerate(self.log[first:end], first):
-            channel.accept(body, due_ns, wall_ns, key, self.start + place, tag)
+        for index, (body, due_ns, key, tag) in enumerate(self.log[first:end], first):
+            channel.accept(body, due_ns, wall_ns, key, self.start + index, tag)

@@ -160,10 +160,10 @@ class TestCheck:
         for length in range(len(batch)):
             claim = len(batch) if length >= 12 else 0
             assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
-        for place in range(8 * len(batch)):
-            batch[place // 8] ^= 1 << place % 8
-            assert functions.check_batch(batch, 0)[0] != BatchCheck.INTACT, place
-            batch[place // 8] ^= 1 << place % 8
+        for index in range(8 * len(batch)):
+            batch[index // 8] ^= 1 << index % 8
+            assert functions.check_batch(batch, 0)[0] != BatchCheck.INTACT, index
+            batch[index // 8] ^= 1 << index % 8
         assert functions.check_batch(batch, 0)[0] == BatchCheck.INTACT
 
     @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
@@ -434,10 +434,10 @@ def parts_of(functions: ModuleType, arguments: dict[str, Any]) -> tuple[bytes, b
 def test_a_batch_of_columns_is_the_batch_of_its_messages(
     functions: ModuleType, arguments: dict[str, Any]
 ) -> None:
-    place = {name: arguments[name] for name in ("base_offset", "base_id", "timestamp_ns")}
-    plain = {**place, "bodies": arguments["bodies"], "sections": arguments["sections"]}
+    position = {name: arguments[name] for name in ("base_offset", "base_id", "timestamp_ns")}
+    plain = {**position, "bodies": arguments["bodies"], "sections": arguments["sections"]}
     lengths, bodies, trailer = parts_of(functions, plain)
-    made = functions.encode_columns(lengths, bodies, **place, trailer=trailer)
+    made = functions.encode_columns(lengths, bodies, **position, trailer=trailer)
     assert made == functions.encode_batch(**plain)
     assert functions.check_batch(made, 0) == (BatchCheck.INTACT, len(made))
 

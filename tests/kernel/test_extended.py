@@ -34,7 +34,7 @@ def spread(side: Side, count: int, extended: bool = True) -> list[Any]:
     return tails
 
 
-def place(side: Side, key: bytes, count: int) -> int:
+def number_of(side: Side, key: bytes, count: int) -> int:
     return int(kernel.murmur3_32(key)) % count
 
 
@@ -139,7 +139,7 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side, conn: Any) 
     for count in (2, 4):
         side.engine.set_hash_partitions(b"t", count)
         for key in KEYS:
-            chosen = tails[place(side, key, count)]
+            chosen = tails[number_of(side, key, count)]
             before = chosen.message_count
             assert side.said(conn, pub_ext(b"t", keyed(key), b"x")) == []
             assert chosen.message_count == before + 1
@@ -168,7 +168,7 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> N
             keys = kernel.decode_sections(batch, 0).get(Section.KEY, {})
             for index, body in enumerate(bodies):
                 assert keys.get(index, b"none") == body
-                assert body == b"none" or place(side, body, 4) == number
+                assert body == b"none" or number_of(side, body, 4) == number
     before = tails[1].message_count
     for key in KEYS:  # but a partition that the command names goes before the key
         assert side.said(conn, pub_ext(b"t 1", keyed(key), key)) == []
@@ -178,9 +178,9 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> N
 def test_a_key_of_a_partition_that_is_not_here(side: Side, conn: Any) -> None:
     side.tail()
     side.engine.set_hash_partitions(b"t", 200)
-    key = next(key for key in KEYS if place(side, key, 200))
+    key = next(key for key in KEYS if number_of(side, key, 200))
     (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
-    word = b"%d" % place(side, key, 200)
+    word = b"%d" % number_of(side, key, 200)
     assert event == (Event.BAD_PUB, conn, Verb.PUB_EXT, BadPub.PARTITION, word, 0, 0)
 
 
@@ -193,7 +193,7 @@ def keys_apart(side: Side, count: int) -> list[bytes]:
     number = 0
     while len(found) < count:
         key = b"%d" % number
-        found.setdefault(place(side, key, count), key)
+        found.setdefault(number_of(side, key, count), key)
         number += 1
     return [found[partition] for partition in range(count)]
 

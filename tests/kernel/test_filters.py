@@ -23,7 +23,7 @@ def headers_of(**members: str) -> dict[int, int | bytes]:
 
 def publish(side: Side, tail: Any, *said: dict[int, int | bytes] | None) -> None:
     """One batch; a body is its place."""
-    side.publish_with(tail, *((b"%d" % place, one) for place, one in enumerate(said)))
+    side.publish_with(tail, *((b"%d" % index, one) for index, one in enumerate(said)))
 
 
 def consumer(side: Side, window: Any, rdy: int, wanted: Filter | None) -> Any:
@@ -121,8 +121,8 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
         tail = side.tail()
         window = side.window(tail)
         for start in range(0, len(said), sizes):
-            for place, sections in enumerate(said[start : start + sizes], start):
-                tail.append(b"%d" % place, 0, sections)
+            for index, sections in enumerate(said[start : start + sizes], start):
+                tail.append(b"%d" % index, 0, sections)
             side.store(tail)
         conn = consumer(side, window, rdy, wanted)
         found = []
@@ -131,7 +131,7 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
             conn.feed(fin(*[one.id for one in more]))
             side.validate()
         assert found == [
-            place for place, sections in enumerate(said) if should_pass(wanted, sections)
+            index for index, sections in enumerate(said) if should_pass(wanted, sections)
         ]
         side.settle()
         assert window.low == window.next == len(said)
@@ -178,7 +178,7 @@ def tagged(tag: str | None) -> dict[int, int | bytes] | None:
 def publish_tagged(side: Side, tail: Any, *tags: str | None) -> None:
     """One batch; a body is its tag and place."""
     names = ((tag or "-").encode() for tag in tags)
-    bodies = (b"%s%d" % (name, place) for place, name in enumerate(names))
+    bodies = (b"%s%d" % (name, index) for index, name in enumerate(names))
     side.publish_with(tail, *zip(bodies, map(tagged, tags), strict=True))
 
 

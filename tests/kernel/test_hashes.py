@@ -85,14 +85,14 @@ def test_round_trip(functions: ModuleType, id: int) -> None:
     assert hex_to_id_portable(text) == hex_to_id_portable(text.upper()) == id
 
 
-@each("place", range(16))
+@each("index", range(16))
 def test_every_byte_that_is_no_digit_is_refused_at_every_place(
-    functions: ModuleType, place: int
+    functions: ModuleType, index: int
 ) -> None:
     for byte in range(256):
         text = bytearray(b"0" * 16)
-        text[place] = byte
-        expected = int(chr(byte), 16) << 4 * (15 - place) if byte in DIGITS else -1
+        text[index] = byte
+        expected = int(chr(byte), 16) << 4 * (15 - index) if byte in DIGITS else -1
         assert functions.hex_to_id(bytes(text)) == expected, byte
         assert hex_to_id_portable(bytes(text)) == expected, byte
 

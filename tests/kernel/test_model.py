@@ -108,16 +108,16 @@ class History:
         if not self.model.sealed:
             return
         count = self.dice.randrange(len(self.model.sealed) + 1)
-        places = [self.model.ends[1]]
+        ends = [self.model.ends[1]]
         for batch in self.model.sealed:
-            places.append(places[-1] + len(batch))
+            ends.append(ends[-1] + len(batch))
         if self.dice.random() < 0.2:
-            self.tail.fail_from(places[count])
+            self.tail.fail_from(ends[count])
             written = self.side.written[log_name(self.tail)]
             del written[len(written) - len(self.model.sealed) + count :]
             self.model.fail_from(count)
         else:
-            self.tail.commit_to(places[count])
+            self.tail.commit_to(ends[count])
             self.model.commit(count)
 
     # --- consumers ---
@@ -341,8 +341,8 @@ class History:
         return events
 
     def delivered(self, conn: Any, channel: ChannelModel, message: Message) -> None:
-        place = (channel.name, message.body)
-        if self.seen.setdefault(place, message.id) != message.id:
+        key = (channel.name, message.body)
+        if self.seen.setdefault(key, message.id) != message.id:
             raise Forbidden(f"{message.body!r} has another id")
         channel.deliver(
             conn.serial, message.body, message.attempts, self.side.mono_ns, self.side.wall_ns

@@ -192,7 +192,7 @@ def fill_sharing(side: Side, window: Any, count: int) -> None:
         side.publish(window.tail, *[b"%d" % window.tail.partition] * count)
 
 
-def places(side: Side, conn: Any) -> list[int]:
+def indexes(side: Side, conn: Any) -> list[int]:
     """The partitions of the messages that come, in order, all of which are finished."""
     got = side.received(conn)
     conn.feed(fin(*[message.id for message in got]))
@@ -209,9 +209,9 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
     assert [event[0] for event in events] == [Event.NEED, Event.NEED]  # none is in memory
     (event,) = [event for event in events if event[1] is windows[1]]
     windows[1].load(event[2], side.block(b"t 1", 0))
-    assert [places(side, conn) for _ in range(2)] == [[1], [1]]
+    assert [indexes(side, conn) for _ in range(2)] == [[1], [1]]
     windows[0].load(event[2], side.block(b"t", 0))
-    assert sorted(places(side, conn) + places(side, conn)) == [0, 1]
+    assert sorted(indexes(side, conn) + indexes(side, conn)) == [0, 1]
 
 
 @pytest.mark.parametrize("way", ["requeue", "timeout", "leave", "empty"])
@@ -274,7 +274,7 @@ def test_within_a_refill_no_window_is_forgotten(side: Side, seed: int) -> None:
     rounds = 0
     while all(window.depth for window in windows if window.tail.committed_end) and rounds < 50:
         rounds += 1
-        got.update(places(side, conn))
+        got.update(indexes(side, conn))
         assert sum(got.values()) == rounds * rdy
     ready = sum(window.tail.committed_end > 0 for window in windows)
     if ready:
@@ -292,7 +292,7 @@ def test_over_large_refills_no_window_is_ahead_by_more_than_one(side: Side, seed
     conn = side.consumer(windows, rdy)
     got = Counter(dict.fromkeys(range(len(windows)), 0))
     while min(window.depth for window in windows) >= rdy:
-        got.update(places(side, conn))
+        got.update(indexes(side, conn))
         assert max(got.values()) - min(got.values()) <= rdy
     assert min(got.values()) > 0
 
@@ -306,8 +306,8 @@ def got(side: Side, conns: list[Any]) -> list[int]:
 
 def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
     # The far one subscribed first, so that order alone would favour it.
-    places = ((Locality.GLOBAL, 10), (Locality.REGION, 3), (Locality.ZONE, 2))
-    conns = [side.consumer(window, rdy, locality=near) for near, rdy in places]
+    indexes = ((Locality.GLOBAL, 10), (Locality.REGION, 3), (Locality.ZONE, 2))
+    conns = [side.consumer(window, rdy, locality=near) for near, rdy in indexes]
     side.publish(tail, *[b"x"] * 9)
     assert got(side, conns) == [4, 3, 2]
     found = (window.global_count, window.region_local_count, window.zone_local_count)

@@ -90,20 +90,20 @@ def test_a_guess_is_refused(reached: Reached, logs: tuple[str, ...], said: str) 
 
 class Lost:
     def __init__(self, table: Path, owner: str) -> None:
-        self.place = TableLocation(str(table), {})
-        self.place.create(SHAPE, {})
+        self.location = TableLocation(str(table), {})
+        self.location.create(SHAPE, {})
         self.said = io.StringIO()
 
         def prepared(known: Properties) -> bool:
-            return topic_logs.note(self.place, owner, [("a", "one")], known)
+            return topic_logs.note(self.location, owner, [("a", "one")], known)
 
-        staged = stage(self.place, rows(range(10)))
-        commit(self.place, SHAPE, owner, 0, staged, prepared=prepared)
+        staged = stage(self.location, rows(range(10)))
+        commit(self.location, SHAPE, owner, 0, staged, prepared=prepared)
 
     def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
-        given = {"url": broker.url, "table": self.place.uri, "recover": True, **changed}
+        given = {"url": broker.url, "table": self.location.uri, "recover": True, **changed}
         settings = defaults(archive.SETTINGS, **given)
-        return Beginning(settings, self.place, Progress("archive", 0, self.said), has_checkpoint)
+        return Beginning(settings, self.location, Progress("archive", 0, self.said), has_checkpoint)
 
 
 @each(
@@ -182,7 +182,7 @@ def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
 def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
     """Nsqd knows where that one ended; the archive has never seen it."""
     made = Lost(tmp_path / "lake", OWN)
-    topic_logs.claim(made.place, OWN, ["late"])
+    topic_logs.claim(made.location, OWN, ["late"])
     with FakeBroker() as broker:
         broker.topic("a", "one").publish([b"x"] * 10)
         broker.ended = {"late": {"old": 50}}
@@ -210,4 +210,4 @@ def test_topics_of_a_new_table_share_files_where_there_are_many(
         broker.topic("c").publish([b"x"])
         assert parts() == ("date",)
         assert parts(share_files=False) == ("topic", "date")
-        assert parts(Lost(tmp_path / "lake", OWN).place.open()) == ("topic", "date")  # as made
+        assert parts(Lost(tmp_path / "lake", OWN).location.open()) == ("topic", "date")  # as made

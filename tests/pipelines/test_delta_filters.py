@@ -34,11 +34,11 @@ ARCHIVE = archive.shape_of(
 
 def write(path: Path, shape: Shape, *parts: pa.Table) -> Path:
     """A file and a transaction for each part, as a pipeline makes them."""
-    place = TableLocation(str(path), {})
-    place.create(shape, {})
+    location = TableLocation(str(path), {})
+    location.create(shape, {})
     for version, part in enumerate(parts):
-        staged = delta_files.write(place, shape, part.combine_chunks().to_batches())
-        commit(place, shape, "test", version, staged)
+        staged = delta_files.write(location, shape, part.combine_chunks().to_batches())
+        commit(location, shape, "test", version, staged)
     return path
 
 
@@ -95,12 +95,12 @@ def tables(
                 if state.startswith("old"):
                     former.setattr(Shape, "properties", {})
                 made[state] = MAKERS[name](base / f"{name}{number}")
-                place = TableLocation(str(made[state]), {})
+                location = TableLocation(str(made[state]), {})
                 if state.endswith("compacted"):
-                    assert maintenance.compact(place, 2) > 0
+                    assert maintenance.compact(location, 2) > 0
                 if state.startswith("old"):
                     DeltaTable(made[state]).create_checkpoint()
-            place.create(SHAPES[name], {})
+            location.create(SHAPES[name], {})
     return made
 
 

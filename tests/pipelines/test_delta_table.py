@@ -54,33 +54,33 @@ def rows(offsets: range, topic: str = "a", day: date = DAY, partition: int = 0) 
     return pa.RecordBatch.from_arrays(columns, schema=SHAPE.schema)
 
 
-def stage(place: TableLocation, *batches: pa.RecordBatch) -> list[Staged]:
-    return write(place, SHAPE, batches)
+def stage(location: TableLocation, *batches: pa.RecordBatch) -> list[Staged]:
+    return write(location, SHAPE, batches)
 
 
-def read(place: TableLocation, what: str = 'topic, "offset"') -> list[Any]:
+def read(location: TableLocation, what: str = 'topic, "offset"') -> list[Any]:
     query = f"SELECT {what} FROM delta_table ORDER BY ALL"
-    relation = duckdb.from_arrow(DeltaTable(place.root).to_pyarrow_dataset())
+    relation = duckdb.from_arrow(DeltaTable(location.root).to_pyarrow_dataset())
     return relation.query("delta_table", query).fetchall()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> TableLocation:
-    place = TableLocation(str(tmp_path / "lake"), {})
-    place.create(SHAPE, {})
-    return place
+def location(tmp_path: Path) -> TableLocation:
+    location = TableLocation(str(tmp_path / "lake"), {})
+    location.create(SHAPE, {})
+    return location
 
 
-def test_a_version_is_committed_once(place: TableLocation) -> None:
-    assert commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
-    assert not commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
-    assert commit(place, SHAPE, "app", 4, stage(place, rows(range(3, 5))))
-    assert not commit(place, SHAPE, "app", 2, stage(place, rows(range(9))))
-    assert commit(place, SHAPE, "other", 0, stage(place, rows(range(2), "b")))
-    assert read(place) == [*(("a", n) for n in range(5)), ("b", 0), ("b", 1)]
+def test_a_version_is_committed_once(location: TableLocation) -> None:
+    assert commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
+    assert not commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
+    assert commit(location, SHAPE, "app", 4, stage(location, rows(range(3, 5))))
+    assert not commit(location, SHAPE, "app", 2, stage(location, rows(range(9))))
+    assert commit(location, SHAPE, "other", 0, stage(location, rows(range(2), "b")))
+    assert read(location) == [*(("a", n) for n in range(5)), ("b", 0), ("b", 1)]
 
 
-def test_rows_go_where_their_partition_is(place: TableLocation) -> None:
+def test_rows_go_where_their_partition_is(location: TableLocation) -> None:
     mixed = pa.Table.from_batches(
         [
             rows(range(2), "a"),
@@ -89,12 +89,12 @@ def test_rows_go_where_their_partition_is(place: TableLocation) -> None:
             rows(range(5, 7), "a"),
         ]
     ).combine_chunks()
-    staged = stage(place, *mixed.to_batches())
-    commit(place, SHAPE, "app", 0, staged)
+    staged = stage(location, *mixed.to_batches())
+    commit(location, SHAPE, "app", 0, staged)
     assert sorted(
         (each.partition["topic"], each.partition["date"], each.rows) for each in staged
     ) == [("a", "2026-01-31", 4), ("a", "2026-02-01", 1), ("b#ephemeral", "2026-01-31", 2)]
-    assert read(place, '"offset", topic, date::VARCHAR') == [
+    assert read(location, '"offset", topic, date::VARCHAR') == [
         (0, "a", "2026-01-31"),
         (1, "a", "2026-01-31"),
         (2, "b#ephemeral", "2026-01-31"),
@@ -107,35 +107,35 @@ def test_rows_go_where_their_partition_is(place: TableLocation) -> None:
 
 def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path) -> None:
     """delta-rs reads none of a file when one of them is not as it expects."""
-    place = TableLocation(str(tmp_path / "lake"), {})
+    location = TableLocation(str(tmp_path / "lake"), {})
     kinds = {"offset": pa.int64(), "inner": pa.struct([("n", pa.int64())])}
     shape = Shape(pa.schema({**kinds, "more": pa.map_(pa.string(), pa.binary())}), (), ("offset",))
-    place.create(shape, {})
+    location.create(shape, {})
     row = {"offset": 7, "inner": {"n": 1}, "more": [("a", b"b")]}
     batch = pa.RecordBatch.from_pylist([row], schema=shape.schema)
-    commit(place, shape, "app", 0, write(place, shape, [batch]))
-    (action,) = pa.table(DeltaTable(place.root).get_add_actions(flatten=True)).to_pylist()
+    commit(location, shape, "app", 0, write(location, shape, [batch]))
+    (action,) = pa.table(DeltaTable(location.root).get_add_actions(flatten=True)).to_pylist()
     assert (action["min.offset"], action["max.offset"]) == (7, 7)
 
 
-def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: TableLocation) -> None:
-    commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
-    assert checkpoints.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
-    table = DeltaTable(place.root)
+def test_files_of_any_topic_are_kept_as_long_as_they_are_named(location: TableLocation) -> None:
+    commit(location, SHAPE, "app", 0, stage(location, rows(range(3), "a.b#ephemeral")))
+    assert checkpoints.highest_offsets(location, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
+    table = DeltaTable(location.root)
     gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert (gone, len(read(place))) == ([], 3)
+    assert (gone, len(read(location))) == ([], 3)
     files = [rows(range(3, 4), "a.b#ephemeral", partition=n) for n in range(2)]
-    commit(place, SHAPE, "app", 1, stage(place, *files))
-    assert checkpoints.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
+    commit(location, SHAPE, "app", 1, stage(location, *files))
+    assert checkpoints.highest_offsets(location, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
 
 
-def test_no_files_are_left_of_a_task_that_failed(place: TableLocation, tmp_path: Path) -> None:
+def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_path: Path) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield rows(range(3))
         raise OSError("the source failed")
 
     with pytest.raises(OSError, match="the source failed"):
-        write(place, SHAPE, failing())
+        write(location, SHAPE, failing())
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
@@ -160,11 +160,11 @@ def test_what_does_not_fit_is_named(
 
 
 def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    place = TableLocation(str(tmp_path / "lake"), {})
+    location = TableLocation(str(tmp_path / "lake"), {})
     other = Shape(pa.schema([("topic", pa.string()), ("date", pa.date32())]), ("topic", "date"))
-    place.create(other, {})
+    location.create(other, {})
     with pytest.raises(SchemaMismatch, match="no column partition"):
-        commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+        commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
 
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
@@ -174,14 +174,14 @@ def test_a_table_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
-    place = TableLocation((tmp_path / "a lake").as_uri(), {})
-    assert place.local_path == tmp_path / "a lake"
-    place.create(SHAPE, {})
-    commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
-    assert len(read(place)) == 3
+    location = TableLocation((tmp_path / "a lake").as_uri(), {})
+    assert location.local_path == tmp_path / "a lake"
+    location.create(SHAPE, {})
+    commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
+    assert len(read(location)) == 3
 
 
-def test_several_write_at_once_while_files_are_compacted(place: TableLocation) -> None:
+def test_several_write_at_once_while_files_are_compacted(location: TableLocation) -> None:
     """Every row once, and at each moment whole commits: nobody sees a row twice or half a batch."""
     wrong: list[Any] = []
     done = threading.Event()
@@ -189,15 +189,15 @@ def test_several_write_at_once_while_files_are_compacted(place: TableLocation) -
     def append(name: str) -> None:
         for version in range(25):
             offsets = range(version * 10, version * 10 + 10)
-            commit(place, SHAPE, name, version, stage(place, rows(offsets, name)))
+            commit(location, SHAPE, name, version, stage(location, rows(offsets, name)))
 
     def tend() -> None:
         while not done.is_set():
-            maintenance.compact(place, 4)
+            maintenance.compact(location, 4)
 
     def watch() -> None:
         while not done.is_set():
-            seen = read(place)
+            seen = read(location)
             if len(seen) != len(set(seen)) or len(seen) % 10:
                 wrong.append(seen)
 
@@ -211,101 +211,101 @@ def test_several_write_at_once_while_files_are_compacted(place: TableLocation) -
     for thread in others:
         thread.join()
     assert wrong == []
-    assert read(place) == [(name, offset) for name in ("a", "b") for offset in range(250)]
+    assert read(location) == [(name, offset) for name in ("a", "b") for offset in range(250)]
 
 
-def test_small_files_become_one_and_old_ones_go(place: TableLocation, tmp_path: Path) -> None:
+def test_small_files_become_one_and_old_ones_go(location: TableLocation, tmp_path: Path) -> None:
     kept = tmp_path / "lake" / "_penstock" / "archive" / "offsets"
     kept.parent.mkdir(parents=True)
     kept.write_text("checkpoint")
     for version in range(8):
-        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
-    (fresh,), (old,) = stage(place, rows(range(1))), stage(place, rows(range(1)))
+        commit(location, SHAPE, "app", version, stage(location, rows(range(version, version + 1))))
+    (fresh,), (old,) = stage(location, rows(range(1))), stage(location, rows(range(1)))
     long_ago = time.time() - 3 * 3600
-    os.utime(place.full(old.path), (long_ago, long_ago))
+    os.utime(location.full(old.path), (long_ago, long_ago))
     os.utime(kept, (long_ago, long_ago))
-    assert maintenance.compact(place, 9) == 0
-    assert maintenance.compact(place, 8) == 8
-    assert [offset for _, offset in read(place)] == list(range(8))
-    assert maintenance.vacuum(place, 3600) == 1  # the orphan; the replaced ones are too young
-    assert not Path(place.full(old.path)).exists()
-    assert Path(place.full(fresh.path)).exists()
+    assert maintenance.compact(location, 9) == 0
+    assert maintenance.compact(location, 8) == 8
+    assert [offset for _, offset in read(location)] == list(range(8))
+    assert maintenance.vacuum(location, 3600) == 1  # the orphan; the replaced ones are too young
+    assert not Path(location.full(old.path)).exists()
+    assert Path(location.full(fresh.path)).exists()
     assert kept.read_text() == "checkpoint"
 
 
 def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
     """Every commit lists it, so it must not grow for ever."""
-    place = TableLocation(str(tmp_path / "lake"), {})
+    location = TableLocation(str(tmp_path / "lake"), {})
     settings = defaults(maintenance.care_settings(), retain_log=60 * limits.SECOND)
-    place.create(SHAPE, maintenance.configuration(settings))
+    location.create(SHAPE, maintenance.configuration(settings))
     log = tmp_path / "lake" / "_delta_log"
     for version in range(12):
-        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(location, SHAPE, "app", version, stage(location, rows(range(version, version + 1))))
     long_ago = time.time() - 3600
     for old in log.iterdir():
         os.utime(old, (long_ago, long_ago))
     for version in range(12, 30):
-        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(location, SHAPE, "app", version, stage(location, rows(range(version, version + 1))))
     assert not (log / f"{0:020d}.json").exists()
-    assert [offset for _, offset in read(place)] == list(range(30))
+    assert [offset for _, offset in read(location)] == list(range(30))
 
 
 def test_a_log_of_many_versions_is_kept_for_less_long(
-    place: TableLocation, monkeypatch: pytest.MonkeyPatch
+    location: TableLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(5):
-        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(location, SHAPE, "app", version, stage(location, rows(range(version, version + 1))))
     week = 7 * 86_400.0
-    log = Path(place.full("_delta_log"))
+    log = Path(location.full("_delta_log"))
     for age, old in enumerate(sorted(log.glob("*.json"), reverse=True)):
         os.utime(old, (time.time() - age * 7200,) * 2)
-    assert maintenance.retain_log(place, week) == week
+    assert maintenance.retain_log(location, week) == week
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 3)
-    assert maintenance.retain_log(place, week) == pytest.approx(
+    assert maintenance.retain_log(location, week) == pytest.approx(
         7200, abs=60
     )  # it is a version, too
-    kept = place.properties()["delta.logRetentionDuration"]
+    kept = location.properties()["delta.logRetentionDuration"]
     assert 7_100 < float(kept.split()[1]) < 7_300
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 9)
-    version = place.version()
-    maintenance.retain_log(place, 7_000.0)
-    assert place.version() == version  # so small a change is not worth one
+    version = location.version()
+    maintenance.retain_log(location, 7_000.0)
+    assert location.version() == version  # so small a change is not worth one
 
 
 def test_topics_may_share_files(tmp_path: Path) -> None:
     shape = Shape(SHAPE.schema, ("date",), ("topic", *SHAPE.statistics))
-    place = TableLocation(str(tmp_path / "shared"), {})
-    place.create(shape, {})
+    location = TableLocation(str(tmp_path / "shared"), {})
+    location.create(shape, {})
     for version, topics in enumerate((("a", "b", "c"), ("c",), ("d",))):
         offsets = range(version, version + 9)
-        (staged,) = write(place, shape, [rows(offsets, topic) for topic in topics])
-        commit(place, shape, "app", version, [staged])
-    table = LakeTable(place.uri)
+        (staged,) = write(location, shape, [rows(offsets, topic) for topic in topics])
+        commit(location, shape, "app", version, [staged])
+    table = LakeTable(location.uri)
     opened = [len(pruned(table.dataset(), [Among("topic", [one])]).files) for one in "abcd"]
     assert opened == [1, 1, 2, 1]
     for _ in range(2):
-        found = checkpoints.highest_offsets(place, {"b", "c"})
+        found = checkpoints.highest_offsets(location, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
-        maintenance.compact(place, 2)
+        maintenance.compact(location, 2)
 
 
-def test_the_highest_offsets_of_each_nsqd(place: TableLocation) -> None:
+def test_the_highest_offsets_of_each_nsqd(location: TableLocation) -> None:
     """Files from before the table had the column are of the nsqd without a name."""
-    commit(place, SHAPE, "app", 0, stage(place, rows(range(5))))
+    commit(location, SHAPE, "app", 0, stage(location, rows(range(5))))
     broker = pa.field("broker", pa.string())
-    place.add_columns([broker])
+    location.add_columns([broker])
     shape = Shape(SHAPE.schema.append(broker), SHAPE.partition_by, SHAPE.statistics)
     named = [
         rows(range(end)).append_column("broker", pa.array([name] * end))
         for name, end in (("a:1", 3), ("b:1", 9))
     ]
-    commit(place, shape, "app", 1, write(place, shape, named))
-    assert checkpoints.highest_offsets(place, {"a", "none"}, by_broker=True) == {
+    commit(location, shape, "app", 1, write(location, shape, named))
+    assert checkpoints.highest_offsets(location, {"a", "none"}, by_broker=True) == {
         ("a", "", 0): 4,
         ("a", "a:1", 0): 2,
         ("a", "b:1", 0): 8,
     }
-    assert checkpoints.highest_offsets(place, {"a"}) == {("a", "", 0): 8}
+    assert checkpoints.highest_offsets(location, {"a"}) == {("a", "", 0): 8}
 
 
 def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> None:

@@ -84,9 +84,9 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path
 
 def test_a_table_that_another_run_has_begun_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Before it has events, too: both would bring them."""
-    place = TableLocation(str(tmp_path / "trace"), {})
-    place.create(trace.SHAPE, {})
-    topic_logs.claim(place, "penstock-archive-trace-other", [TOPIC])
+    location = TableLocation(str(tmp_path / "trace"), {})
+    location.create(trace.SHAPE, {})
+    topic_logs.claim(location, "penstock-archive-trace-other", [TOPIC])
     with FakeBroker() as broker:
         broker.topic(TOPIC).publish([life(0, 10)])
         with pytest.raises(ConfigError, match="penstock-archive-trace-other writes this topic"):

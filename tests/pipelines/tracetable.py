@@ -67,8 +67,8 @@ class Events:
         rows = len(order)
         position = np.arange(rows)
         traces, untraced = np.zeros(rows, np.int64), np.ones(rows, bool)
-        for place, trace_id in (trace_ids or {}).items():
-            traces[offset == place], untraced[offset == place] = trace_id, False
+        for position, trace_id in (trace_ids or {}).items():
+            traces[offset == position], untraced[offset == position] = trace_id, False
         time = pa.array(self.time_us[order]).cast(pa.timestamp("us", tz="UTC"))
         columns = {
             "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
@@ -121,12 +121,12 @@ def healthy(count: int, channels: tuple[str, ...] = ("billing",)) -> Events:
         parts.append((KIND["finished"], channel, finished, offsets, 1))
     sizes = [len(part[3]) for part in parts]
 
-    def spread(place: int) -> Numbers:
-        return np.repeat([part[place] for part in parts], sizes)
+    def spread(position: int) -> Numbers:
+        return np.repeat([part[position] for part in parts], sizes)
 
     times = np.concatenate([part[2] for part in parts])
-    places = np.concatenate([part[3] for part in parts])
-    return Events(spread(0), places, times, spread(1), spread(4), channels)
+    positions = np.concatenate([part[3] for part in parts])
+    return Events(spread(0), positions, times, spread(1), spread(4), channels)
 
 
 def write(path: Path, table: pa.Table) -> Path:

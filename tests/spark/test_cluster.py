@@ -24,26 +24,26 @@ BOTH_WORKERS = {"spark.cores.max": "2"}
 
 
 @pytest.fixture(scope="module")
-def place(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def location(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cluster")
 
 
 @pytest.fixture(scope="module")
-def installed(place: Path) -> Installed:
-    return clusters.install(place)
+def installed(location: Path) -> Installed:
+    return clusters.install(location)
 
 
 @pytest.fixture(scope="module")
-def node(place: Path) -> Iterator[Node]:
-    with Daemon(place / "nsqd") as daemon:
+def node(location: Path) -> Iterator[Node]:
+    with Daemon(location / "nsqd") as daemon:
         node = Node(daemon)
         node.publish("orders", numbered(MESSAGES))
         yield node
 
 
 @pytest.fixture(scope="module")
-def cluster(installed: Installed, place: Path) -> Iterator[Cluster]:
-    cluster = Cluster(installed, place)
+def cluster(installed: Installed, location: Path) -> Iterator[Cluster]:
+    cluster = Cluster(installed, location)
     yield cluster
     cluster.end()
 
@@ -55,9 +55,11 @@ def entry(installed: Installed) -> str:
 
 
 @pytest.fixture(scope="module")
-def archived(installed: Installed, cluster: Cluster, node: Node, place: Path, entry: str) -> Path:
+def archived(
+    installed: Installed, cluster: Cluster, node: Node, location: Path, entry: str
+) -> Path:
     """The wheel is in the Python of the driver and of the workers."""
-    table = place / "archive"
+    table = location / "archive"
     words = (entry, "archive", "--url", node.url, "--topics", "orders", "--once")
     installed.submit(
         *words, "--table", str(table), master=cluster.master, conf=BOTH_WORKERS
@@ -78,12 +80,12 @@ def test_the_archive_runs_on_a_cluster(archived: Path) -> None:
 
 
 def test_a_batch_read_with_nothing_installed_but_by_py_files(
-    installed: Installed, cluster: Cluster, node: Node, place: Path
+    installed: Installed, cluster: Cluster, node: Node, location: Path
 ) -> None:
     """A zip holds no compiled modules: batches are decoded in plain Python."""
-    packed = place / "penstock.zip"
+    packed = location / "penstock.zip"
     shutil.copy(installed.wheel, packed)
-    bare = clusters.bare_python(installed, place)
+    bare = clusters.bare_python(installed, location)
     ran = bare.submit(
         "--py-files", str(packed), JOBS, "batch", node.url, master=cluster.master, conf=BOTH_WORKERS
     ).checked()
@@ -93,9 +95,11 @@ def test_a_batch_read_with_nothing_installed_but_by_py_files(
     assert {task["kernel"] for task in said["tasks"]} == {"penstock.kernel.codec.hashes"}
 
 
-def test_spark_connect_runs_batch_and_stream(installed: Installed, node: Node, place: Path) -> None:
-    with clusters.connect_server(installed, place) as server:
-        words = ("connect", server.found, node.url, str(place / "connect"))
+def test_spark_connect_runs_batch_and_stream(
+    installed: Installed, node: Node, location: Path
+) -> None:
+    with clusters.connect_server(installed, location) as server:
+        words = ("connect", server.found, node.url, str(location / "connect"))
         said = json.loads(installed.run(str(installed.python), JOBS, *words).checked().out)
     assert said["client"].startswith("pyspark.sql.connect")
     assert (said["rows"], said["timed"], said["streamed"]) == (MESSAGES, MESSAGES, MESSAGES)

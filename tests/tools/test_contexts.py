@@ -31,7 +31,7 @@ FULL = Context(
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     return tmp_path / "config" / "penstock" / "contexts.toml"
 
 
@@ -88,38 +88,38 @@ def test_a_password_is_refused_and_not_repeated(field: str) -> None:
         "a = " + "[" * 5000,
     ],
 )
-def test_a_damaged_file_is_named(text: str, place: Path) -> None:
-    place.parent.mkdir(parents=True)
-    place.write_text(text)
+def test_a_damaged_file_is_named(text: str, file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
     with pytest.raises(ContextTrouble, match="is corrupt: ") as caught:
         contexts.load()
-    assert str(caught.value).startswith(str(place))
+    assert str(caught.value).startswith(str(file))
     with pytest.raises(ContextTrouble, match="is corrupt"), contexts.changed():
         pass
-    assert place.read_text() == text
+    assert file.read_text() == text
 
 
-def test_the_file_is_private_and_whole(place: Path) -> None:
+def test_the_file_is_private_and_whole(file: Path) -> None:
     assert contexts.load() == Contexts()
     with contexts.changed() as found:
         found.put("a", FULL)
-    assert stat.S_IMODE(place.stat().st_mode) == 0o600
-    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-    before = place.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    before = file.read_bytes()
     with pytest.raises(ContextTrouble), contexts.changed() as found:
         found.context["b"] = found.get("gone")
-    assert place.read_bytes() == before
-    assert os.listdir(place.parent) == ["contexts.toml"]
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == ["contexts.toml"]
 
 
-def test_a_link_stays_a_link(place: Path, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     kept = tmp_path / "dotfiles" / "contexts.toml"
     kept.parent.mkdir()
-    place.parent.mkdir(parents=True)
-    place.symlink_to(kept)
+    file.parent.mkdir(parents=True)
+    file.symlink_to(kept)
     with contexts.changed() as found:
         found.put("a", FULL)
-    assert place.is_symlink()
+    assert file.is_symlink()
     assert "a" in contexts.read(kept.read_text()).context
 
 
@@ -140,7 +140,7 @@ def test_two_changes_at_the_same_time_are_both_there() -> None:
 # --- `penstock context`, and verbs that work on one, against real daemons ---
 
 
-class Place:
+class Installation:
     """A lookupd, and an nsqd with HTTPS that is registered there."""
 
     def __init__(self, lookupd: Lookupd, daemon: Daemon, certificates: Certificates) -> None:
@@ -153,7 +153,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     path = tmp_path_factory.mktemp("contexts")
     certificates = Certificates(path / "tls")
     with Lookupd(path / "lookupd") as lookupd:
@@ -161,7 +161,7 @@ def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         with daemon:
             eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 1)
             eventually(lambda: "HTTPS: listening" in daemon.stderr())
-            yield Place(lookupd, daemon, certificates)
+            yield Installation(lookupd, daemon, certificates)
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_making_changing_and_forgetting(run: Run) -> None:
     assert run("context", "remove", "test", "--yes")[0] == 1
 
 
-def test_a_verb_works_on_the_one_that_is_meant(run: Run, spot: Place) -> None:
+def test_a_verb_works_on_the_one_that_is_meant(run: Run, spot: Installation) -> None:
     run("context", "save", "here", "--lookupd-http-address", spot.lookupd, "--select")
     run("context", "save", "away", "--nsqd-http-address", "127.0.0.1:1")
     assert run("topic", "create", "orders")[::2] == (0, "context here (selected)\n")
@@ -214,7 +214,7 @@ def test_a_verb_works_on_the_one_that_is_meant(run: Run, spot: Place) -> None:
     assert run("topic", "unpause", "orders", "--nsqd-http-address", spot.http)[2] == ""
 
 
-def test_tail_reads_over_tcp_and_the_context_may_know_http_only(spot: Place) -> None:
+def test_tail_reads_over_tcp_and_the_context_may_know_http_only(spot: Installation) -> None:
     for address in (spot.http, f"http://{spot.http}"):
         found = connection.Where(Context(nsqd_http_address=(address,)), "x", "selected")
         assert found.tcp_addresses() == ([spot.tcp], [])
@@ -225,7 +225,7 @@ def test_tail_reads_over_tcp_and_the_context_may_know_http_only(spot: Place) -> 
     assert connection.Where(Context()).tcp_addresses() == (["127.0.0.1:4150"], [])
 
 
-def test_https_with_the_authorities_of_the_context(run: Run, spot: Place) -> None:
+def test_https_with_the_authorities_of_the_context(run: Run, spot: Installation) -> None:
     run("context", "save", "strict", "--nsqd-http-address", spot.https)
     code, _, err = run("stats", "--context", "strict")
     assert (code, "CERTIFICATE_VERIFY_FAILED" in err) == (1, True)

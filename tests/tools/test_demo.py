@@ -131,8 +131,8 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lacks = demo.missing_spark()
     assert "Java 17 or newer" in lacks
     here = [ListenAddress("127.0.0.1", port, "") for port in (4150, 4151, 4171)]
-    place = demo.Demo(Path("data"), here, lacks_admin="off", lacks_spark=lacks)
-    assert "No archive in a Delta table: JAVA_HOME" in place.intro()
+    daemons = demo.Demo(Path("data"), here, lacks_admin="off", lacks_spark=lacks)
+    assert "No archive in a Delta table: JAVA_HOME" in daemons.intro()
 
 
 async def test_a_daemon_is_waited_for_as_long_as_it_lives(
@@ -205,8 +205,8 @@ def answer(node: int) -> dict[str, Any]:
     row = {"topic": "demo", "partition": 0, "leader": 1, "epoch": 4, "in_sync": [1],
            "min_in_sync": 1, "preferred": [2, 1], "under_replicated": True, "offline": False,
            "since_seconds": 12.0, "end_offset": 99, "committed_offset": 99}  # fmt: skip
-    place = {"host": "h", "http_port": 1}
-    nodes = [{"node": 1, "state": "active", "alive": True, "linked": True, **place},
+    where = {"host": "h", "http_port": 1}
+    nodes = [{"node": 1, "state": "active", "alive": True, "linked": True, **where},
              {"node": 2, "state": "active", "alive": False, "linked": False}]  # fmt: skip
     return {"cluster": {"name": "up"}, "node": node, "trouble": "", "nodes": nodes,
             "partitions": [row]}  # fmt: skip

@@ -80,19 +80,19 @@ def checked_places(stream: bytes) -> list[int]:
     while at < len(stream):
         kinds.add(at)
         at += 4 + int.from_bytes(stream[at + 1 : at + 4], "little")
-    return [place for place in range(len(stream)) if place not in kinds]
+    return [index for index in range(len(stream)) if index not in kinds]
 
 
 def test_no_random_bytes_do_harm() -> None:
     seed = fresh_seed()
     source = random.Random(seed)
     intact = SnappyEncoder().encode(TEXT)
-    places = checked_places(intact)
+    indexes = checked_places(intact)
     refused = 0
     for _ in range(300):
         stream = bytearray(intact)
-        for place in source.sample(places, source.randrange(1, 4)):
-            stream[place] ^= source.randrange(1, 256)
+        for index in source.sample(indexes, source.randrange(1, 4)):
+            stream[index] ^= source.randrange(1, 256)
         del stream[source.randrange(1, len(intact)) :]
         try:
             assert TEXT.startswith(decoded(bytes(stream))), f"seed {seed}"

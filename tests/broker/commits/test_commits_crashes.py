@@ -17,16 +17,16 @@ from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-Place = tuple[str, int]  # topic, partition
-TOPICS: tuple[Place, ...] = (("a", 0), ("b", 0), ("c", 0))
-PARTITIONS: tuple[Place, ...] = (("a", 2), ("a", 0), ("a", 1), ("a", 3))
+Target = tuple[str, int]  # topic, partition
+TOPICS: tuple[Target, ...] = (("a", 0), ("b", 0), ("c", 0))
+PARTITIONS: tuple[Target, ...] = (("a", 2), ("a", 0), ("a", 1), ("a", 3))
 VERSIONS = 3
 
 
-def said(places: tuple[Place, ...], place: Place, version: int) -> list[bytes]:
+def said(targets: tuple[Target, ...], target: Target, version: int) -> list[bytes]:
     """The first one has most."""
-    count = 5 if place == places[0] else 1
-    topic, partition = place
+    count = 5 if target == targets[0] else 1
+    topic, partition = target
     return [b"%s%d-%d-%d" % (topic.encode(), partition, version, n) for n in range(count)]
 
 
@@ -35,10 +35,14 @@ class Writer:
     does not know the outcome of. Others publish beside it."""
 
     def __init__(
-        self, disk: Tripwire, places: tuple[Place, ...], durability: str, rng: random.Random | None
+        self,
+        disk: Tripwire,
+        targets: tuple[Target, ...],
+        durability: str,
+        rng: random.Random | None,
     ) -> None:
         self.disk = disk
-        self.places = places
+        self.targets = targets
         self.rng = rng
         self.options = {"durability": durability, "segment_bytes_max": 700}
         self.clock = FakeClock()
@@ -53,27 +57,27 @@ class Writer:
         return world
 
     def check_whole(self, world: World) -> None:
-        """Each version is in all places or in none, whole and in its place."""
+        """Each version is in all targets or in none, whole and in its place."""
         last = world.broker.commits.last("app")
         assert self.committed <= (0 if last is None else last + 1) <= self.version + 1
-        for place in self.places:
-            topic, _ = place
+        for target in self.targets:
+            topic, _ = target
             if topic not in world.broker.topics:
                 assert last is None
                 continue
-            found = [one for one in stored(world, *place) if one.startswith(topic.encode())]
+            found = [one for one in stored(world, *target) if one.startswith(topic.encode())]
             versions = range(0 if last is None else last + 1)
-            assert found == [one for v in versions for one in said(self.places, place, v)]
+            assert found == [one for v in versions for one in said(self.targets, target, v)]
 
     def run(self) -> None:
         world = self.open()
         while self.version < VERSIONS:
             version = self.version
             named = []
-            for place in self.places:
-                topic, partition = place
-                world.broker.topic(topic, sum(one == topic for one, _ in self.places))
-                halves = said(self.places, place, version)
+            for target in self.targets:
+                topic, partition = target
+                world.broker.topic(topic, sum(one == topic for one, _ in self.targets))
+                halves = said(self.targets, target, version)
                 for number, half in enumerate((halves[:3], halves[3:])):
                     if half:
                         name = f"{version}-{number}"
@@ -82,7 +86,7 @@ class Writer:
                         named.append((topic, name, partition))
                 world.publish(topic, b"plain-%d" % self.plain)  # not yet synced in `os`
                 self.plain += 1
-            total = sum(len(said(self.places, place, version)) for place in self.places)
+            total = sum(len(said(self.targets, target, version)) for target in self.targets)
             assert commit(world, "app", version, *named).told in (done(total), REPEATED)
             self.committed = self.version = version + 1
             self.check_whole(world)
@@ -98,10 +102,10 @@ def written(
     seed: int | None,
     durability: str,
     rng: random.Random | None = None,
-    places: tuple[Place, ...] = TOPICS,
+    targets: tuple[Target, ...] = TOPICS,
 ) -> bool:
     """`rng`: syncs end in any order, late."""
-    writer = Writer(empty(Tripwire()), places, durability, rng)
+    writer = Writer(empty(Tripwire()), targets, durability, rng)
     ended = interrupted(writer.disk, steps, seed, writer.run)
     writer.run()
     world = writer.open()
@@ -112,7 +116,7 @@ def written(
 
 
 @pytest.mark.parametrize(
-    ("seed", "durability", "places"),
+    ("seed", "durability", "targets"),
     [
         (None, "disk", TOPICS),
         (1, "disk", TOPICS),
@@ -124,9 +128,9 @@ def written(
     ids=["killed", "power", "killed os", "power os", "partitions killed", "partitions power os"],
 )
 def test_ended_at_every_step_and_begun_again(
-    seed: int | None, durability: str, places: tuple[Place, ...]
+    seed: int | None, durability: str, targets: tuple[Target, ...]
 ) -> None:
-    assert steps_of(lambda steps: written(steps, seed, durability, places=places)) > 150
+    assert steps_of(lambda steps: written(steps, seed, durability, targets=targets)) > 150
 
 
 @settings(max_examples=30, deadline=None)
@@ -137,10 +141,10 @@ def test_ended_at_every_step_and_begun_again(
     st.sampled_from([TOPICS, PARTITIONS]),
 )
 def test_interrupted_again_and_again(
-    steps: list[int], seed: int, durability: str, places: tuple[Place, ...]
+    steps: list[int], seed: int, durability: str, targets: tuple[Target, ...]
 ) -> None:
     """Also while a start finishes what was decided."""
-    written(steps, seed, durability, places=places)
+    written(steps, seed, durability, targets=targets)
 
 
 @pytest.mark.parametrize(("seed", "durability"), [(3, "os"), (4, "disk")])

@@ -15,7 +15,7 @@ ENDED = {Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED, Kind.COR
 
 
 class Placed(NamedTuple):
-    place: tuple[int, int]
+    position: tuple[int, int]
     event: Event
 
     @property
@@ -65,7 +65,7 @@ class Oracle:
         switches: list[tuple[int, str | None, int]],
         starts: list[tuple[int, int]],
     ) -> None:
-        self.events = sorted(events, key=lambda one: one.place)
+        self.events = sorted(events, key=lambda one: one.position)
         self.span = (since_us, until_us)
         self.lost_before_us, self.stuck_before_us = lost_before_us, stuck_before_us
         self.switches, self.starts = switches, starts
@@ -121,7 +121,7 @@ class Oracle:
         """Whether the channel's rates since then are no lower than the topic's (1), or its own (2)
         at that time, or have the message all the same."""
         rates = self.rates(channel)
-        at = max(place for place, step in enumerate(rates) if step[0] <= us)
+        at = max(position for position, step in enumerate(rates) if step[0] <= us)
         least = min(step[2] for step in rates[at:])
         below = max(least - 1, 0) * (1 << 64) // RATE_ALL
         return least >= rates[at][of] or in_sample(message_id, below)
@@ -173,9 +173,11 @@ class Oracle:
 
     def unsure(self, key: Any, first: Any) -> bool:
         for start in self.starts:
-            pairs = [(k[1], min(s.place for s in life.of(Kind.SENT))) for k, life in first.items()]
-            before = max((offset for offset, place in pairs if place < start), default=-1)
-            after = min((offset for offset, place in pairs if place > start), default=None)
+            pairs = [
+                (k[1], min(s.position for s in life.of(Kind.SENT))) for k, life in first.items()
+            ]
+            before = max((offset for offset, position in pairs if position < start), default=-1)
+            after = min((offset for offset, position in pairs if position > start), default=None)
             if after is not None and before < key[1] < after:
                 return True
         return False
@@ -183,7 +185,7 @@ class Oracle:
     def repeats(self, life: Life) -> Iterable[str]:
         steps = life.of(Kind.SENT, Kind.FINISHED, *GIVEN_BACK)
         for before, step in pairwise(steps):
-            if any(before.place < start < step.place for start in self.starts):
+            if any(before.position < start < step.position for start in self.starts):
                 continue
             kinds = (before.event.kind, step.event.kind)
             if kinds == (Kind.SENT, Kind.SENT):
@@ -198,8 +200,8 @@ class Oracle:
         for key, life in lives.items():
             in_span = life.published and self.span[0] <= life.published.us < self.span[1]
             if in_span and life.is_first_delivery:
-                place = min(s.place for s in life.of(Kind.SENT))
-                sends[key[0]].append((place, key[1], key[2]))
+                position = min(s.position for s in life.of(Kind.SENT))
+                sends[key[0]].append((position, key[1], key[2]))
         return sum(
             one[1] < before[1] and one[2] < before[2]
             for rows in map(sorted, sends.values())
@@ -215,7 +217,7 @@ class Oracle:
             if one.event.kind == Kind.PUBLISHED and self.span[0] <= one.us < self.span[1]:
                 by_partition[one.event.partition].append(one)
         for rows in by_partition.values():
-            rows.sort(key=lambda one: (one.event.offset, one.event.message_id, one.place))
+            rows.sort(key=lambda one: (one.event.offset, one.event.message_id, one.position))
             for before, one in pairwise(rows):
                 if one.event.offset == before.event.offset:
                     found["repeated_offset"] += 1

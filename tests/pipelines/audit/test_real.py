@@ -88,14 +88,14 @@ def work(bench: Bench, count: int) -> None:
         for consumer in (first, second):
             consumer.rdy(20)
         taken = [(c, c.message()) for _ in range(10) for c in (first, second)]
-        for place, (consumer, message) in enumerate(taken):
+        for position, (consumer, message) in enumerate(taken):
             assert message is not None
-            if place % 7 == 1:
-                consumer.req(message.id, 300 if place % 2 else 0)
-            elif place in (4, 5):
+            if position % 7 == 1:
+                consumer.req(message.id, 300 if position % 2 else 0)
+            elif position in (4, 5):
                 consumer.touch(message.id)
                 consumer.fin(message.id)
-            elif place not in (6, 7):
+            elif position not in (6, 7):
                 consumer.fin(message.id)
         late = [(c, m) for c, m in taken[6:8] if m is not None]
         second.rdy(0)
