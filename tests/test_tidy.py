@@ -195,6 +195,7 @@ def broken_rules(path: Path) -> list[str]:
     wrong = oversized(path)
     if path.is_relative_to(SOURCE):
         wrong += odd_strings(name_of(path), path.read_text())
+        wrong += odd_names(name_of(path), path.read_text())
     return wrong
 
 
@@ -265,6 +266,26 @@ def odd_lines(name: str, text: str) -> list[str]:
     ]
 
 
+# What these named is an offset, a position, an address, an append or intact elsewhere, too.
+ODD_NAMES = {
+    "place", "places", "shelf", "ground", "wish", "told", "heard", "stretch", "sound", "hurt",
+}  # fmt: skip
+
+
+def odd_names(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{node.lineno} defines {defined}"
+        for node in nodes(text)
+        for defined in (
+            getattr(node, "name", ""),
+            getattr(node, "arg", ""),
+            getattr(node, "id", ""),
+        )
+        if defined
+        and ODD_NAMES & set(re.findall("[a-z]+", defined.replace("in_place", "").lower()))
+    ]
+
+
 def test_users_read_the_words_of_the_field() -> None:
     shown = [path for path in files(".md", ".toml", under=("docs",)) if path.parent != ROOT]
     assert [w for path in shown for w in odd_lines(name_of(path), path.read_text())] == []
@@ -278,6 +299,9 @@ def test_words_can_fail() -> None:
     assert not odd_strings("m", 'def f():\n    """Begins anew."""\n    # so many')
     assert not odd_strings("m", 'raise E("the record is corrupt")')
     assert odd_lines("m", "sound\nhurt") == ["m:2 says 'hurt'"]
+    assert odd_names("m", "def f(last_place): pass")
+    assert odd_names("m", "class Shelf: pass")
+    assert not odd_names("m", "def put_in_place(placement): pass")
 
 
 # --- layouts ---

@@ -28,8 +28,8 @@ PARTITIONS: tuple[Target, ...] = (("t", 0), ("t", 1), ("t", 2), ("t", 3))
 
 
 class Committer(threading.Thread):
-    """Stages for all targets and commits, one version after another, over connections that break. It
-    asks for the same again until it is answered, and stops after a whole version."""
+    """Stages for all targets and commits, one version after another, over connections that break.
+    It asks for the same again until it is answered, and stops after a whole version."""
 
     def __init__(
         self, daemon: Daemon, number: int, targets: tuple[Target, ...], rng: random.Random

@@ -11,7 +11,7 @@ from .conftest import Installation
 from .running import Admin
 
 REBOUND = {"Host": "evil.example"}  # a name of theirs that means our address
-PATHS = [path for path, _, _ in bar.PLACES]
+PATHS = [path for path, _, _ in bar.SECTIONS]
 READING = [*PATHS, "/topics/t", "/topics/t/c", "/messages/t", "/nodes/n", "/api/topics",
            "/api/topics/t", "/api/topics/t/c", "/api/nodes", "/api/nodes/n", "/api/counter",
            "/api/graphite?metric=rate&target=x", "/config/log_level",

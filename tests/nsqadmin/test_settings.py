@@ -16,7 +16,7 @@ TOPIC = {"topic": "t"}
 CHANNEL = {"topic": "t", "channel": "ch"}
 
 
-def read(upstream: Upstream, nodes: list[str], about: dict[str, str]) -> settings.Told:
+def read(upstream: Upstream, nodes: list[str], about: dict[str, str]) -> settings.FoundSettings:
     return asyncio.run(settings.read(upstream, nodes, about))
 
 

@@ -485,11 +485,11 @@ class Consumer:
         discovery = Discovery(self._lookupds, self.options)
         try:
             async for found in discovery.rounds(self.topics):
-                self._heard_of(found)
+                self._take_found(found)
         finally:
             await discovery.close()
 
-    def _heard_of(self, found: Mapping[str, LookupResult]) -> None:
+    def _take_found(self, found: Mapping[str, LookupResult]) -> None:
         for failure in {str(failure) for one in found.values() for failure in one.failures}:
             log.warning("lookupd: %s", failure)
         here = {(topic, address) for topic in found for address in found[topic].addresses}

@@ -157,7 +157,7 @@ cdef class Extended(Publisher):
                          spread_t* spread) except -1:
         """Note the message at `at`. True where its headers are wrong, which is given to Python."""
         cdef piece_t* piece = &(<piece_t*>self.hub.pieces.data)[index]
-        cdef headers_t told
+        cdef headers_t parsed
         cdef i64 wrong_at = -1
         piece.headers_size = be16(data + at + 4)
         piece.headers_at = at + SIZES_BYTES
@@ -165,17 +165,17 @@ cdef class Extended(Publisher):
         piece.body_size = be32(data + at) - HEADERS_SIZE_BYTES - piece.headers_size
         if piece.headers_size:
             wrong_at = headers_parse(
-                data + piece.headers_at, piece.headers_size, &told, &self.hub.keys)
+                data + piece.headers_at, piece.headers_size, &parsed, &self.hub.keys)
         else:
-            memset(&told, 0, sizeof(headers_t))
+            memset(&parsed, 0, sizeof(headers_t))
         if wrong_at >= 0:
             self.bad_pub(verb, HEADER_INVALID, index, wrong_at)
             return True
-        piece.key_at, piece.key_size = told.key_at, <u32>told.key_size
-        piece.has_key, piece.has_trace = told.has_key, told.has_trace
-        piece.trace_id = told.trace_id if told.has_trace else told.context_id
-        spread.has_others |= told.has_others
-        spread.keyless += not told.has_key
+        piece.key_at, piece.key_size = parsed.key_at, <u32>parsed.key_size
+        piece.has_key, piece.has_trace = parsed.has_key, parsed.has_trace
+        piece.trace_id = parsed.trace_id if parsed.has_trace else parsed.context_id
+        spread.has_others |= parsed.has_others
+        spread.keyless += not parsed.has_key
         return False
 
     cdef Py_ssize_t spread_out(self, int verb, u32 count, size_t end, spread_t* spread) except -2:

@@ -313,21 +313,21 @@ cdef i64 headers_parse(const u8* data, size_t size, headers_t* out, buf_t* keys)
 
 def parse_headers(data):
     cdef Lent lent = lent_by(data)
-    cdef headers_t told
+    cdef headers_t parsed
     cdef buf_t keys
     cdef i64 wrong_at
     buf_init(&keys)
     try:
-        wrong_at = headers_parse(lent.data, lent.size, &told, &keys)
+        wrong_at = headers_parse(lent.data, lent.size, &parsed, &keys)
         if wrong_at >= 0:
             return Headers(wrong_at, None, None, False)
-        key = (keys.data + told.key_at)[:told.key_size] if told.key_size else b""
+        key = (keys.data + parsed.key_at)[:parsed.key_size] if parsed.key_size else b""
         return Headers(
             RIGHT,
-            key if told.has_key else None,
-            told.trace_id if told.has_trace else None,
-            bool(told.has_others),
-            told.context_id,
+            key if parsed.has_key else None,
+            parsed.trace_id if parsed.has_trace else None,
+            bool(parsed.has_others),
+            parsed.context_id,
         )
     finally:
         buf_free(&keys)

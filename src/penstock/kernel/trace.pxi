@@ -54,7 +54,7 @@ cdef class Named:
 cdef class Trace:
     cdef event_t* events
     cdef u32 count  # of records
-    cdef u32 told  # events that they stand for
+    cdef u32 event_count  # events that they stand for
     cdef u32 chunk  # number of the open one; 0 is none
     cdef u64 next_id  # that goes on with the last record; 0: nothing does
     cdef i64 next_offset
@@ -88,18 +88,18 @@ cdef class Trace:
                 and is_named(event.channel, channel, self.chunk)
                 and is_named(event.client, client, self.chunk)
                 and is_named(event.topic, topic, self.chunk)
-                and self.told + count <= CHUNK_EVENTS
+                and self.event_count + count <= CHUNK_EVENTS
             ):
                 event.count += count
-                self.told += count
+                self.event_count += count
                 self.next_id, self.next_offset = id_at(id, count), offset + count
                 return 0
         while count:
             event = self.add_event(kind, topic, channel, client)
-            some = min(count, CHUNK_EVENTS - self.told)
+            some = min(count, CHUNK_EVENTS - self.event_count)
             event.time_ns, event.message_id, event.offset = time_ns, id, offset
             event.trace_id, event.attempts, event.count = trace_id, <u16>attempts, some
-            self.told += some
+            self.event_count += some
             count -= some
             id, offset = id_at(id, some), offset + some
         self.next_id, self.next_offset = id, offset
@@ -109,13 +109,13 @@ cdef class Trace:
         """One more of the last record, if it goes on with it; all but the message is known to be
         alike."""
         cdef event_t* event
-        if id != self.next_id or offset != self.next_offset or self.told == CHUNK_EVENTS:
+        if id != self.next_id or offset != self.next_offset or self.event_count == CHUNK_EVENTS:
             return False
         event = &self.events[self.count - 1]
         if event.time_ns != time_ns or event.attempts != <u16>attempts:
             return False
         event.count += 1
-        self.told += 1
+        self.event_count += 1
         self.next_id = id + 1 if id & 0xFFF != 0xFFF else id_at(id, 1)
         self.next_offset = offset + 1
         return True
@@ -123,7 +123,7 @@ cdef class Trace:
     cdef event_t* add_event(self, int kind, Named topic, Named channel, Named client) except NULL:
         """A new record with its names, and room for an event. The caller gives it all else."""
         cdef event_t* event
-        if self.count == CHUNK_RECORDS or self.told == CHUNK_EVENTS:
+        if self.count == CHUNK_RECORDS or self.event_count == CHUNK_EVENTS:
             self.cut()
         if self.events == NULL:
             self.events = <event_t*>calloc(CHUNK_RECORDS, sizeof(event_t))
@@ -150,7 +150,7 @@ cdef class Trace:
         cdef event_t* event
         while start < end:
             event = self.add_event(kind, topic, channel, None)
-            self.told += 1
+            self.event_count += 1
             self.next_id = 0
             event.time_ns, event.offset = time_ns, start
             event.message_id = event.trace_id = event.attempts = 0
@@ -163,7 +163,7 @@ cdef class Trace:
         """`publishers`: (index of the first message, connection or None), rising; or None."""
         cdef section_t section, ids, traces, tries
         cdef size_t position = 0
-        cdef u32 start = 0, end, told
+        cdef u32 start = 0, end, change
         cdef u32 changes = len(publishers) if publishers is not None else 0
         cdef Named client = None
         ids.entries = traces.entries = tries.entries = 0
@@ -180,19 +180,19 @@ cdef class Trace:
             return 0
         if below != TRACE_ALL or ids.entries or traces.entries or tries.entries:
             return self.note_special(batch, below, topic, publishers, &ids, &traces, &tries)
-        for told in range(changes + 1):
-            end = publishers[told][0] if told < changes else batch.count
+        for change in range(changes + 1):
+            end = publishers[change][0] if change < changes else batch.count
             if start < end:
                 self.note(PUBLISHED, batch.timestamp_ns, id_at(batch.base_id, start),
                           batch.base_offset + start, end - start, 0, 0, topic, None, client)
-            if told < changes:
-                start, client = end, publishers[told][1]
+            if change < changes:
+                start, client = end, publishers[change][1]
         return 0
 
     cdef int note_special(self, view_t* batch, u64 below, Named topic, list publishers,
                           section_t* ids, section_t* traces, section_t* tries) except -1:
         """The same, where each message has to be looked at."""
-        cdef u32 i, from_index = ANY_INDEX, told = 0
+        cdef u32 i, from_index = ANY_INDEX, change = 0
         cdef u64 id
         cdef i64 trace_id, attempts, own_id
         cdef Named client = None
@@ -201,9 +201,9 @@ cdef class Trace:
             from_index = publishers[0][0]
         for i in range(batch.count):
             while from_index <= i:
-                client = publishers[told][1]
-                told += 1
-                from_index = publishers[told][0] if told < changes else ANY_INDEX
+                client = publishers[change][1]
+                change += 1
+                from_index = publishers[change][0] if change < changes else ANY_INDEX
             id = id_at(batch.base_id, i)
             trace_id = attempts = 0
             if ids.entries and section_value(ids, i, &own_id):
@@ -222,7 +222,7 @@ cdef class Trace:
         if self.count:
             self.chunks.append((self.names, (<u8*>self.events)[:self.count * sizeof(event_t)]))
             self.names = []
-            self.count = self.told = self.grower = 0
+            self.count = self.event_count = self.grower = 0
             self.next_id = 0
             self.chunk += 1
             if self.chunk == 0:

@@ -19,7 +19,7 @@ from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
 
 # What a channel can be moved to, by kind: the words, and a hint where something has to be typed.
-PLACES = {
+POSITIONS = {
     "time": ("A time", "2026-11-21 06:00 (UTC)"),
     "back": ("Back this many messages", "How many"),
     "offset": ("An offset", "Offset"),

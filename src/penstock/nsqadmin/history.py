@@ -225,17 +225,17 @@ def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Measures]]:
     totals = [0.0] * len(FIELDS)
     silent = {at for at, one in snapshot.nodes.items() if not one.can_be_asked}
 
-    def heard_of(found: TopicState | ChannelState, values: Measures) -> Measures:
+    def unless_silent(found: TopicState | ChannelState, values: Measures) -> Measures:
         return _SILENT if found.nodes and silent.issuperset(found.nodes) else values
 
     for topic in snapshot.topics.values():
         values = _values(topic, topic.backlog)
-        yield topic.name, heard_of(topic, values)
+        yield topic.name, unless_silent(topic, values)
         for index, value in enumerate(() if topic.is_internal else values):
             add = max if FIELDS[index] == "oldest_s" else operator.add
             totals[index] = add(totals[index], value)
         for one in topic.channels.values():
-            yield f"{topic.name}/{one.name}", heard_of(one, _values(one, one.depth))
+            yield f"{topic.name}/{one.name}", unless_silent(one, _values(one, one.depth))
     is_silent = bool(snapshot.nodes) and len(silent) == len(snapshot.nodes)
     yield "", _SILENT if is_silent else Measures(*totals)
     for node in snapshot.nodes.values():

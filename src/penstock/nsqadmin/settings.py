@@ -112,7 +112,7 @@ class SettingValues(NamedTuple):
         )  # fmt: skip
 
 
-class Told(NamedTuple):
+class FoundSettings(NamedTuple):
     held: list[SettingValues]
     notes: list[str]  # of nodes that did not tell
 
@@ -127,7 +127,7 @@ def _path(about: Mapping[str, str]) -> str:
 
 async def read(
     upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], with_shape: bool = False
-) -> Told:
+) -> FoundSettings:
     """`about` names topic, and channel."""
     documents, failed = await gathered(
         {node: upstream.get(node, _path(about), about) for node in nodes}
@@ -142,7 +142,7 @@ async def read(
     for one in SHAPE if with_shape and "channel" not in about else ():
         values = {at: _text(row[one.name]) for at, row in documents.items() if one.name in row}
         held += [SettingValues(one, values, frozenset(values))] if values else []
-    return Told(held, notes)
+    return FoundSettings(held, notes)
 
 
 def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> SettingValues:

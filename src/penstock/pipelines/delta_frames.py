@@ -57,14 +57,14 @@ def frame_of(
     types = to_arrow_schema(schema, timezone="UTC")
     scanned = pa.schema([types.field(f.name) if f.name in wanted else f for f in data.schema])
     # Plain Parquet may have times of another type, and nothing to skip files by.
-    told = [
+    reported = [
         one
         for one in conditions
         if data.schema.field(one.column).type == scanned.field(one.column).type
     ]
     files = {
         fragment.path: ds.get_partition_keys(fragment.partition_expression)
-        for fragment in data.get_fragments(expression(told))
+        for fragment in data.get_fragments(expression(reported))
     }
     named = [path for path, partition in files.items() if _is_named(location, path, partition)]
     others = [(path, pickle.dumps(files[path])) for path in files.keys() - named]

@@ -96,13 +96,13 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     if not rescue_column:
         reason = reason.when(~fits, NO_FIT)
     value = F.struct(*[F.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
-    told = parsed.withColumn("bad", reason)
+    reported = parsed.withColumn("bad", reason)
     made = [F.when(F.col("bad").isNull(), value).alias("value"), F.col("bad")]
     if rescue_column:
         dropped = _dropped_members(wanted, F.col("_parsed"), document)
         left = F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
         made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
-    return told.select(*frame.columns, *made)
+    return reported.select(*frame.columns, *made)
 
 
 # --- what a schema would drop of a JSON object, kept as JSON: the rescue column ---

@@ -169,7 +169,9 @@ def cause_line(error: BaseException) -> str:
     else:
         lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
         first = next((line for line in lines if line and not line.startswith(_FRAMES)), "")
-        said = _SQLSTATE.sub("", _STREAM.sub("", first))
+        cleaned = _SQLSTATE.sub("", _STREAM.sub("", first))
         name = type(error).__name__
-        line = (said if name in said or said != first or not said else f"{name}: {said}") or name
+        line = (
+            cleaned if name in cleaned or cleaned != first or not cleaned else f"{name}: {cleaned}"
+        ) or name
     return line if len(line) <= _LINE_CHARS_MAX else line[: _LINE_CHARS_MAX - 3] + "..."

@@ -132,16 +132,16 @@ def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> RunS
 
 class Teller:
     def __init__(self, head: RunStatus, screen: Screen, progress: Progress, outlet: Outlet) -> None:
-        self._told = head
+        self._sent = head
         self._screen = screen
         self._progress = progress
         self._outlet = outlet
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="run reports", daemon=True)
         self._version: tuple[int | None, int | None] = (None, None)  # of the table, and the batch
-        self._pages_told = 0
+        self._pages_sent = 0
         self._remark = ""  # on its pages
-        self._told_s = -limits.RUN_ALIVE_S  # monotonic
+        self._sent_s = -limits.RUN_ALIVE_S  # monotonic
         self._failures = 0
         self._has_complained = False
 
@@ -169,15 +169,15 @@ class Teller:
             state = self._state(now)
             if now.phase in ENDED or self._is_due(state):
                 self._outlet.publish(runs.encode(state))
-                self._told, self._told_s = state, time.monotonic()
+                self._sent, self._sent_s = state, time.monotonic()
             self._failures = 0
         except PenstockError as error:
             self._failed(error)
 
     def _is_due(self, state: RunStatus) -> bool:
-        if time.monotonic() - self._told_s >= limits.RUN_ALIVE_S:
+        if time.monotonic() - self._sent_s >= limits.RUN_ALIVE_S:
             return True
-        before = msgspec.structs.replace(self._told, seq=state.seq, time_s=state.time_s)
+        before = msgspec.structs.replace(self._sent, seq=state.seq, time_s=state.time_s)
         return before != msgspec.structs.replace(state, lag_seconds=before.lag_seconds)
 
     def _failed(self, error: PenstockError) -> None:
@@ -189,28 +189,28 @@ class Teller:
             self._progress.console.line(line)
 
     def _tell_pages(self, now: RunState) -> None:
-        for form, text in now.pages[self._pages_told :]:
+        for form, text in now.pages[self._pages_sent :]:
             try:
-                for part in runs.parts_of(self._told.run, form, text):
+                for part in runs.parts_of(self._sent.run, form, text):
                     self._outlet.publish(runs.encode(part))
             except BrokerRefused as error:
                 if error.status != _TOO_BIG:
                     raise
                 self._remark = f"its {form} report is larger than nsqd's max-msg-size"
-            self._pages_told += 1
+            self._pages_sent += 1
 
     def _state(self, now: RunState) -> RunStatus:
-        told = {name: getattr(now, name) for name in RunFacts.__struct_fields__} | measured(now)
-        told["outcome"] = "; ".join(filter(None, (now.outcome, self._remark)))
-        texts = {n: self._screen.text(text) for n, text in told.items() if isinstance(text, str)}
+        facts = {name: getattr(now, name) for name in RunFacts.__struct_fields__} | measured(now)
+        facts["outcome"] = "; ".join(filter(None, (now.outcome, self._remark)))
+        texts = {n: self._screen.text(text) for n, text in facts.items() if isinstance(text, str)}
         return msgspec.structs.replace(
-            self._told,
-            seq=self._told.seq + 1,
+            self._sent,
+            seq=self._sent.seq + 1,
             time_s=time.time(),
             state=now.phase,
             table_version=self._table_version(now),
             logs=furthest_behind(now.logs),
-            **told | texts,
+            **facts | texts,
         )
 
     def _table_version(self, now: RunState) -> int | None:

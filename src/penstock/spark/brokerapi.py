@@ -194,9 +194,13 @@ class BrokerApi:
             led = own.partitions if own is not None and own.identity == one.identity else {}
             away = {}
             for number, address in one.partitions.items():
-                told = there[address].topics.get(name) if address in there else None
-                if told is not None and told.identity == one.identity and number in told.partitions:
-                    led = {**led, number: told.partitions[number]}
+                answered = there[address].topics.get(name) if address in there else None
+                if (
+                    answered is not None
+                    and answered.identity == one.identity
+                    and number in answered.partitions
+                ):
+                    led = {**led, number: answered.partitions[number]}
                     self._leaders[name, number] = address
                 else:
                     away[number] = address

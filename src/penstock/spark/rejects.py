@@ -102,13 +102,13 @@ class Rejects:
         self._reason = self._reason or reason
         self._rows += count
         self._table.check(self._rows, self._reason)
-        said = {
+        constants = {
             "rejected_at": datetime.now(UTC),
             "app": self._app,
             "version": self._version,
             "reason": reason,
         }
-        made = [_column(field, rows, said, count) for field in COLUMNS]
+        made = [_column(field, rows, constants, count) for field in COLUMNS]
         self._files.add(pa.RecordBatch.from_arrays(made, schema=COLUMNS))
 
     def finish(self) -> Rejected:
@@ -119,10 +119,10 @@ class Rejects:
 
 
 def _column(
-    field: pa.Field, rows: Mapping[str, pa.Array], said: Mapping[str, Any], count: int
+    field: pa.Field, rows: Mapping[str, pa.Array], constants: Mapping[str, Any], count: int
 ) -> pa.Array:
-    if field.name in said:
-        return pa.repeat(pa.scalar(said[field.name], field.type), count)
+    if field.name in constants:
+        return pa.repeat(pa.scalar(constants[field.name], field.type), count)
     if field.name not in rows:
         return pa.nulls(count, field.type)
     if field.name == "headers":

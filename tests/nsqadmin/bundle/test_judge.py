@@ -9,7 +9,7 @@ from penstock.nsqadmin.bundle.judge import judge, rows_of
 
 from .made import Made
 
-Hurt = Callable[[Made], Any]
+Change = Callable[[Made], Any]
 
 
 def found(made: Made) -> list[tuple[Level, str]]:
@@ -20,15 +20,15 @@ def test_a_healthy_installation() -> None:
     assert found(Made()) == []
 
 
-def config(key: str, value: Any, node: int = 2) -> Hurt:
+def config(key: str, value: Any, node: int = 2) -> Change:
     return lambda made: made.files[f"nsqd/{node}/config.json"].update({key: value})
 
 
-def put(name: str, **values: Any) -> Hurt:
+def put(name: str, **values: Any) -> Change:
     return lambda made: made.files.setdefault(name, {}).update(values)
 
 
-def down(folder: str) -> Hurt:
+def down(folder: str) -> Change:
     """A daemon that did not answer has said nothing."""
 
     def corrupt(made: Made) -> None:
@@ -39,7 +39,7 @@ def down(folder: str) -> Hurt:
     return corrupt
 
 
-def channels(first: dict[str, Any], last: dict[str, Any]) -> Hurt:
+def channels(first: dict[str, Any], last: dict[str, Any]) -> Change:
     """What the two samples of one node say."""
 
     def corrupt(made: Made) -> None:
@@ -49,7 +49,7 @@ def channels(first: dict[str, Any], last: dict[str, Any]) -> Hurt:
     return corrupt
 
 
-def no_consumers(depth: int) -> Hurt:
+def no_consumers(depth: int) -> Change:
     def corrupt(made: Made) -> None:
         for node in (1, 2, 3):
             for sample in (1, 2):
@@ -65,7 +65,7 @@ def stuck(made: Made) -> None:
             made.channel(sample, node).update(message_count=1000, oldest_age_seconds=900.0)
 
 
-def copies(**values: Any) -> Hurt:
+def copies(**values: Any) -> Change:
     """Told by a node of a cluster."""
     node = {"state": "active", "alive": True, "host": "10.0.0.2", "http_port": 4151}
     partition = {
@@ -78,7 +78,7 @@ def copies(**values: Any) -> Hurt:
 
 
 BAD, WARN, NOTE = Level.BAD, Level.WARN, Level.NOTE
-_CASES: list[tuple[Hurt, Level, str]] = [
+_CASES: list[tuple[Change, Level, str]] = [
     (down("nsqd/3"), BAD, "node 10.0.0.3:4151 does not answer"),
     (down("nsqlookupd/2"), BAD, "nsqlookupd 10.0.1.2:4161 does not answer"),
     (lambda made: made.files.update({"nsqd/1/ping.txt": "500 NOK - disk"}),
@@ -120,10 +120,10 @@ _CASES: list[tuple[Hurt, Level, str]] = [
 ]  # fmt: skip
 
 
-@each(("hurt", "level", "what"), _CASES)
-def test_each_fault(corrupt: Hurt, level: Level, what: str) -> None:
+@each(("change", "level", "what"), _CASES)
+def test_each_fault(change: Change, level: Level, what: str) -> None:
     made = Made()
-    corrupt(made)
+    change(made)
     said = found(made)
     if not what:  # a value that only one node has told is no difference, nor is a node's own
         assert said == []

@@ -41,7 +41,7 @@ def paths(installation: Installation) -> list[str]:
     node = f"127.0.0.1:{installation.nsqd.http_port}"
     below = [f"/topics/{TOPIC}", f"/topics/{TOPIC}/{TOPIC}", f"/messages/{TOPIC}?at=oldest&open=0",
              f"/nodes/{node}", "/trace?id=1", "/account", "/login"]  # fmt: skip
-    return [path for path, _, _ in bar.PLACES] + below
+    return [path for path, _, _ in bar.SECTIONS] + below
 
 
 def go(page: Page, installation: Installation, path: str) -> None:

@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_every_page_lives_below_the_base_path(page: Page, cluster: Cluster) -> None:
-    paths = [path for path, _, _ in bar.PLACES]
+    paths = [path for path, _, _ in bar.SECTIONS]
     paths += ["/topics/wide", "/topics/wide/all", "/messages/wide", f"/nodes/{cluster.address(0)}"]
     cluster.nsqds[0].post("/topic/create?topic=wide")
     cluster.nsqds[0].post("/channel/create?topic=wide&channel=all")

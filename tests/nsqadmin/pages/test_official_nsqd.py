@@ -58,7 +58,7 @@ def test_every_page_is_whole(page: Page, site: Site) -> None:
     below = ["/topics/orders", "/topics/orders/billing", "/topics/idle", "/messages/orders",
              f"/nodes/{site.nsqds[1].address}", "/trace?id=0123456789abcdef"]  # fmt: skip
     own = ("/sql", "/audit", "/users", "/tokens")
-    places = [path for path, _, _ in bar.PLACES if path not in own]
+    places = [path for path, _, _ in bar.SECTIONS if path not in own]
     for path in places + below:
         page.goto(site.admin.url(path))
         expect(page.locator("h1").first).to_be_visible()

@@ -46,7 +46,7 @@ from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")
-_TOLD_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
+_SEEN_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
 
 
 class Topic(TopicPublishing):
@@ -329,7 +329,7 @@ class Topic(TopicPublishing):
         self.store_or(lambda: setattr(self, "settings", before))
         self.apply_settings()
         self.refresh_refusal()
-        if any(getattr(before, name) != getattr(self.settings, name) for name in _TOLD_OUTSIDE):
+        if any(getattr(before, name) != getattr(self.settings, name) for name in _SEEN_OUTSIDE):
             self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     @property

@@ -232,8 +232,8 @@ def _header_bytes(view: memoryview) -> int:
 
 
 def _claimed(view: memoryview) -> int:
-    said = int.from_bytes(view[8:12], "little")
-    return short_length(said) if view[:4] == SHORT_MAGIC else said
+    length = int.from_bytes(view[8:12], "little")
+    return short_length(length) if view[:4] == SHORT_MAGIC else length
 
 
 def _fields_fit(view: memoryview, header: BatchHeader) -> bool:

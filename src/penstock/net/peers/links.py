@@ -117,7 +117,7 @@ class PeerLinks:
         self._members: frozenset[int] = frozenset()
         self._dials: dict[int, _Dial] = {}
         self._number = 0  # of the newest session
-        self._heard: dict[int, int] = {}  # when something came last
+        self._received_ns: dict[int, int] = {}  # when something came last
         self._now_ns = 0
         self._server: asyncio.Server | None = None
         self._strangers: set[PeerConnection] = set()  # nothing is known of them yet
@@ -194,7 +194,7 @@ class PeerLinks:
         self._excuse(mono_ns - self._now_ns)
         self._now_ns = mono_ns
         for node, link in tuple(self.links.items()):
-            if link.is_whole and mono_ns - self._heard[node] >= self._silence_ns:
+            if link.is_whole and mono_ns - self._received_ns[node] >= self._silence_ns:
                 self._end(link, f"silent for {self._silence_ns / SECOND:g} s")
         for stranger in tuple(self._strangers):
             if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
@@ -206,8 +206,8 @@ class PeerLinks:
     def _excuse(self, since_ns: int) -> None:
         """Where this process itself stood still, what came meanwhile was not read yet."""
         if since_ns >= PEER_STALL_NS:
-            for node in self._heard:
-                self._heard[node] += since_ns
+            for node in self._received_ns:
+                self._received_ns[node] += since_ns
 
     def _dial_if_due(self, node: int, address: PeerAddress, mono_ns: int) -> None:
         link = self.links.get(node)
@@ -325,7 +325,7 @@ class PeerLinks:
         link.opened(session, lane, incarnation, connection)
 
     def _linked(self, node: int, incarnation: int) -> None:
-        self._heard[node] = self._now_ns
+        self._received_ns[node] = self._now_ns
         self.reasons.pop(node, None)
         _log.info("node %d is linked", node)
         self._events.linked(node, incarnation)
@@ -333,7 +333,7 @@ class PeerLinks:
     def _received(
         self, link: PeerLink, connection: PeerConnection, frames: Frames, count: int
     ) -> None:
-        self._heard[link.node] = self._now_ns
+        self._received_ns[link.node] = self._now_ns
         try:
             for target, frame in frames.filled(count):
                 self._events.received(link.node, target, frame)

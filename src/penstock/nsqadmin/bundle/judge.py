@@ -48,7 +48,7 @@ from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
 from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress
 from penstock.nsqadmin.words import listed, wait
 
-Places = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
+ByValue = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
 Document = dict[str, Any]
 
 _SPAN_SHARE = 0.5  # of the time between the samples: what of it a window has to have
@@ -397,12 +397,12 @@ def _memory(machine: _Machine) -> Iterator[Finding]:
         yield Thing("this container", ()).warn("runs out of memory", why, step)
 
 
-def _by_value(pairs: Iterable[tuple[str, str]]) -> Places:
-    found: Places = defaultdict(list)
+def _by_value(pairs: Iterable[tuple[str, str]]) -> ByValue:
+    found: ByValue = defaultdict(list)
     for value, at in pairs:
         found[value].append(at)
     return found
 
 
-def _by_node(found: Places) -> str:
+def _by_node(found: ByValue) -> str:
     return "; ".join(f"{value}: {_listed(at)}" for value, at in sorted(found.items())) + "."

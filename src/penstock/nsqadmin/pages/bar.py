@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.nsqadmin.pages.layout import Opened
 
 # What the bar leads to: (path, words, the role that sees it).
-PLACES: list[tuple[str, str, Role]] = [
+SECTIONS: list[tuple[str, str, Role]] = [
     ("/", "Overview", Role.VIEW),
     ("/topics", "Topics", Role.VIEW),
     ("/nodes", "Nodes", Role.VIEW),
@@ -62,7 +62,7 @@ SCRIPT = "\n".join(map(static.text, ("bar.js", "away.js", "grid.js", "pages.js")
 
 def draw(here: Opened) -> None:
     ui.link("Penstock", here.link("")).classes("brand")
-    may = [(path, words) for path, words, role in PLACES if here.may(role)]
+    may = [(path, words) for path, words, role in SECTIONS if here.may(role)]
     with ui.element("div").classes("drop main"):
         _opener("Menu", "menu")
         with ui.element("nav").props('aria-label="Main"'):

@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.channel_messages import (
-    PLACES,
+    POSITIONS,
     ChannelMessages,
     HeldMessage,
     Listed,
@@ -267,10 +267,10 @@ class _Replay(_OfChannel):
         super().__init__(here, topic, name)
         parts.soft("Go back and process messages again, or on and leave some out.")
         with parts.row():
-            kinds = {kind: words for kind, (words, _) in PLACES.items()}
+            kinds = {kind: words for kind, (words, _) in POSITIONS.items()}
             self._kind = ui.select(kinds, value="time", label="To")
             self._kind.style("min-width: 12rem")
-            self._text = ui.input(PLACES["time"][1])
+            self._text = ui.input(POSITIONS["time"][1])
             self._text.style("min-width: 14rem").on("keydown.enter", self._preview)
             self._partition = ui.select({ALL: "All partitions"}, value=ALL, label="In")
             self._partition.set_visibility(False)
@@ -288,7 +288,7 @@ class _Replay(_OfChannel):
             self._partition.set_options(there)
 
     def _on_kind(self) -> None:
-        _, hint = PLACES[str(self._kind.value)]
+        _, hint = POSITIONS[str(self._kind.value)]
         self._text.set_visibility(bool(hint))
         self._text.props["label"] = hint
         self._result.clear()

@@ -92,7 +92,7 @@ class Page(NamedTuple):
     role: Role | None = None
 
     def add(self, deps: Deps) -> None:
-        shown_to = next((role for at, _, role in bar.PLACES if at == self.path), Role.VIEW)
+        shown_to = next((role for at, _, role in bar.SECTIONS if at == self.path), Role.VIEW)
         role, title = shown_to if self.role is None else self.role, self.title
 
         @ui.page(self.path)

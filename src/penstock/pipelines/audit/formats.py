@@ -164,8 +164,8 @@ def lines(report: Report) -> Iterator[str]:
         if part.kind == "title":
             yield painted(part.text, BOLD)
         elif part.kind in ("fact", "note"):
-            said = f"{part.label:<11}{part.text}"
-            yield painted(said, YELLOW) if part.kind == "note" else said
+            shown = f"{part.label:<11}{part.text}"
+            yield painted(shown, YELLOW) if part.kind == "note" else shown
         elif part.kind == "table":
             yield from table(part.heads, part.rows)
         elif part.kind == "finding":
@@ -206,8 +206,8 @@ def _shown(part: Part, clean: bool) -> Iterator[str]:
         rows = [_row("th", part.heads), *(_row("td", row) for row in part.rows)]
         yield f'<div class="scroll"><table>{"".join(rows)}</table></div>' if part.rows else ""
     elif part.kind == "finding":
-        said = "".join(f"<p>{escape(line)}</p>" for line in part.lines)
-        yield f'<div class="finding"><h3>{text}</h3><p>{label}.</p>{said}</div>'
+        shown = "".join(f"<p>{escape(line)}</p>" for line in part.lines)
+        yield f'<div class="finding"><h3>{text}</h3><p>{label}.</p>{shown}</div>'
     elif part.kind == "chart":
         yield f"<h3>{label}</h3>{part.text}" if label else part.text
     else:

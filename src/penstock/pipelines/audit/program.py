@@ -92,8 +92,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         Path(html).write_text(shown, "utf-8")
         progress.say(f"the page is in {html}")
     as_json = settings.flag("json")
-    said = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
-    sys.stdout.write(said + "\n")
+    text = f'{{"audit": {report.as_json()}}}' if as_json else "\n".join(lines(report))
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
     return DONE if report.clean else FINDINGS
 
